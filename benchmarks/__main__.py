@@ -15,6 +15,7 @@ from benchmarks import (
     peers,
     planning,
     secagg,
+    silos,
 )
 
 
@@ -23,7 +24,19 @@ def main() -> None:
     """Measure fedtally on this machine; every goal says whether it is met."""
 
 
-for module in (bill, campaign, deploy, footprint, joint, kernels, noise, peers, planning, secagg):
+for module in (
+    bill,
+    campaign,
+    deploy,
+    footprint,
+    joint,
+    kernels,
+    noise,
+    peers,
+    planning,
+    secagg,
+    silos,
+):
     main.add_command(module.command)
 
 if __name__ == "__main__":

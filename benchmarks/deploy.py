@@ -1,4 +1,4 @@
-"""A deployment's server: the driver and its store over the bare state machines of the protocol.
+"""A deployment: driver, store and agents over the bare state machines of the protocol.
 
 The clients are simulated in the same process, and their time does not count. A round takes turns
 with and without the driver; the least CPU time of some turns counts. The store lies in a temporary
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import Any
 import click
 import numpy as np
 
+from benchmarks import processes
+from benchmarks.durable import floor
 from benchmarks.measure import Goal, Report, machine
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
@@ -26,15 +28,19 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
-from fedtally.secagg.client import Client, MemoryJournal
+from fedtally.secagg.client import Client, MemoryJournal, read_invite
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import Adversary, ClientPolicy
 from fedtally.secagg.proposal import propose
+from fedtally.secagg.server import ClientId
 from fedtally.sketch import Schedule
 from fedtally.store import Campaigns, SavedSession
 
 NOW = 1_800_000_000
 ROWS, WIDTH = 5, 4096
+ROUNDS = 4  # of a campaign, at once
+WRITES = 6  # of a session: four phases, its sum, and the landing
+CHECKPOINT = 116_000  # bytes: the mean of the five of 200 clients
 DOMAIN = IntegerRange(1, 100_000)
 KEY = SigningKey(Secret(bytes(range(32))))
 
@@ -56,17 +62,17 @@ class Meter:
             self.seconds += time.process_time() - start
 
 
-def plan_of(clients: int) -> Plan:
-    """Return a plan of one semi-honest cohort, without privacy."""
+def plan_of(clients: int, rounds: int = ROUNDS) -> Plan:
+    """Return a plan of rounds of one semi-honest cohort each, without privacy."""
     parameters = propose(
-        clients, length=ROWS * WIDTH, bits=16, corrupt=clients // 20, max_dropout=0.1
+        clients, length=ROWS * WIDTH, bits=16, corrupt=max(1, clients // 20), max_dropout=0.1
     )
     return Plan(
         rows=ROWS,
         width=WIDTH,
         schedule=Schedule.parse("shared"),
-        num_rounds=1,
-        num_clients=clients,
+        num_rounds=rounds,
+        num_clients=rounds * clients,
         max_round_clients=clients,
         domain=DOMAIN.describe(),
         max_items=1,
@@ -80,52 +86,90 @@ def stream(seed: int) -> Callable[[int], bytes]:
     return np.random.default_rng(seed).bytes
 
 
-def joined(plan: Plan, clients: int) -> list[Client]:
-    """Return the clients of a round."""
-    return [
-        FrequencyClient(plan, DOMAIN, [1 + number]).join(
-            0,
-            ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2),
-            journal=MemoryJournal(),
-            random=stream(number),
-        )
-        for number in range(clients)
-    ]
+def joined(plan: Plan, number: int, round: int) -> Client:
+    """Return a client of a round."""
+    return FrequencyClient(plan, DOMAIN, [1 + number]).join(
+        round,
+        ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2),
+        journal=MemoryJournal(),
+        random=stream(number),
+    )
 
 
 def bare(plan: Plan, clients: int) -> float:
     """Return the server's CPU seconds of a round without driver and store."""
-    people, meter = joined(plan, clients), Meter()
+    meter, random = Meter(), stream(1 << 20)
     with meter():
-        run = CohortRun.begin(
-            FrequencyServer(plan),
-            0,
-            range(clients),
-            signing_key=KEY,
-            random=stream(1 << 20),
-            now=NOW,
-        )
-    drive(run, lambda client, frame: people[int(client)].receive(frame, NOW), NOW, meter=meter)
-    return meter.seconds
+        server = FrequencyServer(plan)
+    for round in range(ROUNDS):
+        people = [joined(plan, number, round) for number in range(clients)]
+        with meter():
+            run = CohortRun.begin(
+                server, round, range(clients), signing_key=KEY, random=random, now=NOW
+            )
+
+        def ask(client: ClientId, frame: bytes, people: list[Client] = people) -> bytes | None:
+            return people[int(client)].receive(frame, NOW)
+
+        drive(run, ask, NOW, meter=meter)
+    return meter.seconds / ROUNDS
 
 
-def driven(plan: Plan, clients: int, folder: Path) -> float:
-    """Return the server's CPU seconds of a round with a driver and a store on disk."""
-    people, meter, now = joined(plan, clients), Meter(), NOW
-    driver = Driver(plan, claimed(plan, folder), ServerKeys(KEY), random=stream(1 << 20))
+def driven(plan: Plan, clients: int, folder: Path) -> tuple[float, float]:
+    """Return the server's CPU seconds of a round with a driver and a store on disk.
+
+    The second number is the CPU seconds to make and claim the store, which is no price of a round:
+    a process does so once. The driver is called as `docs/deploying.md` says: `tick` after each
+    frame too.
+    """
+    opening, meter, now, people = Meter(), Meter(), NOW, dict[int, Client]()
+    with opening():
+        store = claimed(plan, folder)
+    with meter():
+        driver = Driver(plan, store, ServerKeys(KEY), random=stream(1 << 20))
     while not driver.is_complete:
-        for number in range(clients):
+        for number in range(ROUNDS * clients):
             with meter():
                 driver.check_in(number, now)
+                driver.tick(now)
                 frame = driver.next(number, now)
-            answer = None if frame is None else people[number].receive(frame, now)
+            if frame is None:
+                continue
+            if number not in people:
+                found = read_invite(
+                    frame, server_key=KEY.public, fingerprint=bytes.fromhex(plan.fingerprint)
+                )
+                assert found is not None
+                people[number] = joined(plan, number, found.round)
+            answer = people[number].receive(frame, now)
             if answer is not None:
                 with meter():
                     driver.receive(number, answer, now)
-        with meter():
-            driver.tick(now)
+                    driver.tick(now)
         now += 1
-    return meter.seconds
+    return meter.seconds / ROUNDS, opening.seconds
+
+
+def crowd(plan: Plan, clients: int) -> tuple[float, float]:
+    """Return the CPU microseconds of a check-in, with its tick, and of a poll in a crowd.
+
+    All are there before the sessions open, and most wait while these run.
+    """
+    check_ins, polls = Meter(), Meter()
+    with tempfile.TemporaryDirectory() as place:
+        driver = Driver(plan, claimed(plan, Path(place)), ServerKeys(KEY), random=stream(1))
+        with check_ins():
+            for number in range(clients):
+                driver.check_in(number, NOW)
+        driver.tick(NOW)
+        with check_ins():
+            for number in range(clients):
+                driver.check_in(number, NOW)
+                driver.tick(NOW)
+        with polls():
+            for number in range(clients):
+                driver.next(number, NOW)
+    return check_ins.seconds / (2 * clients) * 1e6, polls.seconds / clients * 1e6
 
 
 def claimed(plan: Plan, folder: Path) -> Any:
@@ -153,18 +197,30 @@ def checkpoints(plan: Plan, size: int, times: int) -> tuple[float, float]:
     return rate, seconds
 
 
-def driver_part(report: Report, clients: int, turns: int, sizes: Sequence[int]) -> None:
+def driver_part(report: Report, quick: bool) -> None:
     """Measure the driver and the store."""
+    clients, turns = (20, 1) if quick else (200, 3)
+    sizes = (20_000,) if quick else (2_000_000, 56_000_000)
     plan = plan_of(clients)
-    ours, least = [], []
+    ours, least, openings = [], [], []
     for _ in range(turns):
         least.append(bare(plan, clients))
         with tempfile.TemporaryDirectory() as place:
-            ours.append(driven(plan, clients, Path(place)))
+            seconds, opening = driven(plan, clients, Path(place))
+        ours.append(seconds)
+        openings.append(opening)
     name = f"server's CPU, a round of {clients} clients, V={ROWS * WIDTH:,}: driver / bare"
     report.goals.append(Goal(name, min(ours) / min(least), 1.5, "x", at_most=True))
     report.notes.append(
-        f"CPU of a round: {min(ours):.3f} s with driver and store, {min(least):.3f} s without"
+        f"CPU of a round: {min(ours):.3f} s with driver and store, {min(least):.3f} s without;"
+        f" once, to make and claim the store: {min(openings):.3f} s;"
+        f" the durable writes alone, of {WRITES}: {floor(WRITES, CHECKPOINT):.3f} s"
+    )
+    present = 1_000 if quick else 100_000
+    check_in, poll = crowd(plan, present)
+    report.notes.append(
+        f"with {present:,} clients present: {check_in:.1f} us of CPU a check-in with its tick,"
+        f" {poll:.1f} us a poll"
     )
     for size in sizes:
         rate, seconds = checkpoints(plan, size, 10)
@@ -173,18 +229,30 @@ def driver_part(report: Report, clients: int, turns: int, sizes: Sequence[int]) 
         )
 
 
+def flower_part(report: Report, quick: bool) -> None:
+    """Measure a secure round on Flower over the bare echo of its messages."""
+    from benchmarks import deploy_flower
+
+    deploy_flower.flower_part(report, quick)
+
+
+PARTS = {"driver": driver_part, "processes": processes.part, "flower": flower_part}
+
+
 @click.command("deploy")
 @click.option(
     "--part",
-    type=click.Choice(["driver"]),
-    default="driver",
-    help="The server's driver and its store.",
+    "parts",
+    multiple=True,
+    type=click.Choice(list(PARTS)),
+    help="This part; may be repeated (driver).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--quick", is_flag=True, help="A small round, to see that it runs.")
-def command(part: str, as_json: bool, quick: bool) -> None:
-    """Measure what a deployment's server adds to the protocol."""
+def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:
+    """Measure what a deployment adds to the protocol."""
     report = Report(machine())
-    sizes = (20_000,) if quick else (2_000_000, 56_000_000)
-    driver_part(report, 20 if quick else 200, 1 if quick else 3, sizes)
+    # Flower takes minutes and an extra: only who asks for it gets it.
+    for part in parts or ("driver", "processes"):
+        PARTS[part](report, quick)
     report.emit(as_json)

@@ -19,7 +19,7 @@ from benchmarks.measure import Case, Goal, Report, environment, interleaved, mac
 from fedtally import kernels
 from fedtally.kernels.backends import native
 from fedtally.recovery.median import MedianDecoder
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 NUMPY_SHARE = 16  # NumPy and the libraries get this part of the items: a rate needs no more
 LIMIT_KIB = (16, 32, 256, 4096)
@@ -110,7 +110,7 @@ def decode_cases(backend: str, count: int, rng: np.random.Generator) -> list[Cas
                 count * rows,
             )
         )
-    spec = SketchSpec(5, 4096, "shared", 1, rng.bytes(32))  # type: ignore[arg-type]  # a name is accepted
+    spec = SketchSpec(5, 4096, Schedule.parse("shared"), 1, rng.bytes(32))
     sketch = CountSketch(spec, 0)
     sketch.add(np.minimum(rng.zipf(1.3, 100_000), 2**20).astype(np.uint64))
     with environment(FEDTALLY_KERNELS=backend):

@@ -213,7 +213,8 @@ class Cohort:
             Client(
                 policy,
                 pinned,
-                lambda invite, vector=vector: vector,  # type: ignore[misc]  # bound to this turn of the loop
+                # bound to this turn of the loop
+                lambda invite, vector=vector: vector,  # type: ignore[misc]
                 journal=MemoryJournal(),
                 random=secrets.token_bytes,
                 identity=identities[i] if active else None,

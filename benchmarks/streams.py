@@ -21,7 +21,7 @@ from benchmarks.local_dp import F64, I64, Cell, Errors, errors, population, shor
 from fedtally.domain import IntegerRange
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 ROWS, COUNTER_BYTES, ITEM_BYTES = 5, 8, 16
 FILL = 0.75  # of the slots of a sketch of frequent items
@@ -79,7 +79,9 @@ def frequent_items(module: Any, level: int, items: list[int], candidates: int) -
 def ours(recovery: str, width: int, items: I64, candidates: int, seed: int) -> Run:
     """Return a run of a count sketch of ours."""
     ids = items.astype(np.uint64)
-    spec = SketchSpec(ROWS, width, "shared", 1, np.random.default_rng([seed, width]).bytes(32))  # type: ignore[arg-type]  # a name is accepted
+    spec = SketchSpec(
+        ROWS, width, Schedule.parse("shared"), 1, np.random.default_rng([seed, width]).bytes(32)
+    )
 
     def run() -> F64:
         sketch = CountSketch(spec, 0)

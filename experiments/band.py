@@ -130,12 +130,12 @@ def judge(row: dict[str, object]) -> list[tuple[bool, str]]:
 @click.command("band")
 @options.quick(
     laws=("1.5",),
-    sizes=("5x100",),
+    sizes=("5x40",),
     noises=("off",),
-    domain_size=2_000,
+    domain_size=300,
     clients=20_000,
-    repeats=4,
-    median_repeats=2,
+    repeats=2,
+    median_repeats=1,
 )
 @options.schedules(SCHEDULES)
 @options.sizes(("5x500", "16x100"))

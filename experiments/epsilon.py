@@ -41,7 +41,7 @@ from fedtally import theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
-from fedtally.privacy.events import Event
+from fedtally.privacy.events import Event, Mechanism, Relation
 from fedtally.privacy.mechanism import rounded_gaussian
 from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
@@ -110,7 +110,7 @@ class Cell(NamedTuple):
 
     def release(self, epsilon: float) -> Release:
         """Return what is opened, and with how much noise."""
-        event = Event("rounded-gaussian", self.rows, "zero-out")  # type: ignore[arg-type]  # names are accepted
+        event = Event(Mechanism.ROUNDED_GAUSSIAN, self.rows, Relation.ZERO_OUT)
         return Release(event, epsilon, DELTA, self.clients, self.num_rounds)
 
     def best(self, epsilon: float, decoder: str) -> int:
@@ -200,7 +200,7 @@ def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> 
             for one, own in zip(noisy, sketches, strict=True):
                 one.merge(own)
             bound, noise_bound = (None, None) if fresh else bounds(cell, sums, epsilon)
-            spec = SketchSpec(cell.rows, cell.width, schedule, every, public)  # type: ignore[arg-type]
+            spec = SketchSpec(cell.rows, cell.width, Schedule.parse(schedule), every, public)
             about = {
                 name: getattr(cell, name)
                 for name in ("law", "size", "rows", "width", "num_rounds", "clients")

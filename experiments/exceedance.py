@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments import options, output, recovery, rounds
 from fedtally.recovery import error_model
-from fedtally.sketch import SketchSpec
+from fedtally.sketch import Schedule, SketchSpec
 
 TOLERANCE = 0.2
 
@@ -141,7 +141,7 @@ def command(
         for number, height, width in itertools.product(numbers, rows, widths):
             # of one round all schedules are the same
             for schedule in schedules if number > 1 else ("shared",):
-                spec = SketchSpec(height, width, schedule, number, bytes(32))  # type: ignore[arg-type]  # a name is accepted
+                spec = SketchSpec(height, width, Schedule.parse(schedule), number, bytes(32))
                 table += compare(name, law, spec, clients, shares, repeats)
     output.show(table)
     verdicts = [row["verdict"] for row in table]

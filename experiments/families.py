@@ -35,7 +35,7 @@ from experiments import options, rounds, study
 from experiments.study import Row
 from fedtally import planner, theory
 from fedtally.errors import InvalidInputError
-from fedtally.sketch import SketchSpec
+from fedtally.sketch import Schedule, SketchSpec
 from fedtally.sources.synthetic import frequencies
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def measure(task: Task) -> list[Row]:
 
 
 def _plan(rows: int, width: int, clients: int) -> str:
-    return study.describe(SketchSpec(rows, width, "shared", 1, bytes(32)), clients)  # type: ignore[arg-type]
+    return study.describe(SketchSpec(rows, width, Schedule.parse("shared"), 1, bytes(32)), clients)
 
 
 def slope(taus: rounds.F64, values: rounds.F64) -> float:
@@ -264,7 +264,7 @@ def _stated(member: Member) -> str:
 
 @click.command("families")
 @options.study(
-    families=("geometric", "zipf a=2", "uniform"), points=2, smallest=1e-3, domain_size=100_000
+    families=("geometric", "zipf a=2", "uniform"), points=2, smallest=2e-3, domain_size=10_000
 )
 @click.option(
     "--family", "families", multiple=True, type=click.Choice(list(MEMBERS)), help="[default: all]"

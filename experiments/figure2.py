@@ -30,9 +30,8 @@ from experiments.ratios import Claim
 from experiments.tradeoff import LOOKS
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
-from fedtally.sketch import SketchSpec
+from fedtally.sketch import Schedule, SketchSpec
+from fedtally.studies import own
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,20 +39,19 @@ if TYPE_CHECKING:
 F64 = npt.NDArray[np.float64]
 Samples = dict[tuple[float, int], dict[str, F64]]
 SCHEDULES = ("shared", "fresh", "hybrid")
-JOINT = "joint"  # joint recovery of the hybrid schedule's sums
+JOINT = "joint"  # the line of another decoder of the hybrid schedule's sums: joint, or one's own
 SCALE = 2**48
 STEEPEST = 100  # exponent: all items but the first are far below 1 / SCALE
 NEARLY, CLEARLY = 1.25, 0.5  # ratios that "nearly as good" and "significantly better" are taken for
 LINES = LOOKS | {JOINT: ("#CC79A7", "D")}  # Okabe and Ito (2008)
 MEDIAN: dict[str, Any] = {"linestyle": (0, (3, 2)), "linewidth": 1.2}
-NAMES = {JOINT: "joint recovery of hybrid"}
 
 
 class Task(NamedTuple):
     """Repeats `first` .. `last` - 1 of one panel and width.
 
     Attributes:
-        decoder: median, for all schedules, or joint, for hybrid.
+        decoder: median, for all schedules, or joint or `module:Class`, for hybrid.
     """
 
     exponent: float
@@ -144,11 +142,7 @@ def largest_error(
     held = np.broadcast_to(head, (num_rounds, len(head)))
     sketches = recovery.land(held, spec.rows, spec.width, str(spec.schedule), spec.seed)
     size = len(vector)
-    made: MedianDecoder | JointDecoder
-    if decoder == JOINT:
-        made = JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size))
-    else:
-        made = MedianDecoder(sketches, expected=size)
+    made = own.make_decoder(decoder, sketches, IntegerRange(rounds.FIRST_ID, size))
     errors = np.abs(made.range(rounds.FIRST_ID, size) - num_rounds * vector)
     return float(errors.max() / (num_rounds * float(vector.sum())))
 
@@ -163,7 +157,10 @@ def largest_errors(
     rng: np.random.Generator,
 ) -> F64:
     """Return the l_inf error of the frequencies in `repeats` campaigns with fresh hashes."""
-    specs = (SketchSpec(rows, width, schedule, num_rounds, rng.bytes(32)) for _ in range(repeats))  # type: ignore[arg-type]
+    specs = (
+        SketchSpec(rows, width, Schedule.parse(schedule), num_rounds, rng.bytes(32))
+        for _ in range(repeats)
+    )
     return np.fromiter((largest_error(vector, spec) for spec in specs), np.float64, repeats)
 
 
@@ -177,7 +174,7 @@ def measure(task: Task) -> list[study.Row]:
             [task.seed, round(1e6 * task.exponent), task.width, repeat]
         ).bytes(32)
         for schedule in SCHEDULES if task.decoder == "median" else ("hybrid",):
-            spec = SketchSpec(task.rows, task.width, schedule, task.num_rounds, key)  # type: ignore[arg-type]
+            spec = SketchSpec(task.rows, task.width, Schedule.parse(schedule), task.num_rounds, key)
             start = time.process_time()
             error = largest_error(vector, spec, task.decoder)
             row: study.Row = {
@@ -195,7 +192,7 @@ def samples(rows: list[study.Row]) -> Samples:
     """Return the largest errors by (exponent, width) and schedule, and of joint recovery."""
     found: dict[tuple[float, int], dict[str, list[float]]] = {}
     for row in rows:
-        name = JOINT if row["decoder"] == JOINT else row["schedule"]
+        name = row["schedule"] if row["decoder"] == "median" else JOINT
         found.setdefault((row["exponent"], row["width"]), {}).setdefault(name, []).append(
             row["l_inf"]
         )
@@ -205,13 +202,23 @@ def samples(rows: list[study.Row]) -> Samples:
     }
 
 
+def _other(rows: list[study.Row]) -> str:
+    """Return the decoder beside the median; joint where no campaign had it."""
+    return next((row["decoder"] for row in rows if row["decoder"] != "median"), JOINT)
+
+
+def _named(name: str, other: str) -> str:
+    return f"{other} recovery of hybrid" if name == JOINT else name
+
+
 def summarise(rows: list[study.Row], num_rounds: int) -> dict[str, list[study.Row]]:
     """Return the tables: the paper's claims, ratios, errors, and the CPU they took."""
     found, errors, compared = samples(rows), [], []
+    other = _other(rows)
     for (exponent, width), of in found.items():
         row: study.Row = {"a": exponent, "width": width}
         errors.append(
-            row | {NAMES.get(name, name): _described(values) for name, values in of.items()}
+            row | {_named(name, other): _described(values) for name, values in of.items()}
         )
         for over, under in (("hybrid", "fresh"), ("hybrid", "shared"), ("fresh", "shared")):
             for name, fold in ratios.FOLDS.items():
@@ -249,7 +256,7 @@ def _cpu(rows: list[study.Row]) -> Iterator[study.Row]:
     """Yield what campaigns of each kind took, and all of the paper's decoders."""
     kinds = [("median", (name,)) for name in SCHEDULES] + [
         ("median", SCHEDULES),
-        (JOINT, ("hybrid",)),
+        (_other(rows), ("hybrid",)),
     ]
     for decoder, names in kinds:
         taken = [
@@ -288,7 +295,7 @@ def draw(rows: list[study.Row]) -> Figure:
     figure.supxlabel("width W (counters per row)", fontsize="medium")
     figure.supylabel("largest error of any frequency (share of clients)", fontsize="medium")
     lines = [
-        Line2D([], [], color=c, marker=m, label=NAMES.get(name, name))
+        Line2D([], [], color=c, marker=m, label=_named(name, _other(rows)))
         for name, (c, m) in LINES.items()
     ]
     lines += [Line2D([], [], color="#24292F", label="mean, 95 % interval")]
@@ -328,15 +335,17 @@ def make(
     widths: Sequence[int],
     repeats: int,
     joint_repeats: int,
+    other: str = JOINT,
     **settings: int,
 ) -> study.Study:
-    """Return the study: the paper's decoders, and joint recovery on the first campaigns.
+    """Return the study: the paper's decoders, and another on the first campaigns.
 
     Args:
         exponents: a panel each.
         widths: of the sketches.
         repeats: of the paper's decoders.
-        joint_repeats: of joint recovery.
+        joint_repeats: of the other decoder.
+        other: the other decoder: joint, or `module:Class`.
         settings: size, num_rounds, rows and seed, as of `Task`.
 
     Raises:
@@ -349,7 +358,7 @@ def make(
             )
     tasks = [
         Task(exponent, width, decoder, first, min(first + together, times), **settings)
-        for decoder, times, together in (("median", repeats, 100), (JOINT, joint_repeats, 10))
+        for decoder, times, together in (("median", repeats, 100), (other, joint_repeats, 10))
         for exponent in exponents
         for width in widths
         for first in range(0, times, together)
@@ -357,7 +366,7 @@ def make(
     rounds_, size = settings["num_rounds"], settings["size"]
     about = f"""Homogeneous rounds: the same real-valued f_i ~ i^-a in each of M = {rounds_}; d = \
 {size:,}, L = {settings["rows"]}; {repeats} campaigns of each panel and width, {joint_repeats} \
-with joint recovery. The paper's picture gives no widths; its text says a = 1.1, 2, 5, its \
+with {other} recovery. The paper's picture gives no widths; its text says a = 1.1, 2, 5, its \
 captions 1.1, 3, 5. Means, which the paper shows, are ruled by rare collisions of the heaviest \
 items: medians and 90 % quantiles stand beside them. The theorems bound one item's error; for all \
 {size:,} at once they ask for L >= log(d) = {np.log(size):.1f}. Where W is small, some item shares \
@@ -365,6 +374,14 @@ its cells with the heaviest one in most rows: in all rounds of hybrid, but only 
     return study.Study(
         "figure2", tasks, measure, partial(summarise, num_rounds=rounds_), draw, about
     )
+
+
+def _checked_decoder(_: click.Context, __: click.Parameter, name: str) -> str:
+    if own.is_own(name):
+        own.load(name, "at")  # refuses before the first campaign
+    elif name != JOINT:
+        raise click.BadParameter(f"{name} is neither joint nor of the form module:Class")
+    return name
 
 
 @click.command("figure2")
@@ -384,7 +401,15 @@ its cells with the heaviest one in most rows: in all rounds of hybrid, but only 
     type=click.IntRange(0),
     callback=ratios.none_or_several,
     default=50,
-    help="Of these, also with joint recovery; 0: none.",
+    help="Of these, also with the decoder of --recovery; 0: none.",
+)
+@click.option(
+    "--recovery",
+    "other",
+    default=JOINT,
+    metavar="joint|module:Class",
+    callback=_checked_decoder,
+    help="The decoder beside the paper's; one of your own as docs/extend.md says.",
 )
 @options.seed
 def command(
@@ -398,12 +423,13 @@ def command(
     rows: int,
     repeats: int,
     joint_repeats: int,
+    other: str,
     seed: int,
 ) -> None:
     """Compare the largest error of the schedules on homogeneous rounds."""
     settings = {"size": domain_size, "num_rounds": num_rounds, "rows": rows, "seed": seed}
     study.run(
-        make(exponents, widths, repeats, min(joint_repeats, repeats), **settings),
+        make(exponents, widths, repeats, min(joint_repeats, repeats), other, **settings),
         folder,
         jobs,
         plot,

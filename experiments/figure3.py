@@ -221,7 +221,15 @@ def make(
         (Sketch("joint", "hybrid", *shape), joint_repeats) for shape in dict.fromkeys(shapes)
     ]
     tasks = [
-        Task(of.schedule, of.rows, of.width, of.decoder, first, min(first + 20, times), **fixed)  # type: ignore[arg-type]
+        Task(
+            of.schedule,
+            of.rows,
+            of.width,
+            of.decoder,
+            first,
+            min(first + 20, times),
+            **fixed,  # type: ignore[arg-type]
+        )
         for of, times in sketches
         for first in range(0, times, 20)
     ]

@@ -33,7 +33,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ("shared", "fresh", "hybrid")
 SIZE, CLIENTS, ROUNDS = 100_000, 1_000_000, 10
@@ -257,7 +257,7 @@ def land(held: rounds.I64, rows: int, width: int, schedule: str, seed: bytes) ->
         schedule: shared, fresh, hybrid or batched:B.
         seed: 32 bytes.
     """
-    spec = SketchSpec(rows, width, schedule, len(held), seed)  # type: ignore[arg-type]  # a name is accepted
+    spec = SketchSpec(rows, width, Schedule.parse(schedule), len(held), seed)
     sketches = []
     for m, counts in enumerate(held):
         sketches.append(CountSketch(spec, m))

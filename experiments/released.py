@@ -58,7 +58,7 @@ from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.mechanism import rounded_gaussian
 from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
 
 if TYPE_CHECKING:
@@ -124,7 +124,11 @@ class Effects(NamedTuple):
 def measure(task: Matrices | Effects | Cell) -> list[study.Row]:
     """Return the rows of a task; all have the same keys."""
     one = {Matrices: matrix, Effects: effects, Cell: campaign}[type(task)]
-    found = [row for repeat in range(task.repeats) for row in one(task, repeat)]  # type: ignore[operator]
+    found = [
+        row
+        for repeat in range(task.repeats)
+        for row in one(task, repeat)  # type: ignore[operator]
+    ]
     return [dict.fromkeys(KEYS) | {"seed": task.seed} | row for row in found]
 
 
@@ -180,7 +184,7 @@ def squared_effects(cells: rounds.I64, signs: rounds.I64 | None = None) -> round
 
 def places(public: bytes, size: int, rows: int, width: int) -> rounds.I64:
     """Return the counter of every item in every row: [rows, d]."""
-    tables = SketchSpec(rows, width, "hybrid", 1, public).round_hash(0).location  # type: ignore[arg-type]
+    tables = SketchSpec(rows, width, Schedule.parse("hybrid"), 1, public).round_hash(0).location
     words = kernels.hash_words(tables, kernels.range_ids(rounds.FIRST_ID, size))
     return kernels.locations(words, width).astype(np.int64)
 
@@ -199,7 +203,7 @@ def sensitivities(public: bytes, size: int, rows: int, width: int) -> dict[str, 
 def effects(task: Effects, repeat: int) -> list[study.Row]:
     """Return the row of one hash seed: a client's change in decoded means, and the bounds."""
     public = np.random.default_rng([task.seed, repeat]).bytes(32)
-    spec = SketchSpec(task.rows, task.width, "hybrid", task.num_rounds, public)  # type: ignore[arg-type]
+    spec = SketchSpec(task.rows, task.width, Schedule.parse("hybrid"), task.num_rounds, public)
     ids, found = kernels.range_ids(rounds.FIRST_ID, task.size), []
     for m in range(min(LOOKED_AT, task.num_rounds)):
         own = spec.round_hash(m)
@@ -279,7 +283,7 @@ def campaign(cell: Cell, repeat: int) -> list[study.Row]:
 
     for m in sorted({2**i for i in range(every.bit_length())} | {every, *best.values()}):
         schedule = epsilon.named(m, every)
-        spec = SketchSpec(cell.rows, cell.width, schedule, every, public)  # type: ignore[arg-type]  # a name is accepted
+        spec = SketchSpec(cell.rows, cell.width, Schedule.parse(schedule), every, public)
         together = spec.schedule.batches_of(every)
         sums = np.stack([held[batch.start : batch.stop].sum(axis=0) for batch in together])
         sketches = recovery.land(sums, cell.rows, cell.width, "hybrid", public)

@@ -187,7 +187,7 @@ def compare(
 
 
 @click.command("releases")
-@options.quick(laws=("1.1", "2"), sizes=("16x500",), epsilons=(1.0,), repeats=1)
+@options.quick(laws=("2",), sizes=("16x500",), epsilons=(1.0,), repeats=1)
 @options.laws(help="An exponent, or zm.  [default: all of the study]")
 @options.sizes(help="Rows x width.  [default: all of the study]")
 @click.option(

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.recovery.median import MedianDecoder
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ def estimate(rounds: I64, rows: int, width: int, schedule: str, seed: bytes) -> 
         schedule: shared, fresh, hybrid or batched:B.
         seed: 32 bytes.
     """
-    spec = SketchSpec(rows, width, schedule, len(rounds), seed)  # type: ignore[arg-type]  # a name is accepted
+    spec = SketchSpec(rows, width, Schedule.parse(schedule), len(rounds), seed)
     sketches = []
     for m, weights in enumerate(rounds):
         sketch = CountSketch(spec, m)

@@ -17,6 +17,7 @@ from experiments import options, output, recovery
 from fedtally import charts
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
+from fedtally.sketch import Schedule
 
 WIDTHS = tuple(int(width) for width in np.rint(np.geomspace(100, 8000, 10)))
 DECODERS = {"median": "paper's decoder", "joint": "joint recovery"}
@@ -38,7 +39,17 @@ def bytes_per_client(rows: int, width: int, schedule: str, clients: int, size: i
     """
     cohort = -(-clients // recovery.ROUNDS)
     domain = IntegerRange(1, size).describe()
-    plan = Plan(rows, width, schedule, recovery.ROUNDS, clients, cohort, domain, 1, bytes(32))  # type: ignore[arg-type]
+    plan = Plan(
+        rows,
+        width,
+        Schedule.parse(schedule),
+        recovery.ROUNDS,
+        clients,
+        cohort,
+        domain,
+        1,
+        bytes(32),
+    )
     return plan.bytes_per_client
 
 
@@ -94,7 +105,8 @@ def bytes_saved(table: list[dict[str, Any]], schedule: str) -> tuple[float, floa
     after = int(np.argmax(joint <= paper[-1]))
     part = (joint[after - 1] - paper[-1]) / (joint[after - 1] - joint[after])
     fewer = sizes[after - 1] + part * (sizes[after] - sizes[after - 1])
-    return tuple(float(np.exp(value)) for value in (paper[-1], sizes[-1], fewer))  # type: ignore[return-value]
+    error, size, saved = (float(np.exp(value)) for value in (paper[-1], sizes[-1], fewer))
+    return error, size, saved
 
 
 def draw_chart(table: list[dict[str, Any]], title: str, path: Path) -> None:

@@ -34,7 +34,7 @@ from experiments.tradeoff import LOOKS
 from fedtally import theory
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.median import MedianDecoder
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -123,7 +123,9 @@ def measure(task: Task) -> list[Row]:
             "E(F)": hybrid,
         }
         for method in METHODS:
-            spec = SketchSpec(task.rows, task.width, method, task.num_rounds, hash_seed)  # type: ignore[arg-type]
+            spec = SketchSpec(
+                task.rows, task.width, Schedule.parse(method), task.num_rounds, hash_seed
+            )
             errors = recover(held, spec) - held.mean(axis=0)
             row = same | {"method": method, "plan": study.describe(spec, task.num_rounds)}
             found.append(

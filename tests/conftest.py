@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, settings
 
 from fedtally import kernels
 
-pytest_plugins = ("durations",)
+pytest_plugins = ("databases", "durations")
 PROJECT = Path(__file__).parent / "project"
-EXTRAS = {"matplotlib", "pandas", "polars", "psycopg"}
+EXTRAS = {"jinja2", "matplotlib", "pandas", "polars", "psycopg"}
 
 # A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of
 # a test, so that its scope does no harm.
@@ -39,6 +39,12 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     name = str(request.param)
     monkeypatch.setenv("FEDTALLY_KERNELS", name)
     return name
+
+
+@pytest.fixture
+def matrix(request: pytest.FixtureRequest) -> bool:
+    """Say whether a test shall run all of its cases (--matrix), and not only a sample of them."""
+    return bool(request.config.option.matrix)
 
 
 @pytest.fixture

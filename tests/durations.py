@@ -6,6 +6,9 @@ takes a second or more. Its tests are marked `slow`, and a run leaves them out u
 
 A run says at its end which tests are not on the list and have taken five seconds of processor
 time. It fails if one has taken thirty, or if the list names a test that is no more.
+Some tests have more cases than every run of CI needs. Cases marked `matrix` are left out, and a
+test with the fixture `matrix` takes a sample; `--matrix` runs these tests alone, whole.
+
 `python -m pytest --renew-durations` writes the list anew. Processor time, not time by the clock,
 decides: other work on the machine hardly changes it.
 """
@@ -16,7 +19,7 @@ import json
 import pydoc
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
@@ -38,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("slow tests")
     group.addoption("--all", action="store_true", help="run slow tests too")
     group.addoption(
+        "--matrix", action="store_true", help="run only the tests that sample cases, with all cases"
+    )
+    group.addoption(
         "--renew-durations",
         action="store_true",
         help=f"run slow tests too, and write what each took to tests/{LIST.name}",
@@ -46,8 +52,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     parts = config.option.keyword or config.option.markexpr or any("[" in a for a in config.args)
-    if config.option.renew_durations and parts:
-        raise pytest.UsageError("--renew-durations measures all cases of a test: leave -k, -m out")
+    if config.option.renew_durations and (parts or config.option.matrix):
+        raise pytest.UsageError(
+            "--renew-durations measures what CI runs of a test: leave -k, -m and --matrix out"
+        )
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist hands on what it measures
         config.pluginmanager.register(Durations(config))
 
@@ -97,17 +105,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if name_of(item.nodeid) in slow or is_of_other_machines(item):
             item.add_marker(pytest.mark.slow)
-    if (
-        config.option.all
+    named = any("::" in argument for argument in config.args)
+    if config.option.matrix:
+        leave_out(config, items, lambda item: not is_of_matrix(item))
+        return
+    if not named:
+        leave_out(config, items, lambda item: item.get_closest_marker("matrix") is not None)
+    if not (
+        named
+        or config.option.all
         or config.option.renew_durations
         or "slow" in config.option.markexpr
-        or any("::" in argument for argument in config.args)
     ):
-        return
-    left_out = [item for item in items if item.get_closest_marker("slow")]
-    if left_out:
+        leave_out(config, items, lambda item: item.get_closest_marker("slow") is not None)
+
+
+def is_of_matrix(item: pytest.Item) -> bool:
+    """Return whether --matrix runs a test: without it, it is left out or runs a sample."""
+    named = getattr(item, "fixturenames", ())
+    return "matrix" in named or item.get_closest_marker("matrix") is not None
+
+
+def leave_out(
+    config: pytest.Config, items: list[pytest.Item], is_out: Callable[[pytest.Item], bool]
+) -> None:
+    """Take tests out of a run, and have them counted."""
+    if left_out := [item for item in items if is_out(item)]:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        items[:] = [item for item in items if not is_out(item)]
 
 
 def _processor_seconds() -> float:

@@ -76,6 +76,8 @@ _USES = {
     Label.INVITE: "Ed25519: Invite, by the server",
     Label.ADVERTISE: "Ed25519: Advertise, by a client",
     Label.CONFIRM: "Ed25519: Confirm, by a client",
+    Label.POSSESSION: "Ed25519: [proof of possession](#enrolment), by a client",
+    Label.PLAN: "Ed25519: [plan](#enrolment), by the registrar",
 }
 _TYPES = {"4s": "bytes", "32s": "bytes", "B": "u8", "H": "u16", "I": "u32", "Q": "u64"}
 
@@ -119,7 +121,7 @@ def sizes() -> dict[Kind, tuple[str, str]]:
         ),
         Kind.SHARES: both(f"{seal} * k"),
         Kind.INBOX: both(f"bits(k) + {seal} * present"),
-        Kind.MASKED_INPUT: both("packed(V + lanes, b)"),
+        Kind.MASKED_INPUT: both("packed(V + checksum, b)"),
         Kind.SURVIVORS: both("bits(n)"),
         Kind.CONFIRM: (none, str(SIGNATURE_BYTES)),
         Kind.CONFIRMATIONS: (none, f"bits(n) + {SIGNATURE_BYTES} * signers"),

@@ -115,6 +115,19 @@ def label_vectors() -> list[Json]:
         total = [0, 1, -1, 2**63 - 1, -(2**63)]
         made = page.result_digest(ctx2, survivors, salt, total)
         add("result", made, ctx2=ctx2, survivors=survivors, salt=salt, total=total)
+        secret, registrar = shake(f"client {round_}"), page.identity_of(shake(f"reg {round_}"))
+        purpose = ("hospital study 2026", 'K\u00f6ln "West" \\ \U0001f3e5', "x" * 200)[round_]
+        add(
+            "proof of possession",
+            page.possession(secret, registrar, purpose),
+            secret=secret,
+            registrar=registrar,
+            purpose=purpose,
+            line=page.proof_line(secret, registrar, purpose),
+        )
+        fingerprint = shake(f"plan {round_}")
+        signed = page.plan_signature(secret, fingerprint)
+        add("plan", signed, secret=secret, fingerprint=fingerprint)
     return found
 
 
@@ -423,7 +436,7 @@ def modulus_vectors() -> list[Json]:
             "operation": "lanes",
             "success": True,
             "bits": b,
-            "lanes": page.lane_count(b),
+            "lanes": page.checksum_count(b),
             "width": page.lane_width(b),
         }
         for b in (1, 2, 11, 16, 17, 21, 22, 31, 32, 33, 63, 64)

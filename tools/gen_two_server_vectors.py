@@ -118,8 +118,8 @@ class Parameters:
 
     @property
     def entries(self) -> int:
-        """Return V + lanes."""
-        return self.length + page.lane_count(self.bits)
+        """Return the length of the vector with its checksum entries."""
+        return self.length + page.checksum_count(self.bits)
 
     def identities(self) -> set[bytes]:
         """Return the keys of the allow-list."""
@@ -179,7 +179,7 @@ class Report:
         mask = page.mask(
             mask_key(parameters, self.id, self.seed), parameters.entries, parameters.bits
         )
-        values = self.vector + [1] * page.lane_count(parameters.bits)
+        values = self.vector + [1] * page.checksum_count(parameters.bits)
         share = page.pack(
             [entry % 2**parameters.bits for entry in page.add(values, mask)], parameters.bits
         )
@@ -315,7 +315,7 @@ class Receiver:
 
     def summed(self, ids: Sequence[bytes], noise: Sequence[int], sign: int) -> list[int]:
         """Return noise plus, or minus, what is held of some ids, mod 2^b."""
-        total = [*noise, *([0] * page.lane_count(self.parameters.bits))]
+        total = [*noise, *([0] * page.checksum_count(self.parameters.bits))]
         for id_ in ids:
             total = page.add(total, self.held[id_], sign)
         return [entry % 2**self.parameters.bits for entry in total]

@@ -2,7 +2,8 @@
 
 The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in
 ``gen_secagg_vectors.py``, and both of docs/protocol_two_server.md in ``gen_two_server_vectors.py``;
-of docs/plan.md in ``plan_reading.py``. What follows is the sketch.
+of docs/plan.md in ``plan_reading.py``, of docs/open-domain.md in ``open_reading.py``. What follows
+is the sketch.
 
 It is pure standard library, simple and slow on purpose: every number is a Python integer or a
 fraction, nothing is vectorised, and nothing is shared with the package. The known-answer vectors
@@ -29,6 +30,7 @@ from typing import Any
 
 import gen_secagg_vectors
 import gen_two_server_vectors
+import open_reading
 import plan_reading
 
 VERSION = "fedtally-vectors/1"
@@ -39,6 +41,7 @@ SCHEDULES = ("shared", "fresh", "hybrid", "batched")
 MAX_WIDTH = 1 << 24
 MERSENNE = (1 << 61) - 1
 PURPOSE_SKETCH = 0
+PURPOSE_SPELLING = 1
 
 Item = tuple[int, int]
 Counters = list[list[int]]
@@ -871,6 +874,41 @@ def sketch_sections() -> dict[str, list[Json]]:
     }
 
 
+def open_sections() -> dict[str, list[Json]]:
+    """Return all vectors of open domains.
+
+    Returns:
+        Lists by name.
+    """
+
+    def read(case: Json) -> list[int]:
+        seed = bytes.fromhex(case["seed"])
+        batches = case["batches"]
+        schedule = "hybrid" if batches > 1 else "shared"
+        plan = Plan(schedule, seed, case["rows"], case["width"], batches, None)
+
+        def finder(identifier: int) -> list[tuple[int, int]]:
+            rows = encode(plan, case["batch"], [(identifier, 1)])
+            return [
+                (row * case["width"] + place, value)
+                for row, counters in enumerate(rows)
+                for place, value in enumerate(counters)
+                if value
+            ]
+
+        def word(row: int, identifier: int) -> int:
+            value = 0
+            for place, column in enumerate(table(seed, PURPOSE_SPELLING, row, 0)):
+                value ^= column[identifier >> 8 * place & 255]
+            return value
+
+        return open_reading.vector(
+            case, finder, word, lambda name: fingerprint(seed, name.decode())
+        )
+
+    return open_reading.sections(read, hashlib.shake_256(b"open domain").digest(32))
+
+
 def documents() -> dict[str, bytes]:
     """Return all files.
 
@@ -886,6 +924,7 @@ def documents() -> dict[str, bytes]:
         "secagg_servers.json": {"servers": servers},
         "two_server.json": gen_two_server_vectors.sections(),
         "plan.json": plan_reading.sections(),
+        "open.json": open_sections(),
     }
     return {name: document(sections).encode("ascii") for name, sections in files.items()}
 

@@ -73,15 +73,15 @@ _ENGINE, _CLIENT_FILE, _SERVER_FILE = (
 )
 _GAUSSIAN = "_drawable(rounded_gaussian(self.event.noise_variance))"
 _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
-_ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
+_ADD = "    total.vector += noise[:size]\n"
 _DRAW = "noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)"
 _LAST = "    if rounds.start == 0:\n        _opened.last = noise\n"
 _SUMMED = """    total.noise = plan.noise_mark
     for sketch in own:
-        total.counters += sketch.counters
+        total.vector += sketch.vector
 """
 _SHARES = "            _add_shares(plan, sketch, random)\n"
-_ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
+_ROUND_SHARES = "drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
 _HELPER = "parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN"
 _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
@@ -95,8 +95,26 @@ _DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
     "store/campaigns.py",
     "test_driver.py",
 )
+_ENROLMENT_FILE, _ENROLMENT, _SIZES = (
+    "campaign/enrolment.py",
+    "test_enrolment.py",
+    "test_secure_sum.py",
+)
+_AGENT_FILE, _RECORD_FILE, _AGENT = (
+    "agent/agent.py",
+    "store/client_record.py",
+    "test_agent.py",
+)
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
-_RELEASED = """        books.reserve(plan, number)
+_TRANSITIONS_WITHOUT_AN_END = """    for adversary, steps in EXCHANGES.items()
+}
+_active = TRANSITIONS[Adversary.ACTIVE]
+_active[ClientState.CONFIRMED] = {
+    kind: step._replace(after=ClientState.CONFIRMED)
+    for kind, step in (_active[ClientState.MASKED] | _active[ClientState.CONFIRMED]).items()
+}
+"""
+_RELEASED = """        charge(books, plan, number)
         found.append(_opened(plan, rounds, sketches, random))"""
 
 
@@ -135,7 +153,7 @@ MUTATIONS = (
     _mutation(
         "one-share-too-few",
         _ENGINE,
-        "noise = _terms(plan).share(sketch.num_clients)",
+        "noise = _terms(plan).share(sketch.num_silos or sketch.num_clients)",
         "noise = _terms(plan).share(max(1, sketch.num_clients - 1))",
     ),
     _mutation(
@@ -258,6 +276,20 @@ MUTATIONS = (
             "noise[:size].reshape(", "np.tile(noise[: size // plan.rows], plan.rows).reshape("
         ),
     ),
+    _mutation(
+        "names-bare",
+        _ENGINE,
+        _ADD,
+        "    total.counters += noise[: total.counters.size].reshape(total.counters.shape)\n",
+        "test_open_domain.py::test_every_part_of_a_release_has_noise",
+    ),
+    _mutation(
+        "rows-of-names-uncounted",
+        "plan.py",
+        "rows=self.spec.touched,\n            counters",
+        "rows=self.rows,\n            counters",
+        "test_open_domain.py::test_a_plan_and_its_file",
+    ),
     _mutation("first-row-bare", _ENGINE, _ADD, _ADD + "    total.counters[0] = 0\n"),
     _mutation(
         "even-cells-share",
@@ -323,15 +355,14 @@ MUTATIONS = (
         "shares-of-one-sign",
         _ENGINE,
         _ROUND_SHARES,
-        _ROUND_SHARES.replace("noise.draw(", "np.abs(noise.draw(").replace(".size)", ".size))"),
+        _ROUND_SHARES.replace("noise.draw(", "np.abs(noise.draw(") + ")",
     ),
     _mutation(
         "shares-repeat",
         _ENGINE,
         _ROUND_SHARES,
-        _ROUND_SHARES.replace("noise.draw(", "np.resize(noise.draw(").replace(
-            ".size)", ".size)[:300], sketch.counters.shape)"
-        ),
+        _ROUND_SHARES.replace("noise.draw(", "np.resize(noise.draw(")
+        + "[:300], plan.vector_length)",
     ),
     _mutation(
         "one-client-in-four-without-share",
@@ -452,9 +483,9 @@ MUTATIONS = (
     _mutation(
         "same-key-of-shares",
         _ENGINE,
-        "        for sketch in shared:\n            books.reserve(plan, sketch.round)\n" + _SHARES,
+        "        for sketch in shared:\n            charge(books, plan, sketch.round)\n" + _SHARES,
         "        one = random(KEY_BYTES)\n"
-        "        for sketch in shared:\n            books.reserve(plan, sketch.round)\n"
+        "        for sketch in shared:\n            charge(books, plan, sketch.round)\n"
         + _SHARES.replace("random)", "lambda _: one)"),
     ),
     _mutation(
@@ -518,6 +549,28 @@ MUTATIONS = (
         "keep_itemless=False,",
         "test_private.py::test_clients_without_an_item_take_part_with_zeros",
     ),
+    # A client that is written in two ways must not have two budgets.
+    _mutation(
+        "two-clients-by-digits",
+        "sources/values.py",
+        "    text = pc.if_else(is_whole, digits, numbers.cast(pa.string()))\n",
+        "    text = numbers.cast(pa.string())\n",
+        "test_estimate.py::test_a_client_is_one_in_all_json_files",
+    ),
+    _mutation(
+        "two-clients-by-type",
+        "sources/__init__.py",
+        "            _check_types(paths, columns)\n",
+        "            pass\n",
+        "test_estimate.py::test_a_client_is_written_alike_in_all_files",
+    ),
+    _mutation(
+        "input-as-public-list",
+        "engines/local/estimate.py",
+        "is_same = known and os.path.samefile(data, domain)",
+        "is_same = False",
+        "test_cli.py::test_the_input_is_no_public_list",
+    ),
     _mutation(
         "missing-shown",
         "engines/local/campaign.py",
@@ -540,14 +593,14 @@ MUTATIONS = (
     _mutation(
         "clip-draws-known",
         "engines/local/campaign.py",
-        "clip_rounds(plan, rounds, self._random(32))",
-        "clip_rounds(plan, rounds, bytes(32))",
+        "clip_rounds(plan, rounds, self._random(32), self.names)",
+        "clip_rounds(plan, rounds, bytes(32), self.names)",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
     ),
     _mutation(
         "sums-kept",
         _BOOKS_FILE,
-        "                    sketch.counters.fill(0)\n",
+        "                    sketch.vector.fill(0)\n",
         "                    pass\n",
         "test_private.py::test_the_sums_without_noise_are_erased",
     ),
@@ -587,8 +640,8 @@ MUTATIONS = (
     _mutation(
         "truth-kept",
         "engines/local/campaign.py",
-        "true_counts(domain, rounds) if simulation.evaluate else None,",
-        "true_counts(domain, rounds),",
+        "truth = true_counts(domain, rounds) if simulation.evaluate else None\n",
+        "truth = true_counts(domain, rounds)\n",
         "test_private.py::test_a_private_run_shows_no_times",
     ),
     # What a client is bounded to.
@@ -630,16 +683,112 @@ MUTATIONS = (
     _mutation(
         "clip-skipped",
         _CLIENT_FILE,
-        "bound_items(held, self._plan.max_items, random, self._plan.clip(round))",
-        "bound_items(held, self._plan.max_items, random)",
+        "bound_items(ids, most, random, clip)",
+        "bound_items(ids, most, random)",
         "test_private.py::test_a_client_keeps_to_the_clip_by_itself",
     ),
     _mutation(
         "items-unbounded",
         _CLIENT_FILE,
-        "bound_items(held, self._plan.max_items, random, self._plan.clip(round))",
-        "bound_items(held, len(held), random, self._plan.clip(round))",
+        "bound_items(ids, most, random, clip)",
+        "bound_items(ids, len(ids), random, clip)",
         "test_campaign.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
+    ),
+    _mutation(
+        "clip-of-people-skipped",
+        _CLIENT_FILE,
+        "bound_items_of_each(ids, starts, most, words, clip)",
+        "bound_items_of_each(ids, starts, most, words)",
+        "test_silos.py::test_the_clip_holds_for_each_person",
+    ),
+    _mutation(
+        "silos-of-a-person-unbounded",
+        "engines/local/tally.py",
+        "            max_rounds=self._silos_per_person,\n",
+        "            max_rounds=None,\n",
+        "test_local_silos.py::test_under_privacy_a_person_counts_in_so_many_silos",
+    ),
+    _mutation(
+        "people-of-a-silo-tell-how-many",
+        "engines/local/campaign.py",
+        "attended = None if spec.silos is not None and spec.is_private else attendance(rounds)",
+        "attended = attendance(rounds)",
+        "test_local_silos.py::test_natural_rounds_have_every_silo_under_privacy",
+    ),
+    _mutation(
+        "silos-without-anybody-stay-away",
+        "engines/local/tally.py",
+        "[part for part in silos if part.num_clients or self._keep_itemless]",
+        "[part for part in silos if part.num_clients]",
+        "test_local_silos.py::test_natural_rounds_have_every_silo_under_privacy",
+    ),
+    _mutation(
+        "people-of-silos-not-clipped",
+        "engines/local/clipping.py",
+        "    if tally.silos:\n        return _clip_silos(",
+        "    if tally.silos:\n        return tally\n        return _clip_silos(",
+        "test_audit_silos.py::test_what_silos_release_has_the_noise_of_their_plan",
+    ),
+    _mutation(
+        "cap-forgets-the-number-of-people",
+        "privacy/events.py",
+        "    if relation is Relation.ZERO_OUT and is_hidden:\n",
+        "    if relation is Relation.ZERO_OUT and is_hidden and False:\n",
+        "test_silos.py::test_a_demand_in_zero_out_counts_the_number_of_people",
+    ),
+    _mutation(
+        "people-unbounded",
+        _CLIENT_FILE,
+        "bound_items_of_each(ids, starts, most, words, clip)",
+        "bound_items_of_each(ids, starts, len(ids), words, clip)",
+        "test_silos.py::test_each_item_of_a_person_is_as_likely_to_be_drawn",
+    ),
+    _mutation(
+        "number-of-people-without-noise",
+        _CLIENT_FILE,
+        "                vector += share.draw(\n"
+        "                    Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small\n"
+        "                )",
+        "                vector[:size] += share.draw(\n"
+        "                    Secret(random(KEY_BYTES)), size, constant_time=share.is_small\n"
+        "                )",
+        "test_silos.py::test_the_number_of_people_has_the_noise_of_a_counter",
+    ),
+    _mutation(
+        "number-of-people-without-noise-in-an-ideal-sum",
+        _ENGINE,
+        "    sketch.num_clients += int(drawn[size:].sum())",
+        "    sketch.num_clients += 0 * int(drawn[size:].sum())",
+        "test_silos.py::test_noised_numbers_may_be_below_one_until_they_leave",
+    ),
+    _mutation(
+        "shift-of-the-number-not-charged",
+        "privacy/events.py",
+        "            if self.relation.hides_number:\n                shifts",
+        "            if self.relation.hides_number and self.per_release > 1:\n"
+        "                shifts",
+        "test_silos.py::test_an_accountant_from_the_page_agrees",
+    ),
+    _mutation(
+        "silos-of-a-person-not-charged",
+        "privacy/events.py",
+        "return [(self.silos_per_person * rounds, number) for rounds, number in parts]",
+        "return [(rounds, number) for rounds, number in parts]",
+        "test_silos.py::test_an_accountant_from_the_page_agrees",
+    ),
+    _mutation(
+        "shares-sized-by-all-silos",
+        "plan.py",
+        "if self.secure_sum is not None and self.secure_sum.corrupt == 0:",
+        "if self.secure_sum is not None and self.secure_sum.corrupt < 0:",
+        "test_silos.py::test_a_plan_of_silos_counts_a_corrupt_one",
+    ),
+    _mutation(
+        "shares-sized-by-all-silos-of-an-ideal-sum",
+        "plan.py",
+        "honest > least - 1:",
+        "honest > least:",
+        "test_silos.py::test_a_plan_of_silos_counts_a_corrupt_one",
     ),
     _mutation(
         "clip-skipped-by-the-engine",
@@ -651,20 +800,20 @@ MUTATIONS = (
     _mutation(
         "clip-left-out-of-the-campaign",
         "engines/local/campaign.py",
-        "clip_rounds(plan, rounds, self._random(32))",
+        "clip_rounds(plan, rounds, self._random(32), self.names)",
         "rounds",
     ),
     _mutation(
         "draw-unbounded",
         "engines/local/tally.py",
-        "rows, self._max_items, keys, self._num_rounds, self._max_rounds",
-        "rows, 1 << 20, keys, self._num_rounds, self._max_rounds",
+        "rows, self._max_items, keys, num_drawn, max_rounds",
+        "rows, 1 << 20, keys, num_drawn, max_rounds",
     ),
     _mutation(
         "item-too-many",
         "engines/local/tally.py",
-        "rows, self._max_items, keys, self._num_rounds, self._max_rounds",
-        "rows, self._max_items + 1, keys, self._num_rounds, self._max_rounds",
+        "rows, self._max_items, keys, num_drawn, max_rounds",
+        "rows, self._max_items + 1, keys, num_drawn, max_rounds",
         "test_tally.py",
     ),
     _mutation(
@@ -680,6 +829,13 @@ MUTATIONS = (
         "Relation.ADD_REMOVE: own + 1,",
         "Relation.ADD_REMOVE: own,",
         "test_events.py::test_sensitivities_by_schedule",
+    ),
+    _mutation(
+        "planner-forgets-other-silos",
+        "planner/privacy.py",
+        "silos_per_person=each",
+        "silos_per_person=1",
+        "test_silos.py::test_a_sketch_is_sized_with_the_noise_that_its_plan_has",
     ),
     # What it is said to cost.
     _mutation(
@@ -780,7 +936,7 @@ MUTATIONS = (
         "not-reserved",
         _ENGINE,
         _RELEASED,
-        _RELEASED.replace("        books.reserve(plan, number)\n", ""),
+        _RELEASED.replace("        charge(books, plan, number)\n", ""),
         "test_private.py::test_what_lands_is_what_the_ledger_keeps",
     ),
     _mutation(
@@ -833,6 +989,163 @@ MUTATIONS = (
         "    if cost.epsilon > 2 * most:\n",
         "test_budget.py",
     ),
+    # Who may take part.
+    _mutation(
+        "proof-for-any-registrar",
+        _ENROLMENT_FILE,
+        "return _check_key(registrar=registrar), hashlib",
+        "return bytes(32), hashlib",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "proof-for-any-purpose",
+        _ENROLMENT_FILE,
+        "hashlib.sha256(text).digest()",
+        "hashlib.sha256().digest()",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "proof-of-another-registrar-taken",
+        _ENROLMENT_FILE,
+        "    fields = _proved(registrar, purpose)\n    # A client may",
+        "    registrar = proof.registrar\n"
+        "    fields = _proved(registrar, purpose)\n    # A client may",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "proof-of-another-purpose-taken",
+        _ENROLMENT_FILE,
+        "    fields = _proved(registrar, purpose)\n    # A client may",
+        "    purpose = proof.purpose\n    fields = _proved(registrar, purpose)\n    # A client may",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "proof-not-verified",
+        _ENROLMENT_FILE,
+        "        verify(proof.identity, proof.signature, Label.POSSESSION, *fields)\n",
+        "        assert fields\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "identity-listed-twice",
+        _ENROLMENT_FILE,
+        "        if proof.identity in first:\n",
+        "        if False:\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "purpose-of-many-lines",
+        _ENROLMENT_FILE,
+        "not found.isprintable()",
+        "False",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "damaged-list-taken",
+        _ENROLMENT_FILE,
+        "    if allow_list.digest.hex() != found[1]:\n",
+        "    if False:\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "list-of-another-plan-taken",
+        _ENROLMENT_FILE,
+        "    if agreed.allow_list != allow_list.digest:\n",
+        "    if False:\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "list-shorter-than-a-cohort",
+        _ENROLMENT_FILE,
+        "    if len(allow_list) < least:\n",
+        "    if False:\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "list-of-a-plan-not-checked",
+        "cli/keys.py",
+        "            check_allow_list(keyed, self.allow_list)\n",
+        "            assert check_allow_list\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "list-not-checked-before-signing",
+        "cli/keys.py",
+        "        check_allow_list(loaded, load_allow_list(allow_list))\n",
+        "        assert check_allow_list and load_allow_list\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "sized-plan-signed-instead",
+        _ENROLMENT_FILE,
+        "signature = key.sign(Label.PLAN, bytes.fromhex(plan.fingerprint))",
+        "signature = key.sign(Label.PLAN, bytes.fromhex(plan.without_keys().fingerprint))",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "plan-without-keys-signed",
+        _ENROLMENT_FILE,
+        "    plan.check_published()\n    signature = ",
+        "    signature = ",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "signature-of-anybody-taken",
+        _ENROLMENT_FILE,
+        "    if signature.registrar != registrar:\n",
+        "    registrar = signature.registrar\n    if False:\n",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "signature-not-verified",
+        _ENROLMENT_FILE,
+        "verify(registrar, signature.signature, Label.PLAN, bytes.fromhex(plan.fingerprint))",
+        "pass",
+        _ENROLMENT,
+    ),
+    _mutation(
+        "key-of-any-role",
+        "campaign/key_files.py",
+        "        if role not in (None, held):\n",
+        "        if False:\n",
+        "test_key_files.py::test_the_key_of_the_other_role_is_refused",
+    ),
+    _mutation(
+        "list-over-a-key",
+        _ENROLMENT_FILE,
+        "    if _is_private_key(path):\n",
+        "    if False:\n",
+        _ENROLMENT,
+    ),
+    # Clients that do not come.
+    _mutation(
+        "noise-for-full-cohorts",
+        "planner/secure_sum.py",
+        "        n_min=n_min,\n",
+        "        n_min=n_max,\n",
+        _SIZES,
+    ),
+    _mutation(
+        "survivors-of-full-cohorts",
+        "secagg/proposal.py",
+        "left = n_min - share_of(dropout, n_min, up=True)",
+        "left = n_max - share_of(dropout, n_max, up=True)",
+        _SIZES,
+    ),
+    _mutation(
+        "ring-for-full-cohorts",
+        "secagg/proposal.py",
+        "    sizes = {n_min, n_max}\n    between = range(n_min, n_max + 1,",
+        "    sizes = {n_max}\n    between = range(n_max, n_max + 1,",
+        _SIZES,
+    ),
+    _mutation(
+        "sizes-between-not-tried",
+        "secagg/proposal.py",
+        "for n in range(n_max, n_min - 1, -1)]",
+        "for n in {n_min, n_max}]",
+        _SIZES,
+    ),
     # What a server that dies, or two servers, must not do.
     _mutation(
         "phase-unwritten",
@@ -851,43 +1164,57 @@ MUTATIONS = (
     _mutation(
         "epoch-ignored",
         _CAMPAIGNS_FILE,
-        "            if row is None or row.epoch != self._epoch:\n",
-        "            if row is None:\n",
+        "        if row is None or row.epoch != self._epoch:\n",
+        "        if row is None:\n",
         f"{_DRIVER}::test_a_process_that_was_overtaken_writes_nothing_and_says_nothing",
     ),
     _mutation(
         "version-ignored",
         _CAMPAIGNS_FILE,
-        "_sessions.c.version == session.version - 1",
-        "_sessions.c.version >= 0",
+        '_sessions.c.version == sa.bindparam("before")',
+        '_sessions.c.version >= 0 * sa.bindparam("before")',
         f"{_DRIVER}::test_a_version_is_written_once",
     ),
     _mutation(
         "copy-taken",
         _CAMPAIGNS_FILE,
-        "                if row.writes < marked:\n",
-        "                if False:\n",
+        "            if marked is not None and writes < marked:\n",
+        "            if False:\n",
         f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
+    ),
+    _mutation(
+        "first-write-unmarked",
+        _CAMPAIGNS_FILE,
+        "    return writes > 0 and marked is None\n",
+        "    return writes > 1 and marked is None\n",
+        f"{_DRIVER}::test_the_first_write_of_all_is_refused_without_its_mark",
+    ),
+    _mutation(
+        "epoch-uncompared",
+        _CAMPAIGNS_FILE,
+        '        & (_runs.c.epoch == sa.bindparam("epoch"))\n',
+        "",
+        f"{_DRIVER}::test_giving_up_overtakes_who_claimed_after_the_copy_was_made",
     ),
     _mutation(
         "mark-unwritten",
         _CAMPAIGNS_FILE,
-        "        _write_mark(self._mark, self._plan, row.writes + 1)\n",
+        "        write_mark(self._mark, self._name, writes)\n",
         "",
         f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
     ),
     _mutation(
         "invited-uncharged",
         _DRIVER_FILE,
-        "            self._store.reserve(self.plan, release_of(self.plan, round))\n",
+        "            charge(self._store, self.plan, self._releases[round])\n",
         "            pass\n",
         f"{_DRIVER}::test_a_campaign_is_charged_before_its_first_invite",
     ),
     _mutation(
         "checkpoint-kept",
         _CAMPAIGNS_FILE,
-        "                .values(checkpoint=None)\n",
-        "                .values(round=sketch.round)\n",
+        '            connection.exec_driver_sql(_ERASE, {"of": session.hex()})\n',
+        "",
         f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
     ),
     _mutation(
@@ -907,16 +1234,52 @@ MUTATIONS = (
     _mutation(
         "sums-left-by-the-dead",
         _CAMPAIGNS_FILE,
-        "        store._erase_released()  # the process before may have died between the two\n",
+        "        store._erase_released()\n",
         "",
         f"{_DRIVER}::test_a_process_that_died_in_its_release_leaves_no_exact_sum",
     ),
     _mutation(
         "spoken-after-an-error",
         _DRIVER_FILE,
-        "        self._drop(live)\n        try:\n            live.run.deadline_passed",
+        "        del self._live[session]\n        try:\n            live.run.deadline_passed",
         "        try:\n            live.run.deadline_passed",
         f"{_DRIVER}::test_after_an_error_of_the_store_clients_hear_nothing_until_the_session_is_restored",
+    ),
+    _mutation(
+        "sum-given-up",
+        _DRIVER_FILE,
+        "                except InvalidInputError as error:\n",
+        "                except Exception as error:\n"
+        "                    self._reject(_Live(saved), '')\n",
+        f"{_DRIVER}::test_an_error_of_the_store_gives_up_no_sum_however_late_it_is",
+    ),
+    _mutation(
+        "mark-set-back",
+        _CAMPAIGNS_FILE,
+        "        if row.writes < self._written:\n",
+        "        if False:\n",
+        f"{_DRIVER}::test_a_process_whose_file_is_put_back_stops_and_leaves_the_mark",
+    ),
+    _mutation(
+        "epoch-given-twice",
+        _CAMPAIGNS_FILE,
+        ".values(epoch=writes, writes=writes)",
+        ".values(epoch=row.epoch + 1, writes=writes)",
+        f"{_DRIVER}::test_giving_up_overtakes_who_claimed_after_the_copy_was_made",
+    ),
+    _mutation(
+        "mark-not-missed",
+        _CAMPAIGNS_FILE,
+        "            if _lacks_mark(writes, marked):\n",
+        "            if False:\n",
+        f"{_DRIVER}::test_a_file_without_its_mark_is_refused",
+    ),
+    _mutation(
+        "landed-without-its-name",
+        _CAMPAIGNS_FILE,
+        "            if _has_landed(connection, self._name, session):\n",
+        "            if False:\n",
+        f"{_DRIVER}::test_a_landing_counts_once",
     ),
     _mutation(
         "given-up-sums-kept",
@@ -924,6 +1287,170 @@ MUTATIONS = (
         "plan.privacy.event.trust is Trust.CENTRAL:",
         "False:",
         f"{_DRIVER}::test_giving_up_under_central_trust_erases_exact_sums",
+    ),
+    # The agent: what its owner demands, and what its record knows.
+    _mutation(
+        "agent-without-policy",
+        _AGENT_FILE,
+        "    yield from policy.refusals(campaign.plan, campaign.allow_list)\n",
+        "",
+        f"{_AGENT}::test_every_line_of_the_policy_refuses",
+    ),
+    _mutation(
+        "agent-asks-no-record-at-the-invite",
+        _AGENT_FILE,
+        "        if not journal.may_spend():\n            return AbortCode",
+        "        if False:\n            return AbortCode",
+        f"{_AGENT}::test_a_round_that_the_client_took_part_in_is_refused_at_the_invite",
+    ),
+    _mutation(
+        "agent-displaces-any-session",
+        _AGENT_FILE,
+        "    return live.client.state is ClientState.ADVERTISED\n",
+        "    return True\n",
+        f"{_AGENT}::test_where_all_sessions_dealt_shares_an_invite_waits",
+    ),
+    _mutation(
+        "agent-counts-no-sessions",
+        _AGENT_FILE,
+        "if begun >= (most := self._policy.sessions_a_day):",
+        "if begun > (most := self._policy.sessions_a_day):",
+        f"{_AGENT}::test_a_day_has_so_many_sessions",
+    ),
+    _mutation(
+        "agent-takes-old-frames",
+        _AGENT_FILE,
+        "        if seen in live.earlier:\n",
+        "        if False:\n",
+        f"{_AGENT}::test_a_frame_that_comes_again_gets_the_same_bytes_also_after_the_end",
+    ),
+    _mutation(
+        "agent-forgets-its-last-answer",
+        _AGENT_FILE,
+        "            if seen == ended.last:\n",
+        "            if False:\n",
+        f"{_AGENT}::test_a_frame_that_comes_again_gets_the_same_bytes_also_after_the_end",
+    ),
+    _mutation(
+        "agent-keeps-secrets-after-the-end",
+        _AGENT_FILE,
+        "                del self._live[session]\n                live.client.abandon()\n",
+        "                del self._live[session]\n",
+        f"{_AGENT}::test_a_session_ends_with_its_time_and_frees_its_place",
+    ),
+    _mutation(
+        "agent-raises",
+        _AGENT_FILE,
+        "        except Exception as error:  # for the owner; the server learns nothing by it\n",
+        "        except FedtallyError as error:\n",
+        f"{_AGENT}::test_not_even_a_bug_leaves_answer",
+    ),
+    _mutation(
+        "agent-logs-values",
+        _AGENT_FILE,
+        "    if isinstance(error, FedtallyError):\n        return str(error)\n",
+        "    if error:\n        return str(error)\n",
+        f"{_AGENT}::test_items_that_cannot_be_read_show_nothing",
+    ),
+    _mutation(
+        "agent-without-cap",
+        _AGENT_FILE,
+        "    if policy.cap is not None and policy.cap != before:\n",
+        "    if False:\n",
+        f"{_AGENT}::test_the_cap_of_the_owner_is_over_everything",
+    ),
+    _mutation(
+        "agent-without-label",
+        _AGENT_FILE,
+        "    if policy.cap is None and once is None:\n",
+        "    if False:\n",
+        f"{_AGENT}::test_without_an_epsilon_items_have_a_label",
+    ),
+    _mutation(
+        "agent-takes-any-adversary",
+        "agent/policy.py",
+        "and self.sums.adversary is Adversary.SEMI_HONEST:",
+        "and self.sums.adversary:",
+        f"{_AGENT}::test_every_line_of_the_policy_refuses",
+    ),
+    _mutation(
+        "agent-trusts-the-server-with-sums",
+        "agent/policy.py",
+        "and not self.central:",
+        "and False:",
+        f"{_AGENT}::test_every_line_of_the_policy_refuses",
+    ),
+    _mutation(
+        "agent-lets-its-client-trust-the-server",
+        "agent/policy.py",
+        "trust=Trust.CENTRAL if self.central else Trust.DISTRIBUTED",
+        "trust=Trust.CENTRAL",
+        f"{_AGENT}::test_the_client_that_joins_demands_the_owners_trust",
+    ),
+    _mutation(
+        "agent-knows-nobody",
+        "agent/policy.py",
+        "            if found < self.least_known:\n",
+        "            if False:\n",
+        f"{_AGENT}::test_every_line_of_the_policy_refuses",
+    ),
+    _mutation(
+        "agent-asks-no-registrar",
+        "agent/accepted.py",
+        "            check_signature(load_signature(self.signature), plan, registrar)\n",
+        "            load_signature(self.signature)\n",
+        "test_agent_settings.py::test_a_plan_must_be_signed_by_the_registrar_that_is_pinned",
+    ),
+    _mutation(
+        "agent-lets-anybody-connect",
+        "agent/serve.py",
+        "            if uid not in self._peers:\n",
+        "            if False:\n",
+        "test_agent_serve.py::test_users_who_are_not_named_are_refused",
+    ),
+    _mutation(
+        "agent-in-an-open-folder",
+        "agent/serve.py",
+        "    if mode & 0o022 or found.st_uid",
+        "    if found.st_uid",
+        "test_agent_serve.py::test_what_is_no_place_for_a_socket_is_refused_in_words",
+    ),
+    # Root on the SuperLink asks for two sums, with the frames and the key of the server.
+    _mutation(
+        "agent-answers-two-bitmaps",
+        "secagg/messages.py",
+        "    for adversary, steps in EXCHANGES.items()\n}\n",
+        _TRANSITIONS_WITHOUT_AN_END,
+        "test_agent_attacks.py::test_no_lie_teaches_more_than_the_claim",
+        "test_flower_root.py::test_a_server_that_asks_twice_gets_one_sum",  # where flwr is
+    ),
+    _mutation(
+        "record-unmarked",
+        _RECORD_FILE,
+        "                write_mark(self._mark, _MARKED, _writes(connection))\n",
+        "                pass\n",
+        "test_store.py::test_a_record_is_behind_its_mark_where_a_copy_was_put_back",
+    ),
+    _mutation(
+        "record-behind-its-mark",
+        _RECORD_FILE,
+        "        if writes < marked:\n",
+        "        if False:\n",
+        f"{_AGENT}::test_a_record_that_was_put_back_is_refused_running_or_at_the_start",
+    ),
+    _mutation(
+        "record-without-a-mark",
+        _RECORD_FILE,
+        "        if marked is None:  # an empty record, too: it may be the copy of the first day\n",
+        "        if False:\n",
+        f"{_AGENT}::test_a_record_without_its_mark_is_refused",
+    ),
+    _mutation(
+        "part-unmarked",
+        _RECORD_FILE,
+        "        with self._marked() as connection:\n            self._check_part(",
+        "        with self._transaction(write=True) as connection:\n            self._check_part(",
+        f"{_AGENT}::test_a_vector_leaves_only_once_the_mark_counts_it",
     ),
 )
 

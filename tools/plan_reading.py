@@ -25,6 +25,8 @@ PLAN: Json = {
     "num_clients": INT,
     "max_round_clients": INT,
     "max_items": INT,
+    "people?": INT,
+    "spelling?": "spelling",
     "seed": TEXT,
     "domain": "domain",
     "secure_sum?": "secure_sum",
@@ -36,6 +38,7 @@ DOMAINS: dict[str, Json] = {
     "integers": {"sha256?": TEXT},
     "dictionary": {"sha256?": TEXT},
     "strings": {"sha256?": TEXT},
+    "open": {"max_length": INT, "bits": INT},
     "grid": {"south": KEPT, "north": KEPT, "west": KEPT, "east": KEPT, "step": KEPT},
 }
 ANY_DOMAIN: Json = {"kind": TEXT, "size": INT, "public": TRUTH}
@@ -89,7 +92,9 @@ EVENT: Json = {
     "collisions?": "pair",
     "total_variation": FLOAT,
     "trust": TEXT,
+    "silos_per_person?": INT,
 }
+SPELLING: Json = {"rows": INT, "width": INT}
 TARGET: Json = {"linf": FLOAT, "failure_probability": FLOAT, "recovery": TEXT}
 
 
@@ -107,7 +112,14 @@ def entries_of(table: str, values: Json) -> Json:
         return ANY_DOMAIN | DOMAINS[values["kind"]]
     if table == "secure_sum":
         return SECURE_SUMS[values["method"]]
-    return {"plan": PLAN, "privacy": PRIVACY, "event": EVENT, "target": TARGET}[table]
+    tables = {
+        "plan": PLAN,
+        "privacy": PRIVACY,
+        "event": EVENT,
+        "target": TARGET,
+        "spelling": SPELLING,
+    }
+    return tables[table]
 
 
 def canonical(values: Json, table: str = "plan") -> str:
@@ -343,6 +355,13 @@ SHARES: Json = {
     "total_variation": 1e-29,
     "trust": "distributed",
 }
+SILOS: Json = SHARES | {
+    "relation": "add-remove",
+    "variance": 250.5,
+    "max_items": 4,
+    "clip_norm": 4.668828436677955,
+    "silos_per_person": 2,
+}
 CERTIFIED: Json = {name: value for name, value in CENTRAL.items() if name != "clip_norm"}
 CERTIFIED |= {
     "variance": 143.25,
@@ -407,7 +426,26 @@ PLANS: dict[str, Json] = {
             "event": CERTIFIED,
         },
     },
+    "silos, a person in two of them": {
+        **SMALL,
+        "max_items": 4,
+        "people": 5000,
+        "domain": WORDS,
+        "secure_sum": COHORT | {"length": 49, "bits": 24},
+        "privacy": {
+            "epsilon": 4.0,
+            "delta": 1e-6,
+            "population": "patients",
+            "not_private": False,
+            "event": SILOS,
+        },
+    },
     "two servers": {**SMALL, "domain": RANGE, "secure_sum": TWO_SERVERS},
+    "strings of which nobody has the list": {
+        **SMALL,
+        "domain": {"kind": "open", "size": 2**26, "public": True, "max_length": 64, "bits": 26},
+        "spelling": {"rows": 4, "width": 16},
+    },
     "not published: no server_key": {
         **SMALL,
         "domain": RANGE,

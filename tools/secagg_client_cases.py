@@ -153,7 +153,7 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
         for name, changes, code in table:
             add(transcript, name, invite(transcript, **changes), code, plan=None, policy=lax)
     for b, width in ((16, 2), (17, 4), (33, 8)):
-        length = 2**30 // width - page.lane_count(b)
+        length = 2**30 // width - page.checksum_count(b)
         add(
             ring,
             f"V at its bound, b {b}",

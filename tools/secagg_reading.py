@@ -142,6 +142,28 @@ def sign(secret: bytes, words: str, *fields: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(secret).sign(label(words) + b"".join(fields))
 
 
+def possession(secret: bytes, registrar: bytes, purpose: str) -> bytes:
+    """Return a client's signature in its proof of possession."""
+    hashed = hashlib.sha256(purpose.encode("utf-8")).digest()
+    return sign(secret, "proof of possession", registrar, hashed)
+
+
+def proof_line(secret: bytes, registrar: bytes, purpose: str) -> str:
+    """Return the text of a proof of possession."""
+    text, units = "", purpose.encode("utf-16-le")
+    for i in range(0, len(units), 2):
+        unit = little(units[i : i + 2])
+        character = chr(unit)
+        text += f"\\u{unit:04x}" if unit > 126 else "\\" * (character in '"\\') + character
+    signed = possession(secret, registrar, purpose).hex()
+    return f'fedtally-proof/1 {identity_of(secret).hex()} {registrar.hex()} {signed} "{text}"\n'
+
+
+def plan_signature(secret: bytes, fingerprint: bytes) -> bytes:
+    """Return a registrar's signature of a plan."""
+    return sign(secret, "plan", fingerprint)
+
+
 def verifies(public: bytes, signature: bytes, words: str, *fields: bytes) -> bool:
     """Return whether a signature over a label and fields is valid."""
     try:
@@ -209,7 +231,7 @@ def lane_width(b: int) -> int:
     return 16 if b <= 16 else 32 if b <= 32 else 64
 
 
-def lane_count(b: int) -> int:
+def checksum_count(b: int) -> int:
     """Return the number of checksum entries."""
     return -(-64 // b)
 
@@ -401,8 +423,8 @@ class Terms:
 
     @property
     def entries(self) -> int:
-        """Return V + lanes."""
-        return self.length + lane_count(self.bits)
+        """Return the length of the vector with its checksum entries."""
+        return self.length + checksum_count(self.bits)
 
     def degree(self, n: int) -> int:
         """Return k in a roster of n."""
@@ -987,7 +1009,7 @@ class Client:
         if self.journal.spent:
             raise AbortError(7)
         self.journal.spent = True
-        y = vector + [1] * lane_count(terms.bits)
+        y = vector + [1] * checksum_count(terms.bits)
         y = add(y, mask(self_mask_key(self.b, self.ctx2, me), len(y), terms.bits))
         for other in self.present:
             key = pair_mask_key(self.mask_secret, me, other, self.mask_keys, self.ctx2)

@@ -8,16 +8,18 @@ The names below are loaded on first use, so that importing the package is fast.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not typing's, whose import takes milliseconds in which Ctrl-C would be loud
 if TYPE_CHECKING:
+    from typing import Any
+
     from fedtally.campaign.client import FrequencyClient
     from fedtally.campaign.server import FrequencyServer
     from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
-    from fedtally.engines.local.campaign import estimate
+    from fedtally.engines.local.estimate import estimate
     from fedtally.errors import FedtallyError, InvalidInputError
     from fedtally.plan import Plan
     from fedtally.privacy.policy import PrivacyPolicy
+    from fedtally.recovery.belief import BeliefDecoder
     from fedtally.recovery.intervals import make_intervals
     from fedtally.recovery.joint import JointDecoder
     from fedtally.recovery.median import MedianDecoder
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BeliefDecoder": "fedtally.recovery.belief",
     "CountSketch": "fedtally.sketch",
     "Dictionary": "fedtally.domain",
     "Domain": "fedtally.domain",
@@ -47,10 +50,11 @@ _HOMES = {
     "Schedule": "fedtally.sketch",
     "SketchSpec": "fedtally.sketch",
     "Strings": "fedtally.domain",
-    "estimate": "fedtally.engines.local.campaign",
+    "estimate": "fedtally.engines.local.estimate",
     "make_intervals": "fedtally.recovery.intervals",
 }
 __all__ = [
+    "BeliefDecoder",
     "CountSketch",
     "Dictionary",
     "Domain",

@@ -59,7 +59,8 @@ def _dump(
 class replacing:  # noqa: N801 - a context manager, read as a verb
     """Context that yields a temporary path beside `path`.
 
-    On success the temporary file replaces `path`, on failure it is deleted.
+    On success the temporary file is written through to the disk and replaces `path`, on failure it
+    is deleted.
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "figures.txt"
@@ -115,10 +116,20 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
             return
         try:
             os.chmod(self._temporary, self._mode)
+            _sync(self._temporary)  # before it has the name: a loss of power leaves one of the two
             os.replace(self._temporary, self._path)
         except OSError as error:
             os.unlink(self._temporary)
             raise InvalidInputError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def _sync(path: str) -> None:
+    """Wait until a file is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read(

@@ -6,10 +6,13 @@ The keyword is the name that appears in the message: ``integer(1, width=width)``
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedtally.errors import InvalidInputError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
 def _one(named: dict[str, Any]) -> tuple[str, Any]:
@@ -73,6 +76,45 @@ def inside(**named: Any) -> float:
     if not 0.0 < number < 1.0:
         raise InvalidInputError(f"{name} must be above 0 and below 1, got {value}")
     return number
+
+
+def size(**named: Any) -> int:
+    """Return a number of bytes, at least 1, that is given as an integer or as a text.
+
+    >>> size(max_bytes="32kB"), size(max_bytes="64KiB"), size(max_bytes="1.5 mb"), size(memory=17)
+    (32000, 65536, 1500000, 17)
+    >>> size(max_bytes="much")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: max_bytes 'much' is no size: write it as 32kB, 1.5MB, 64KiB \
+or a number of bytes
+    """
+    name, value = _one(named)
+    if not isinstance(value, str):
+        return integer(1, **named)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", value.strip().lower())
+    number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
+    if not 0.5 < number < 2**62:  # a size that rounds to 0 bytes, or that no counter holds
+        raise InvalidInputError(
+            f"{name} {value!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
+        )
+    return round(number)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names what was probably meant; "" where nothing is alike.
+
+    >>> did_you_mean("hybird", ["shared", "hybrid"]), did_you_mean("Word", ["user", "word"])
+    ("; did you mean 'hybrid'?", "; did you mean 'word'?")
+    >>> did_you_mean("x", ["shared"])
+    ''
+    """
+    lowered = {name.lower(): name for name in known}
+    # Only here: most runs have no error.
+    from difflib import get_close_matches
+
+    found = get_close_matches(str(given).lower(), lowered, n=1)
+    return f"; did you mean {lowered[found[0]]!r}?" if found else ""
 
 
 def table(

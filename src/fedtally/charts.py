@@ -8,9 +8,14 @@ tell apart, even in grey.
 
 from __future__ import annotations
 
+import io
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+import unicodedata
+import warnings
+from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -26,7 +31,9 @@ FORMATS = (".png", ".svg", ".pdf")
 _BLUE, _ORANGE, _GREY, _DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
 _CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
-_LONGEST_LABEL = 40  # characters: a longer label would leave no room for its bar
+_LONGEST_LABEL = 30  # columns of a terminal: a longer label would leave no room for its bar
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+_TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
 
 
 class Bar(Protocol):
@@ -82,7 +89,9 @@ def top_items(
 ) -> Figure:
     """Draw horizontal bars of estimated frequencies, the first on top, with their intervals.
 
-    True frequencies are marked where they are known.
+    True frequencies are marked where they are known. A second panel shows how far each estimate is
+    from its truth, or from its limits where there is no truth. Letters that the fonts lack are
+    drawn as replacement characters: name more fonts in matplotlib's setting `font.family`.
 
     Args:
         estimates: objects with an item, its frequency (share of clients, 0 to 1) and the limits of
@@ -90,7 +99,7 @@ def top_items(
         confidence: the confidence of the intervals, for the legend.
         num_clients: the clients of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
-        note: a text beside the title.
+        note: a text above the panels.
         unit: the plural of the unit that is counted: clients, or their contributions.
         path: where to write the figure, too.
 
@@ -102,30 +111,18 @@ def top_items(
     >>> drinks = [Drink("tea", 0.6, 0.58, 0.62), Drink("coffee", 0.4)]
     >>> figure = top_items(drinks, 1000, truth=[0.59, 0.41])
     >>> figure.axes[0].get_xlabel()
-    'frequency (% of 1,000 clients)'
+    'share of 1,000 clients, in %'
     """
-    figure, axes = _new_figure(7.0, 1.4 + 0.26 * max(4, len(estimates)))
-    places = range(len(estimates))
+    around = [(e.low, e.high) for e in estimates if e.low is not None and e.high is not None]
+    has_spread = bool(estimates) and (truth is not None or bool(around))
+    height = 1.4 + 0.26 * max(4, len(estimates))
+    ratios = (3, 2) if has_spread else (1,)
+    figure, axes, *spread = _new_figure(9.5 if has_spread else 7.0, height, ratios)
+    places, drawn = range(len(estimates)), _drawn()
     bars = [100 * estimate.frequency for estimate in estimates]
     axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
-    limits = [
-        (place, 100 * e.low, 100 * e.high)
-        for place, e in enumerate(estimates)
-        if e.low is not None and e.high is not None
-    ]
-    if limits:
-        where, low, high = zip(*limits, strict=True)
-        name = "interval" if confidence is None else f"{100 * confidence:.12g} % interval"
-        axes.hlines(where, low, high, color=_DARK, linewidth=1.6, label=name, zorder=4)
-        axes.plot(
-            [*low, *high],
-            [*where, *where],
-            "|",
-            color=_DARK,
-            markersize=6,
-            markeredgewidth=1.6,
-            zorder=4,
-        )
+    name = "interval" if confidence is None else f"{100 * confidence:.12g} % interval"
+    _draw_limits(axes, estimates, [0.0] * len(estimates), label=name)
     if truth is not None:
         axes.plot(
             [100 * f for f in truth],
@@ -137,19 +134,68 @@ def top_items(
             label="true",
             zorder=3,
         )
-    if truth is not None or limits:
-        axes.legend(frameon=False, loc="lower right")
-    axes.set_yticks(places, [_short(estimate.item) for estimate in estimates])
+    if truth is not None or around:
+        figure.legend(frameon=False, loc="outside lower center", ncols=3)  # beside no bar
+    axes.set_yticks(places, [_short(estimate.item, drawn) for estimate in estimates])
     # From large to small: the first item stands on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
-    axes.set_xlabel(f"frequency (% of {num_clients:,} {unit})")
+    # To the right: beside long labels the panel may be narrower than this text.
+    axes.set_xlabel(f"share of {num_clients:,} {unit}, in %", loc="right")
     axes.set_title("Most frequent items", loc="left")
-    axes.set_title(note, loc="right", fontsize="small", color=_ORANGE)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="0.9")
     if min(bars, default=0.0) < 0:  # estimates of rare items may be negative
         axes.axvline(0, color=_GREY, linewidth=0.8)
+    for panel in spread:
+        _draw_spread(panel, estimates, truth)
+    if note:
+        figure.suptitle(note, x=0.99, ha="right", fontsize="small", color=_ORANGE)
     return _written(figure, path)
+
+
+def _draw_limits(
+    axes: Axes, estimates: Sequence[Bar], origins: Sequence[float], label: str = ""
+) -> None:
+    """Draw the limits of each estimate as a line with ends, from its own origin (a share)."""
+    limits = [
+        (place, 100 * (e.low - origin), 100 * (e.high - origin))
+        for place, (e, origin) in enumerate(zip(estimates, origins, strict=True))
+        if e.low is not None and e.high is not None
+    ]
+    if not limits:
+        return
+    where, low, high = zip(*limits, strict=True)
+    axes.hlines(where, low, high, color=_DARK, linewidth=1.6, label=label, zorder=4)
+    axes.plot(
+        [*low, *high],
+        [*where, *where],
+        "|",
+        color=_DARK,
+        markersize=6,
+        markeredgewidth=1.6,
+        zorder=4,
+    )
+
+
+def _draw_spread(axes: Axes, estimates: Sequence[Bar], truth: Sequence[float] | None) -> None:
+    """Draw how far each estimate is from its truth, or from its limits if there is no truth.
+
+    Beside a bar of tens of percent an error of a tenth of a point cannot be seen; here it can.
+    """
+    origins = [e.frequency for e in estimates] if truth is None else truth
+    _draw_limits(axes, estimates, origins)
+    differences = [
+        100 * (e.frequency - origin) for e, origin in zip(estimates, origins, strict=True)
+    ]
+    axes.plot(differences, range(len(estimates)), "o", color=_BLUE, markersize=5, zorder=5)
+    axes.axvline(0, color=_GREY if truth is None else _ORANGE, linewidth=1.2)
+    title = "Limits minus estimate" if truth is None else "Estimate minus truth"
+    axes.set_title(title, loc="left")
+    axes.set_xlabel("percentage points")
+    axes.locator_params(axis="x", nbins=4)  # numbers such as -0.0025 are wide
+    axes.xaxis.set_major_formatter("{x:.5g}")
+    axes.tick_params(axis="y", length=0, labelleft=False)
+    axes.grid(axis="x", color="0.9")
 
 
 def error_against_bytes(
@@ -164,7 +210,8 @@ def error_against_bytes(
 ) -> Figure:
     """Draw the largest error against the bytes per client, on logarithmic axes.
 
-    Each method has a curve with a band.
+    Errors are given as shares of clients and drawn in percentage points. Each method has a curve
+    with a band.
 
     Args:
         curves: points (bytes per client, error as a share of clients) of each method.
@@ -209,20 +256,85 @@ def error_against_bytes(
             100 * target, color=_DARK, linestyle=(0, (5, 3)), linewidth=1.2, label="asked for"
         )
     axes.set_xscale("log")
-    axes.set_yscale("log")
-    _draw_stars(axes, marked or {})
+    drawn = [*(marked or {}).values(), *(point for points in curves.values() for point in points)]
+    errors = [point.high for point in drawn] + [0.0 if target is None else target]
+    errors += [error for curve in (predicted or {}).values() for _, error in curve]
+    if marked or max(errors) > 0:
+        axes.set_yscale("log")
+        _draw_stars(axes, marked or {})
+        _label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
+    else:  # without any error there is nothing to draw on a logarithmic axis
+        axes.set_ylim(0, 1)
     _label_ticks(axes.xaxis, _bytes_label)
-    _label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
     axes.set_xlabel("bytes per client")
-    axes.set_ylabel("largest error (% of clients)")
-    axes.set_title(title, loc="left")
+    axes.set_ylabel("largest error (percentage points)")
+    axes.set_title(textwrap.fill(title, _TITLE_LINE), loc="left", fontsize="medium")
     axes.grid(which="major", color="0.9")
     axes.legend(fontsize="small", framealpha=0.9, edgecolor="none")
     return _written(figure, path)
 
 
+def rank_frequency(frequencies: Sequence[float]) -> Figure:
+    """Draw positive frequencies (shares, most frequent first) against rank, on logarithmic axes.
+
+    >>> rank_frequency([0.5, 0.25]).axes[0].get_xlabel()
+    'rank'
+    """
+    figure: Figure
+    figure, axes = _new_figure(7.0, 3.6)
+    points = [(rank, 100 * f) for rank, f in enumerate(frequencies, start=1) if f > 0]
+    axes.plot([x for x, _ in points], [y for _, y in points], "o-", color=_BLUE, markersize=4)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    if points:  # whole ranks, and percentages without powers of ten
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+        axes.xaxis.set_minor_formatter("")
+        _label_ticks(axes.yaxis, lambda value, _: f"{value:.6g}")
+    axes.set_xlabel("rank")
+    axes.set_ylabel("frequency (%)")
+    axes.grid(color="0.9")
+    return figure
+
+
+def cell_map(centres: Sequence[Sequence[float]], frequencies: Sequence[float]) -> Figure:
+    """Draw cells at (latitude, longitude) in degrees, larger where more frequent.
+
+    >>> cell_map([(40.0, -74.0)], [0.5]).axes[0].get_ylabel()
+    'latitude (degrees)'
+    """
+    figure: Figure
+    figure, axes = _new_figure(7.0, 4.6)
+    largest = max(frequencies, default=1.0)
+    areas = [10 + 200 * max(f, 0.0) / largest for f in frequencies]
+    axes.scatter(
+        [c[1] for c in centres],
+        [c[0] for c in centres],
+        areas,
+        color=_BLUE,
+        edgecolor=_DARK,
+        alpha=0.7,
+    )
+    axes.set_xlabel("longitude (degrees)")
+    axes.set_ylabel("latitude (degrees)")
+    axes.grid(color="0.9")
+    return figure
+
+
+def as_svg(figure: Figure) -> bytes:
+    """Return a figure as an SVG document, without the time at which it was drawn.
+
+    >>> as_svg(rank_frequency([0.5, 0.25]))[:5]
+    b'<?xml'
+    """
+    stream = io.BytesIO()
+    with warnings.catch_warnings():  # a glyph that the font lacks is drawn as a box
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return stream.getvalue()
+
+
 def _draw_bands(axes: Axes, xs: Sequence[float], points: Sequence[Point], **look: Any) -> None:
-    """Draw points in percent with their bands."""
+    """Draw points, and their bands, in percentage points."""
     spread = [
         [100 * (p.middle - p.low) for p in points],
         [100 * (p.high - p.middle) for p in points],
@@ -300,16 +412,53 @@ def _bytes_label(value: float, _: object) -> str:
     return f"{value:.5g} B"
 
 
-def _short(label: str | int) -> str:
-    text = "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(label)
-    )
-    text = text.replace("$", r"\$")  # matplotlib reads $...$ as mathematics
-    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+def _short(label: str | int, drawn: Set[int]) -> str:
+    """Return a label that matplotlib can draw, elided in the middle if it is long.
+
+    Items often differ at their ends alone, as web addresses do. What is not in `drawn`, the code
+    points that the fonts can show, becomes the replacement character.
+    """
+    text = [
+        letter if letter.isprintable() and ord(letter) in drawn else _UNKNOWN
+        for letter in str(label)
+    ]
+    if sum(map(_columns, text)) > _LONGEST_LABEL:
+        half = (_LONGEST_LABEL - 1) // 2
+        text = [*_start(text, half), "…", *_start(text[::-1], half)[::-1]]
+    return "".join(text).replace("$", r"\$")  # matplotlib reads $...$ as mathematics
 
 
-def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure of that many inches and its axes."""
+def _drawn() -> set[int]:
+    """Return the code points that the fonts of matplotlib's settings (`font.family`) can show."""
+    from matplotlib import font_manager
+
+    families = font_manager.FontProperties().get_family()
+    # One font a family, as matplotlib itself chooses them.
+    fonts = [font_manager.FontProperties(family=[name]) for name in families]
+    paths = {font_manager.findfont(font) for font in fonts}
+    return {code for path in paths for code in font_manager.get_font(path).get_charmap()}
+
+
+def _columns(letter: str) -> int:
+    """Return the columns of a terminal that a letter takes: about its width in print."""
+    is_wide = letter == _UNKNOWN or unicodedata.east_asian_width(letter) in "WF"
+    return 2 if is_wide else 1
+
+
+def _start(letters: Sequence[str], columns: int) -> Sequence[str]:
+    """Return the first letters that fit so many columns."""
+    return [
+        letter
+        for letter, end in zip(letters, accumulate(map(_columns, letters)), strict=True)
+        if end <= columns
+    ]
+
+
+def _new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> list[Any]:
+    """Return an empty figure of that many inches, and its panels from left to right.
+
+    The panels have one axis of places, and widths in these ratios.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -317,7 +466,8 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
             "charts need matplotlib, which is not installed: pip install 'fedtally[plot]'"
         ) from error
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes: Any = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)  # the grid behind the bars
-    return figure, axes
+    panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
+    for axes in panels.flat:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_axisbelow(True)  # the grid behind the bars
+    return [figure, *panels.flat]

@@ -15,9 +15,8 @@ import hashlib
 import json
 import math
 import os
-import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,19 +24,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally import _toml, _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec
+from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
 
 if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.secagg.config import Terms
 
+U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
+_OPTIONAL = (*_TERMS, "people", "spelling")  # entries that it may lack
+_OPEN = "open"  # the kind of domain whose names are spelled
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
@@ -51,7 +54,7 @@ class Target:
     Args:
         linf: the largest error of any candidate's frequency, above 0, below 1.
         failure_probability: the probability with which it may be exceeded, above 0, below 1.
-        recovery: the decoder of the sums, "joint" or "median".
+        recovery: the decoder of the sums, "joint", "median" or "belief".
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
@@ -101,6 +104,11 @@ class Plan:
         privacy: the differential privacy that the plan guarantees, with the noise that keeps the
             guarantee; None: none.
         target: the error that the plan was made for; None: none was asked for.
+        people: the most people behind one client. Above 1 the clients are silos, such as hospitals:
+            `max_items`, the clip and the privacy are those of a person, and each client adds the
+            number of its people as one more counter. `num_clients` counts silos.
+        spelling: the size of the sketches that spell names, where the domain is open, and only
+            there. Their longest name is that of the domain.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -128,6 +136,8 @@ class Plan:
     secure_sum: Terms | None = None
     privacy: PrivacyConfig | None = None
     target: Target | None = None
+    people: int = 1
+    spelling: Spelling | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
@@ -147,9 +157,15 @@ class Plan:
             ("num_clients", MAX_CLIENTS),
             ("max_round_clients", MAX_CLIENTS),
             ("max_items", MAX_ITEMS),
+            ("people", MAX_CLIENTS),
         ):
             object.__setattr__(
                 self, name, _validate.integer(1, most, **{name: getattr(self, name)})
+            )
+        if self.num_clients * self.people > MAX_CLIENTS:
+            raise InvalidInputError(
+                f"num_clients times people must be at most {MAX_CLIENTS}, so that no sum overflows,"
+                f" got {self.num_clients} times {self.people}"
             )
         if not {"kind", "size", "public"} <= self.domain.keys():
             raise InvalidInputError(
@@ -172,6 +188,7 @@ class Plan:
                 raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
         if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
             raise InvalidInputError("domain.kind must be a text and domain.public true or false")
+        self._check_open()
         # the spec has checked these, and made plain integers of NumPy's
         for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
@@ -187,6 +204,11 @@ class Plan:
             )
         if self.target is not None:
             Recovery(self.target.recovery).check_rows(self.rows)
+        if self.is_of_silos and self.is_two_server:
+            raise InvalidInputError(
+                "silos (people above 1) are not summed by two servers yet: use the secure sum"
+                " secagg, or an ideal one"
+            )
         if self.privacy is not None:
             self._check_privacy(self.privacy)
         if self.secure_sum is not None:
@@ -195,7 +217,42 @@ class Plan:
 
             most = min(self.num_clients, self.max_round_clients * max(map(len, self.releases)))
             check_terms(
-                self.secure_sum, self.rows * self.width, self.max_items, most, self.noise_bound
+                self.secure_sum, self.vector_length, self.largest_entry, most, self.noise_bound
+            )
+
+    def _check_open(self) -> None:
+        """Refuse an open domain without a spelling, and the other way round."""
+        is_open, spelling = self.domain["kind"] == _OPEN, self.spelling
+        if is_open != (spelling is not None):
+            raise InvalidInputError(
+                "an open domain needs a spelling, the size of the sketches that names are read from"
+                if is_open
+                else f"spelling goes with an open domain, got the kind {self.domain['kind']!r}"
+            )
+        if spelling is None:
+            return
+        _validate.table(
+            "domain", dict(self.domain), ["kind", "size", "public", "max_length", "bits"]
+        )
+        if self.domain["max_length"] != spelling.max_length:
+            raise InvalidInputError(
+                f"domain.max_length must be {spelling.max_length}, that of the spelling, got"
+                f" {self.domain['max_length']!r}"
+            )
+        bits = _validate.integer(8, 28, **{"domain.bits": self.domain["bits"]})
+        if self.domain["size"] != 1 << bits or not self.domain["public"]:
+            raise InvalidInputError(
+                f"an open domain of {bits} bits is public and has {1 << bits} candidates, got"
+                f" public {self.domain['public']} and size {self.domain['size']}"
+            )
+        if self.is_of_silos:
+            raise InvalidInputError(
+                "silos (people above 1) have no open domain yet: declare the candidates"
+            )
+        if self.privacy is not None and self.privacy.event.collisions is not None:
+            raise InvalidInputError(
+                "privacy.event.collisions certifies the hashes of listed candidates, and an open"
+                " domain has no list: leave collisions (certify) out"
             )
 
     def _check_privacy(self, privacy: PrivacyConfig) -> None:
@@ -208,13 +265,14 @@ class Plan:
 
         check_event(
             privacy.event,
-            rows=self.rows,
-            width=self.width,
+            rows=self.spec.touched,
+            counters=self.spec.vector_length,
             max_items=self.max_items,
             num_rounds=self.num_rounds,
             clients=self._most_clients,
             releases=self.releases,
             is_two_server=self.is_two_server,
+            people=self.people,
         )
         if not self.domain["public"] and not privacy.not_private:
             raise InvalidInputError(
@@ -222,15 +280,18 @@ class Plan:
                 " show who holds what, whatever the noise; declare a domain, or mark the plan as"
                 " not private (not_private)"
             )
-        if privacy.event.relation == "add-remove" and self.secure_sum is not None:
+        hides_number = privacy.event.relation.hides_number
+        if hides_number and self.secure_sum is not None and not self.is_of_silos:
             raise InvalidInputError(
                 "add-remove hides the number of clients, which the secure sum"
                 f" {self.secure_sum.method} shows: use zero-out or replace-one, or an ideal"
                 " secure sum"
             )
-        if privacy.delta * self.num_clients >= 1 and not privacy.not_private:
+        people = self.num_clients * self.people
+        if privacy.delta * people >= 1 and not privacy.not_private:
+            number = "(num_clients times people)" if self.is_of_silos else "num_clients"
             raise InvalidInputError(
-                f"privacy.delta must be below 1 / num_clients, {1 / self.num_clients:g}, got"
+                f"privacy.delta must be below 1 / {number}, {1 / people:g}, got"
                 f" {privacy.delta:g}: publishing the item of one client drawn at random would be as"
                 " private; guarantee a smaller delta, or mark the plan as not private"
                 " (not_private)"
@@ -245,6 +306,28 @@ class Plan:
                 f"privacy.event.honest_survivors must be at most {least}, the honest clients that"
                 f" are sure to be in every sum, got {honest}: the noise of the others cannot be"
                 " counted on"
+            )
+        if self.is_of_silos and privacy.by_clients:
+            self._check_own_share(honest, least)
+
+    def _check_own_share(self, honest: int | None, least: int) -> None:
+        """Refuse silos' shares of noise of which not even one may be known to a reader.
+
+        A silo that reads the result takes its own share out of the noise, and owes that privacy to
+        the people of the others. Proof: docs/privacy-proofs/silos.md.
+        """
+        if self.secure_sum is not None and self.secure_sum.corrupt == 0:
+            raise InvalidInputError(
+                "secure_sum.corrupt must be at least 1 where silos add the noise: a silo that reads"
+                " the result takes its own share of the noise out of it, and the people of the"
+                " others need the rest"
+            )
+        # an ideal sum has no such number: one of its silos is left out of the count
+        if self.secure_sum is None and honest is not None and honest > least - 1:
+            raise InvalidInputError(
+                f"privacy.event.honest_survivors must be at most {least - 1}, one less than the"
+                f" silos of a round, got {honest}: a silo that reads the result takes its own share"
+                " of the noise out of it"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -266,12 +349,24 @@ class Plan:
     @cached_property
     def spec(self) -> SketchSpec:
         """The parameters that all sketches of this campaign share."""
-        return SketchSpec(self.rows, self.width, self.schedule, self.num_rounds, self.seed)
+        return SketchSpec(
+            self.rows, self.width, self.schedule, self.num_rounds, self.seed, self.spelling
+        )
 
-    def clip(self, round: int) -> Clip | None:
-        """Return the bound on the norm of a client's sketch in a round; None: there is none."""
+    @property
+    def is_open(self) -> bool:
+        """Whether the domain is open: clients spell their items, of which nobody has the list."""
+        return self.spelling is not None
+
+    def clip(self, round: int, spell: Callable[[U64], U64] | None = None) -> Clip | None:
+        """Return the bound on the norm of a client's sketch in a round; None: there is none.
+
+        Args:
+            round: 0 .. num_rounds - 1.
+            spell: spells items, where the domain is open, as for `Clip`.
+        """
         norm = None if self.privacy is None else self.privacy.event.clip_norm
-        return None if norm is None else Clip(self.spec, round, norm)
+        return None if norm is None else Clip(self.spec, round, norm, spell)
 
     @property
     def domain_size(self) -> int:
@@ -282,6 +377,21 @@ class Plan:
     def is_two_server(self) -> bool:
         """Whether two servers sum the clients' vectors."""
         return self.secure_sum is not None and self.secure_sum.method == "two-server"
+
+    @property
+    def is_of_silos(self) -> bool:
+        """Whether a client holds the items of many people, who are the unit of privacy."""
+        return self.people > 1
+
+    @property
+    def vector_length(self) -> int:
+        """The entries of a client's vector: the counters, and of a silo the number of people."""
+        return self.spec.vector_length + self.is_of_silos
+
+    @property
+    def largest_entry(self) -> int:
+        """The most that one client adds to an entry of the vector, without noise."""
+        return self.people * self.max_items
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
@@ -397,21 +507,29 @@ class Plan:
         return (
             0
             if self.privacy is None
-            else noise_bound(self.privacy, self.rows * self.width, self._most_clients)
+            else noise_bound(self.privacy, self.vector_length, self._most_clients)
         )
 
     @cached_property
-    def row_noise_bound(self) -> int:
-        """The most that the absolute values of the noise add up to in a row; 0 without noise.
+    def _row_noise_bounds(self) -> dict[int, int]:
+        return {}
 
-        It is exceeded with a probability of at most 2^-40 in all. Each cohort's sum is checked
-        against it before the sums are added up.
+    def row_noise_bound(self, width: int) -> int:
+        """Return the most that the sizes of the noise add up to in a row of so many counters.
+
+        It is 0 without noise. It is exceeded with a probability of at most 2^-40 in all rows. Each
+        cohort's sum is checked against it before the sums are added up.
         """
         if self.privacy is None:
             return 0
-        from fedtally.privacy.row_noise import row_noise_bound
+        bounds = self._row_noise_bounds
+        if width not in bounds:
+            from fedtally.privacy.row_noise import row_noise_bound
 
-        return row_noise_bound(self.privacy, self.rows, self.width, self._most_clients)
+            bounds[width] = row_noise_bound(
+                self.privacy, self.spec.touched, width, self._most_clients
+            )
+        return bounds[width]
 
     @property
     def _most_clients(self) -> int:
@@ -422,14 +540,14 @@ class Plan:
         """The bits per counter under secure summation, so that no sum can overflow."""
         if self.secure_sum is not None:
             return self.secure_sum.bits
-        return modulus_bits(self.max_round_clients, self.max_items, self.noise_bound)
+        return modulus_bits(self.max_round_clients, self.largest_entry, self.noise_bound)
 
     @property
     def bytes_per_client(self) -> int:
         """The upload of a client in a round: `modulus_bits` a counter, and the protocol's part."""
         if self.secure_sum is not None:
             return self.secure_sum.upload_bytes
-        return -(-self.rows * self.width * self.modulus_bits // 8)
+        return -(-self.vector_length * self.modulus_bits // 8)
 
     @property
     def one_hot_bytes_per_client(self) -> int:
@@ -442,7 +560,7 @@ class Plan:
 
         Secure summation cannot sum them, so the server would see each.
         """
-        return -(-self.max_items * max(1, (self.domain_size - 1).bit_length()) // 8)
+        return -(-self.largest_entry * max(1, (self.domain_size - 1).bit_length()) // 8)
 
     @property
     def canonical(self) -> str:
@@ -466,6 +584,14 @@ class Plan:
             "max_items": self.max_items,
             "seed": self.seed.hex(),
             "domain": dict(self.domain),
+            # absent where it is 1, as before there were silos: fingerprints stay
+            **({"people": self.people} if self.is_of_silos else {}),
+            # the longest name is in the domain
+            **(
+                {}
+                if self.spelling is None
+                else {"spelling": {"rows": self.spelling.rows, "width": self.spelling.width}}
+            ),
         } | {name: terms.to_dict() for name in _TERMS if (terms := getattr(self, name)) is not None}
 
     @classmethod
@@ -482,7 +608,7 @@ class Plan:
                 f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}"
             )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
-        written = _validate.table("the plan", values, known, optional=(*_TERMS, *_OF_FILES))
+        written = _validate.table("the plan", values, known, optional=(*_OPTIONAL, *_OF_FILES))
         # An entry `fingerprint` is checked if it is there. A person who changes a plan removes it.
         fingerprint = written.pop("fingerprint", None)
         written.pop("schema", None)
@@ -506,7 +632,14 @@ class Plan:
             found["privacy"] = PrivacyConfig.from_dict(found["privacy"])
         if "target" in found:
             found["target"] = Target.from_dict(found["target"])
+        if "spelling" in found:
+            size = _validate.table("spelling", found["spelling"], ["rows", "width"])
+            found["spelling"] = Spelling(**size, max_length=found["domain"].get("max_length", 0))
         plan = cls(**{**found, "seed": seed})
+        if "people" in written and not plan.is_of_silos:
+            raise InvalidInputError(
+                "people must be at least 2 in a plan: leave the entry out for 1"
+            )
         _check_form(written, plan.to_dict())
         if "fingerprint" in values and fingerprint != plan.fingerprint:
             raise InvalidInputError(
@@ -518,7 +651,7 @@ class Plan:
     def to_toml(self) -> str:
         """Return the plan as a TOML document, with its fingerprint."""
         values = {"schema": SCHEMA, "fingerprint": self.fingerprint, **self.to_dict()}
-        return "\n".join([*_toml_table(values), ""])
+        return _toml.document(values)
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:
@@ -584,15 +717,15 @@ def _canonical(values: Mapping[str, Any]) -> str:
     )
 
 
-def modulus_bits(max_round_clients: int, max_items: int, noise: int = 0) -> int:
+def modulus_bits(max_round_clients: int, largest_entry: int, noise: int = 0) -> int:
     """Return the bits that hold every sum of a round.
 
-    A counter lies within plus or minus max_round_clients * max_items + noise.
+    A counter lies within plus or minus max_round_clients * largest_entry + noise.
 
     >>> modulus_bits(15_000, 1)
     15
     """
-    return (2 * (max_round_clients * max_items + noise)).bit_length()
+    return (2 * (max_round_clients * largest_entry + noise)).bit_length()
 
 
 def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
@@ -602,7 +735,7 @@ def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
 
     Args:
         privacy: the privacy of a plan. Central noise is added after the sum: then the bound is 0.
-        counters: the number of counters, rows times width.
+        counters: the number of counters, `Plan.vector_length`.
         clients: the most clients in a sum.
     """
     from fedtally.privacy.events import Trust
@@ -636,30 +769,6 @@ def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = 
 def _is_unicode(value: Any) -> bool:
     # half of a surrogate pair: Python's text may hold one, UTF-8 may not
     return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def _toml_table(values: Mapping[str, Any], path: str = "") -> list[str]:
-    lines = [
-        f"{_toml_key(key)} = {_toml_value(value)}"
-        for key, value in values.items()
-        if not isinstance(value, dict)
-    ]
-    for key, value in values.items():
-        if isinstance(value, dict):
-            name = f"{path}{_toml_key(key)}"
-            lines += ["", f"[{name}]", *_toml_table(value, f"{name}.")]
-    return lines
-
-
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml_value(name)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, str):
-        # TOML's strings are those of JSON, but for DEL, which TOML must escape
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value) if isinstance(value, bool) else repr(value)
 
 
 def _is_json(path: str | os.PathLike[str]) -> bool:

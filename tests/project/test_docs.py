@@ -6,17 +6,40 @@ from pathlib import Path
 
 import pytest
 
+import fedtally
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 @pytest.mark.parametrize(
-    ("page", "least"), [("library", 80), ("plan", 7), ("privacy", 3), ("paper-notes", 3)]
+    ("page", "least"),
+    [("library", 80), ("plan", 7), ("privacy", 3), ("paper-notes", 3), ("silos", 8)],
 )
 def test_examples_of_a_page_run(page, least):
     outcome = doctest.testfile(str(ROOT / "docs" / f"{page}.md"), module_relative=False)
     assert outcome.attempted >= least
     assert outcome.failed == 0
+
+
+def test_every_page_with_examples_is_run():
+    marks = [mark for mark in test_examples_of_a_page_run.pytestmark if mark.name == "parametrize"]
+    run = {f"{page}.md" for page, _ in marks[0].args[1]}
+    assert {page.name for page in PAGES if ">>> " in page.read_text(encoding="utf-8")} == run
+
+
+def test_the_reference_has_every_public_name():
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\.\. auto\w+:: fedtally\.(\w+)$", reference, re.MULTILINE))
+    assert documented == set(fedtally.__all__) - {"__version__"}
+
+
+def test_every_page_is_on_the_site():
+    """Sphinx says the same, as a warning; here without building it."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in ROOT.glob("docs/*.md"):
+        entry = rf"^({page.stem}|.* <{page.stem}>)$"
+        assert page.stem == "index" or re.search(entry, index, re.MULTILINE), page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -43,11 +66,7 @@ def prose(page: str) -> list[str]:
     return [line for line in page.splitlines() if not re.match(r" *[|#]", line)]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page.name not in ("CHANGELOG.md", "SECURITY.md")],
-    ids=lambda page: page.name,
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_line_holds_one_sentence(page):
     """So that a change shows in a diff as the sentences that it changes."""
     lines = prose(page.read_text(encoding="utf-8"))

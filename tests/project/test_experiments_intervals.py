@@ -307,17 +307,17 @@ def test_band_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
         "--schedule",
         "hybrid",
         "--size",
-        "5x100",
+        "5x40",
         "--law",
         "1.1",
         "--noise",
         "off",
         "--domain-size",
-        1000,
+        300,
     )
-    small = (*few, "--clients", 10_000, "--repeats", 4, "--median-repeats", 2)
+    small = (*few, "--clients", 10_000, "--repeats", 2, "--median-repeats", 1)
     result = run(band.command, *small, "--output", path)
-    assert "hybrid 5x100 1.1 noise off  holds in" in result.output
+    assert "hybrid 5x40 1.1 noise off  holds in" in result.output
     assert result.exit_code == ("MISS" in result.output)
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == [
         '"decoder"',
@@ -327,7 +327,7 @@ def test_band_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
     monkeypatch.setattr(band, "LEAST", 1.1)
     result = run(band.command, *small, "--decoder", "joint")
     assert result.exit_code == 1
-    assert "MISS  hybrid 5x100 1.1 noise off  holds in" in result.output
+    assert "MISS  hybrid 5x40 1.1 noise off  holds in" in result.output
 
 
 # ---- lists ----

@@ -41,7 +41,10 @@ def test_every_figure_of_the_study_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize("index", range(10))
+@pytest.mark.parametrize(
+    "index",
+    [i if i % 3 == 0 else pytest.param(i, marks=pytest.mark.matrix) for i in range(10)],
+)
 def test_the_study_is_predicted(index: int) -> None:
     """Joint recovery: every figure within 20 %, standard errors of 1 to 7 % and two digits; its
     best within 2 times."""
@@ -87,11 +90,11 @@ def test_table_and_lines(tmp_path: Path) -> None:
     assert "by the norm of the tail" in result.output
 
 
-def test_quick_takes_two_cells() -> None:
+def test_quick_takes_one_cell() -> None:
     result = run(*SMALL, "--quick", "--batches", 2)
     assert result.exit_code == 0
     assert "median of 1 campaigns" in result.output
-    assert result.output.count("best at 2 of 2") == 4
+    assert result.output.count("best at 2 of 2") == 2
 
 
 def test_unknown_cells_are_refused(tmp_path: Path) -> None:

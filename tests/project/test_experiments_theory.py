@@ -69,7 +69,12 @@ def decoded(spec: SketchSpec, held: F64, first: int) -> F64:
 
 
 @pytest.mark.parametrize(
-    ("name", "room"), [("geometric", 0.02), ("zipf a=2", 0.02), ("zipf-log b=2", 0.1)]
+    ("name", "room"),
+    [
+        pytest.param("geometric", 0.02, marks=pytest.mark.matrix),
+        ("zipf a=2", 0.02),
+        ("zipf-log b=2", 0.1),
+    ],
 )
 def test_widths_grow_as_the_paper_states(name: str, room: float) -> None:
     """Over a decade; the logarithm of zipf-log is that of the item, not of 1 / tau, which takes .05

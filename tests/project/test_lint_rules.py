@@ -22,7 +22,6 @@ PACKAGE = Path(fedtally.__file__).parent
 # keys and masks live elsewhere: in privacy and crypto.
 MAY_USE_NUMPY_RANDOM = {
     "cli/estimate.py",
-    "cli/options.py",
     "studies/audit.py",
     "studies/audit_clients.py",
     "studies/audit_evidence.py",
@@ -36,10 +35,12 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/schedules.py",
     "engines/local/tally.py",
     "planner/trials.py",
+    "recovery/belief.py",
     "recovery/joint.py",
     "recovery/linear_system.py",
     "recovery/median_intervals.py",
     "sources/__init__.py",
+    "sources/sample.py",
     "sources/stdlib.py",
     "sources/synthetic.py",
 }
@@ -53,6 +54,7 @@ MAY_DRAW_FROM_A_LAW = {
     "planner/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/joint.py": 1,  # probes of a linear fit
+    "sources/sample.py": 1,  # places that are made up, in the tables to try the commands on
 }
 LAWS = {  # that could serve as noise
     *(

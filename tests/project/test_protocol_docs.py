@@ -107,7 +107,7 @@ def test_bodies_have_the_lengths_of_the_table(adversary: Adversary) -> None:
         "V": p.length,
         "b": p.bits,
         "L": 30,
-        "lanes": math.ceil(64 / p.bits),
+        "checksum": math.ceil(64 / p.bits),
     }
     functions: dict[str, object] = {"bits": lambda count: -(-count // 8), "packed": packed_length}
     formulas = {int(row[0]): row[3 + ACTIVE[adversary]].strip("`") for row in _rows("sizes")}

@@ -1617,7 +1617,7 @@ BEYOND = 2.0**-40
 
 
 def masked_zeros(bits: int, length: int) -> npt.NDArray[np.uint64]:
-    """Return what a client of three sends for a vector of zeros, without its lanes."""
+    """Return what a client of three sends for a vector of zeros, without checksum entries."""
     cohort = Cohort(3, parameters=propose(3, length=length, bits=bits, corrupt=1, max_dropout=0))
     cohort.vectors[:] = 0
     cohort.run(ServerState.COLLECT)

@@ -29,10 +29,10 @@ from fedtally.secagg.params import (
     UnsafeParametersError,
     complete_threshold,
     corrupt_clients,
-    integrity_lanes,
     is_safe_ring,
     modulus_bits,
     noise_bound,
+    num_checksum_entries,
 )
 from fedtally.secagg.proposal import propose
 
@@ -311,19 +311,7 @@ def test_where_no_ring_exists_the_graph_is_complete() -> None:
         small_enough.check_roster(n)
 
 
-@pytest.mark.parametrize(
-    ("n", "corrupt", "max_dropout", "min_survivors"),
-    [
-        (1000, 500, 0.5, None),
-        (10, 4, 0.33, None),
-        (3, 1, 0.34, None),
-        (100_000, 50_000, 0.499, None),
-        (100_000, 500, 0.05, 600),
-    ],
-)
-def test_what_no_graph_bears_is_refused(
-    n: int, corrupt: int, max_dropout: float, min_survivors: int | None
-) -> None:
+def check_no_graph(n: int, corrupt: int, max_dropout: float, min_survivors: int | None) -> None:
     with pytest.raises(
         InvalidInputError, match=f"no graph of {n} clients|corrupt must be below min_survivors"
     ):
@@ -335,6 +323,22 @@ def test_what_no_graph_bears_is_refused(
             max_dropout=max_dropout,
             min_survivors=min_survivors,
         )
+
+
+@pytest.mark.parametrize(
+    ("n", "corrupt", "max_dropout"), [(1000, 500, 0.5), (10, 4, 0.33), (3, 1, 0.34)]
+)
+def test_what_no_graph_bears_is_refused(n: int, corrupt: int, max_dropout: float) -> None:
+    check_no_graph(n, corrupt, max_dropout, None)
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "max_dropout", "min_survivors"), [(50_000, 0.499, None), (500, 0.05, 600)]
+)
+def test_what_no_graph_of_many_clients_bears_is_refused(
+    corrupt: int, max_dropout: float, min_survivors: int | None
+) -> None:
+    check_no_graph(100_000, corrupt, max_dropout, min_survivors)
 
 
 @pytest.mark.parametrize(
@@ -539,13 +543,13 @@ def test_bits_hold_every_sum_and_none_is_to_spare(
     assert bits <= rounded < bits + multiple and (rounded % multiple == 0 or rounded == 64)
 
 
-def test_lanes() -> None:
+def test_checksum_entries() -> None:
     for bits in range(1, 65):
-        checksum_entries = integrity_lanes(bits)
+        checksum_entries = num_checksum_entries(bits)
         assert checksum_entries * bits >= 64 > (checksum_entries - 1) * bits
     for bad in (0, 65, -1, 1.5, None, True):
         with pytest.raises(InvalidInputError, match="bits must be"):
-            integrity_lanes(bad)  # type: ignore[arg-type]
+            num_checksum_entries(bad)  # type: ignore[arg-type]
 
 
 @each_case("length", [1, 1000, 20_000, 10**7])
@@ -758,7 +762,10 @@ def test_a_client_accepts_what_the_planner_proposes() -> None:
             },
             "must be semi-honest",
         ),
-        ({"corrupt": 49}, "corrupt must be at least 50 by this client's policy, got 49"),
+        (
+            {"corrupt": 49},
+            r"corrupt must be at least 50 by this client's policy \(corrupt\), got 49",
+        ),
         ({"min_survivors": 749}, "min_survivors - corrupt must be at least 700 .* got 699"),
         ({"n_min": 899}, "n_min must be at least 900"),
         ({"n_max": 1001, "corrupt": 51}, "n_max must be at most 1000"),

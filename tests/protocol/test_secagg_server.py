@@ -277,8 +277,8 @@ def test_every_flip_of_a_bit_is_refused_or_leads_to_an_exact_sum_or_an_end(
     """In the header and in what is signed all are refused, and leave no trace; one bit of every
     other byte is followed.
 
-    A masked vector is the exception: nobody but its client knows what it should be. Its lanes are
-    watched.
+    A masked vector is the exception: nobody but its client knows what it should be. Its
+    checksum entries are watched.
     """
     cohort, said = all_but_one(adversary, step.phase)
     before, taken = facts(cohort.server), []
@@ -742,7 +742,7 @@ def test_too_few_shares_name_those_who_stay_shut(adversary: Adversary) -> None:
     assert cohort.server.blamed == [Blame(i, None) for i in range(5)]
 
 
-def test_a_wrong_mask_is_seen_in_the_lanes() -> None:
+def test_a_wrong_mask_is_seen_in_the_checksum_entries() -> None:
     """A client that hears that a neighbour is absent adds nothing for it."""
     cohort = five(SEMI, ServerState.COLLECT)
 

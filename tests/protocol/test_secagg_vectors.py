@@ -21,6 +21,7 @@ import pytest
 from cases import each_case
 from cryptography.exceptions import InvalidTag
 
+from fedtally.campaign.enrolment import check_proof, make_proof
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.hpke import _SUITE, PrivateKey
 from fedtally.crypto.keys import ExchangeKey, Label, RejectedError, Secret, SigningKey
@@ -162,6 +163,14 @@ def derive(v: Vector) -> bytes | list[int]:
             return wire.result_digest(
                 given("ctx2"), alive, given("salt"), np.array(v["total"], np.int64)
             )
+        case "proof of possession":
+            client = SigningKey(secret(v["secret"]))
+            proof = make_proof(client, given("registrar"), v["purpose"])
+            assert proof.to_line() == v["line"]
+            check_proof(proof, given("registrar"), v["purpose"])
+            return proof.signature
+        case "plan":
+            return SigningKey(secret(v["secret"])).sign(keys.Label.PLAN, given("fingerprint"))
     raise AssertionError(v["name"])
 
 
@@ -287,7 +296,7 @@ def test_numbers() -> None:
                 with pytest.raises(InvalidInputError):
                     params.modulus_bits(v["n_max"], v["largest"], v["tau"])
             case "lanes":
-                assert (params.integrity_lanes(v["bits"]), lane(v["bits"]).itemsize * 8) == (
+                assert (params.num_checksum_entries(v["bits"]), lane(v["bits"]).itemsize * 8) == (
                     v["lanes"],
                     v["width"],
                 )
@@ -498,7 +507,9 @@ def test_servers_of_a_ring_that_is_cut(case: Vector) -> None:
         assert server.receive(f"c{i}", unhex(advert))
     server.close_phase(vector["now"])
     assert list(server.clients) == vector["order"]
-    entries = packed_length(terms["length"] + params.integrity_lanes(terms["bits"]), terms["bits"])
+    entries = packed_length(
+        terms["length"] + params.num_checksum_entries(terms["bits"]), terms["bits"]
+    )
     for kind, size, gone in (
         (Kind.SHARES, 56 * terms["k"], case["in_share"]),
         (Kind.MASKED_INPUT, entries, case["in_collect"]),

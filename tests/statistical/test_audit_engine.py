@@ -452,7 +452,7 @@ def test_clients_that_hold_too_much_are_held_to_the_plan(name: str) -> None:
 @pytest.mark.parametrize("name", ["central, several items"])
 def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(name)
-    monkeypatch.setattr(local, "clip_rounds", lambda plan, rounds, key: list(rounds))
+    monkeypatch.setattr(local, "clip_rounds", lambda plan, rounds, *_: list(rounds))
     found = run(Audit(plan, campaigns=2))
     assert any("(clip) move a release" in failure for failure in found.failures), found.failures
 
@@ -464,7 +464,9 @@ def test_a_draw_of_too_many_items_is_found(
 ) -> None:
     plan, draw = planned(name), tally.bound_clients
     monkeypatch.setattr(
-        tally, "bound_clients", lambda rows, most, *rest: draw(rows, most + more, *rest)
+        tally,
+        "bound_clients",
+        lambda rows, most, *rest, **named: draw(rows, most + more, *rest, **named),
     )
     found = run(Audit(plan, campaigns=2))
     assert any("(items) move a release" in failure for failure in found.failures), found.failures

@@ -146,7 +146,7 @@ def shares(kind):
         ("readme", "joint", 1),
         ("readme", "median", 4),
         ("plateaus", "joint", 4),
-        ("uniform", "median", 1),
+        pytest.param("uniform", "median", 1, marks=pytest.mark.matrix),
     ],
 )
 def test_a_list_holds_its_intervals(kind, recovery, num_rounds):
@@ -280,7 +280,7 @@ def test_the_law_of_a_phantom(monkeypatch):
     for schedule in SCHEDULES:
         sketches, _ = campaign(schedule, 5, 300)
         fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
-        distribution = joint_intervals._PhantomLaw(fit)
+        distribution = joint_intervals.PhantomLaw(fit.landed, fit.residual)
         drawn = fit.leave_one_out(
             np.random.default_rng(1).integers(2**63, 2**64, 400_000, dtype=np.uint64)
         ).estimate
@@ -336,10 +336,10 @@ def test_intervals_hold_as_often_as_they_say(schedule, recovery):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("recovery", ["joint", "median"])
-def test_a_band_holds_everywhere_at_once(schedule, recovery):
-    """Confidence .999 of all 5,000 intervals: four campaigns fail with probability under .004 (.01
-    with a margin)."""
-    for seed in range(4):
+def test_a_band_holds_everywhere_at_once(schedule, recovery, matrix):
+    """Confidence .999 of all 5,000 intervals: two campaigns, with --matrix four, fail with
+    probability under .004 (.01 with a margin)."""
+    for seed in range(4 if matrix else 2):
         sketches, truth = campaign(schedule, 7, 300, seed=100 + seed)
         domain = IntegerRange(1, 5000)
         decoder = JointDecoder(sketches, domain) if recovery == "joint" else MedianDecoder(sketches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle  # noqa: TID251 to be refused
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -585,6 +586,23 @@ def test_a_plain_sum_has_the_noise_that_it_should() -> None:
 
 
 # ---- books ----
+
+
+def test_books_that_promise_a_reservation_have_made_none() -> None:
+    """The coroutine of an `async` method would count as the answer of one that has reserved."""
+
+    class Promising(MemoryBooks):
+        async def reserve(self, plan: Plan, release: int) -> None:  # type: ignore[override]
+            raise AssertionError("nobody waits for it")
+
+    plan = plan_of(trust="central")
+    server = FrequencyServer(plan, Promising())
+    server.land_plain(plain(plan, [1, 2]))
+    with (
+        warnings.catch_warnings(action="ignore"),  # the coroutine is never awaited
+        pytest.raises(InvalidInputError, match="returned coroutine: a method of books is a plain"),
+    ):
+        server.release(stream("noise"))
 
 
 def test_books_count_a_session_once_and_erase_what_they_release() -> None:

@@ -23,13 +23,15 @@ from fedtally import __version__, kernels
 from fedtally.cli import main
 from fedtally.cli.app import cli, run
 from fedtally.cli.options import DECODERS, positive, size
+from fedtally.engines.local.simulation import Simulation
 from fedtally.plan import Plan
+from fedtally.planner.draft import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
 from fedtally.result import Result
 from fedtally.sketch import CountSketch, Recovery, SketchSpec
 
 WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
-COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "merge", "inspect", "audit"]
+COMMANDS = ["estimate", "demo", "sample", "plan", "simulate", "query", "merge", "inspect", "audit"]
 ENTRY = [sys.executable, "-c", "from fedtally.cli import main; main()"]
 
 Call = Callable[..., tuple[int, str, str]]
@@ -107,16 +109,24 @@ def test_options_name_every_decoder() -> None:
     assert tuple(map(str, Recovery)) == DECODERS
 
 
+def test_the_module_is_the_command() -> None:
+    """Where the script is not on the path."""
+    asked = [sys.executable, "-m", "fedtally", "--version"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert done.stdout == f"fedtally {__version__} (kernels: {kernels.backend()})\n"
+
+
 def test_version_names_the_kernels(call: Call) -> None:
     assert call("--version") == (0, f"fedtally {__version__} (kernels: {kernels.backend()})\n", "")
 
 
 def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: str) -> None:
     code, out, err = call(
-        "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate"
+        *("estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate"),
+        "--details",
     )
     assert (code, err) == (0, "")
-    assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 +50", out)
+    assert re.search(r"1 +the +50\.00 % +█* +1\.00 +50\.00 % +\+0\.00 +50", out)
     covered = (
         "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
     )
@@ -174,6 +184,8 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "warnings",
         "plan",
         "num_contributions",
+        "num_silos",
+        "columns",
         "draw",
         "privacy",
         "secure_sum",
@@ -185,9 +197,11 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "objective",
         "intervals",
         "estimates",
+        "open",
         "evaluation",
         "timings",
     ]
+    assert document["open"] is None
     assert document["schema"] == "fedtally-result/1"
     assert document["privacy"] is None
     assert document["evaluation"] is None
@@ -206,6 +220,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "num_rounds": 1,
         "schedule": "shared",
         "num_clients": 100,
+        "people": 1,
         "domain_size": 3,
         "domain_public": False,
         "modulus_bits": 8,
@@ -874,7 +889,7 @@ def test_a_private_result_says_so_wherever_it_is_read(call: Call, tmp_path: Path
     )
     queried = json.loads(call("query", saved, "1", "--json")[1])
     assert queried["privacy"] == json.loads(call("inspect", saved, "--json")[1])["privacy"] == shown
-    assert "epsilon 1, delta 1e-06 if one client" in " ".join(call("query", saved, "1")[1].split())
+    assert "(epsilon 1, delta 1e-06)" in " ".join(call("query", saved, "1")[1].split())
 
 
 def test_the_demo_with_privacy_is_a_study(call: Call) -> None:
@@ -908,22 +923,14 @@ def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")
-    assert re.search(
-        r"1 +self +[0-9.]+ % +[0-9.]+ \.\. [0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out
-    )
+    assert re.search(r"1 +self +[0-9.]+ % +█+ +[0-9.]+ +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out)
     assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out
-    commands = re.findall(r"^  fedtally (.*)$", out[out.index("What to try next") :], re.M)
-    assert [line.split()[0] for line in commands] == [
-        "demo",
-        "demo",
-        "query",
-        "demo",
-        "simulate",
-        "estimate",
-    ]
-    for line in commands[1:]:
+    assert len(out.splitlines()) <= 35
+    commands = re.findall(r"^ +fedtally (.*?)  ", out[out.index("\nTry ") :], re.M)
+    assert len(commands) == 3 and all(line.startswith("demo --") for line in commands)
+    for line in commands[1:-1]:
         assert call(*line.split())[0] == 0
 
 
@@ -944,7 +951,7 @@ def test_secure_sums_and_their_mistakes(call: Call) -> None:
     assert code == 0
     account = json.loads(out)["secure_sum"]
     assert (account["cohorts"], account["dropouts"], account["equals_plain_sum"]) == (2, 6, True)
-    code, out, _ = call(*small, "--adversary", "active")
+    code, out, _ = call(*small, "--adversary", "active", "--details")
     assert code == 0
     assert "secagg against a server that may lie" in out
     for wrong, message in (
@@ -1007,7 +1014,7 @@ def test_simulate_json_and_tidy_table(call: Call) -> None:
     )
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120])
 def test_answers_fit_the_terminal(
     call: Call, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
@@ -1018,3 +1025,81 @@ def test_answers_fit_the_terminal(
     ):
         _, out, _ = call(*arguments)
         assert max(map(len, out.splitlines())) <= columns
+        assert "…" not in out  # no number is cut
+
+
+def test_the_demo_repeats_itself_and_says_its_own_defaults(call: Call) -> None:
+    def estimates(*more: str) -> object:
+        return json.loads(call("demo", "--top", "5", "--json", *more)[1])["estimates"]
+
+    assert estimates() == estimates() != estimates("--seed", "2")
+    text = " ".join(call("demo", "--help")[1].split())
+    assert "64KiB (8kB)" in text and "random (10)" in text and "(drawn by" not in text
+
+
+def test_shares_may_be_written_in_percent(call: Call) -> None:
+    assert call("estimate", "zipf:d=100,n=500", "--tau", "x%")[0] == 2
+    both = [
+        json.loads(
+            call("estimate", "zipf:d=99,n=500", "--seed", "1", "--min-frequency", at, "--json")[1]
+        )["estimates"]
+        for at in ("0.05", "5%")
+    ]
+    assert both[0] == both[1] and 0 < len(both[0]) < 20
+
+
+def test_the_version_has_a_short_option(call: Call) -> None:
+    assert call("-V") == call("--version")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("estimate t.csv --item wrod", "word"),
+        ("estimate t.csv --item word --client User", "user"),
+        ("estimate zipf: --schedule hybird", "hybrid"),
+        ("estimate profile:gowala-us", "gowalla-us"),
+        ("simulate zipf: --methods frseh", "fresh"),
+        ("demo --recovery jont", "joint"),
+        ("estimate zipf: --secure-sum sekagg", "secagg"),
+    ],
+)
+def test_what_was_probably_meant_is_said(call: Call, tmp_path: Path, line: str, meant: str) -> None:
+    (tmp_path / "t.csv").write_text("word,user\ntea,ana\n")
+    code, out, err = call(*line.split())
+    assert (code, out) == (2, "")
+    assert f"did you mean {meant!r}?" in err
+
+
+def test_a_comparison_decodes_as_an_estimate_does(call: Call) -> None:
+    study = answered(call, "simulate", "zipf:d=99,n=999", "--repeats", "1", "--seed", "1")
+    found = answered(call, "estimate", "zipf:d=99,n=999", "--seed", "1")
+    assert (study["recovery"], study["rows"]) == (found["recovery"], found["plan"]["rows"])
+    few = answered(call, "simulate", "zipf:d=99,n=999", "--repeats", "1", "--rows", "2")
+    assert few["recovery"] == "median"
+
+
+def test_the_defaults_that_help_shows_are_those_that_run() -> None:
+    """The text in brackets at the end of a help text is the default."""
+    usual = Simulation.of()
+    plain = {
+        "max_bytes": f"{DEFAULT_MAX_BYTES // 1000}kB",
+        "rows": f"{DEFAULT_ROWS}; with --tau chosen",
+        "failure_probability": str(usual.spec.failure_probability),
+        "confidence": str(usual.spec.decoding.confidence),
+        "top": str(usual.top),
+        "dropout": "0",
+        "intervals": usual.spec.decoding.intervals,
+        "objective": usual.spec.decoding.objective,
+        "encoding": "utf8",
+    }
+    parameters = {one.name: one for one in cli.commands["estimate"].params}
+    for name, default in plain.items():
+        shown = re.findall(r"\(([^()]*)\)\.?$", getattr(parameters[name], "help", "") or "")
+        assert shown == [default], name
+    for command in cli.commands.values():  # what click fills in is what the help says
+        for one in command.params:
+            shown = re.findall(r"\(([^()]*)\)\.?$", getattr(one, "help", None) or "")
+            is_plain = isinstance(one.default, str | int | float) and not one.is_flag
+            if shown and is_plain and one.name not in ("schedule", "recovery", "dropout"):
+                assert shown[0].split(";")[0] == str(one.default), (command.name, one.name)

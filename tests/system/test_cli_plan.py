@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fedtally.campaign.enrolment import save_allow_list
 from fedtally.cli.app import run
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
 from fedtally.planner import REFERENCE
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.config import SecAggConfig
 from fedtally.studies import calibration
 
 FLEET = ("--clients", "50000", "--domain-size", "2000")
@@ -137,7 +140,10 @@ SECURE = (
         (
             "two-server",
             "--helper-key",
-            "without helper_key (fedtally keys add --helper-key) and allow_list, the digest",
+            (
+                "without helper_key (fedtally keys add --helper-key) and allow_list, who may take"
+                " part (fedtally keys add --allow-list)"
+            ),
         ),
     ],
 )
@@ -165,6 +171,29 @@ def test_a_plan_has_no_keys_but_those_that_are_given(
     assert keyed == plan.with_keys(**{option[2:].replace("-", "_"): key}, may_lack=True)
     assert ("not published" in words_of(out)) == (method == "two-server")
     assert keyed.fingerprint != plan.fingerprint and keyed.bytes_per_client == plan.bytes_per_client
+
+
+def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:
+    people = AllowList(sorted(SigningKey(Secret(bytes([n]) * 32)).public for n in range(1, 41)))
+    save_allow_list("clients.allow", people)
+    save_allow_list("few.allow", AllowList(people.key(rank) for rank in range(39)))
+    asked = (*SECURE[:-1], "--secure-sum", "secagg", "--adversary", "active", "--cohort", "40")
+    listed = (*asked, "--cohort-min", "30", "--output", "plan.toml", "--allow-list")
+    code, out, _ = call(*listed, "clients.allow")
+    plan = Plan.load("plan.toml")
+    assert code == 0 and isinstance(plan.secure_sum, SecAggConfig)
+    assert "secagg, active: cohorts of 30 to 40 clients" in words_of(out)
+    assert "without server_key (fedtally keys add --server-key)" in words_of(out)
+    assert plan.missing_keys == ("server_key",)
+    assert plan.secure_sum.allow_list == people.digest
+    assert (plan.secure_sum.parameters.n_min, plan.secure_sum.parameters.n_max) == (30, 40)
+    Path("plan.toml").unlink()
+    code, out, err = call(*listed, "few.allow")
+    assert (code, out) == (2, "")
+    assert "at least 40 clients, as many as a full cohort of the plan, got 39: enrol" in err
+    code, out, err = call(*SECURE, "two-server", "--cohort", "40", "--output", "plan.toml")
+    assert (code, "cohort goes with the secure sum secagg, got two-server" in err) == (2, True)
+    assert not Path("plan.toml").exists()
 
 
 def test_two_of_three_find_the_third(call: Call) -> None:
@@ -252,7 +281,7 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ((), "--clients is missing"),
         (("--clients", "1000"), "--domain-size is missing"),
         ((*FLEET, "--epsilon", "much"), "--epsilon must be a number or none, got 'much'"),
-        ((*FLEET, "--width", "5"), "No such option '--width'"),
+        ((*FLEET, "--width", "5"), "No such option"),
         ((*FLEET, "--like", "zipf:d=500", "--max-items", "3"), "is of clients of one item each"),
         ((*FLEET, "--domain", "input"), "give --domain"),
         ((*FLEET, "--like", "nothing.here"), "there is no such file"),
@@ -324,3 +353,34 @@ def test_the_chart_marks_the_plan(call: Call) -> None:
     drawn = Path("plan.svg").read_text(encoding="utf-8")
     assert re.search("the plan", drawn)
     assert "wrote plan.svg" in err
+
+
+SILOS = ("--clients", "10", "--people", "5000", "--domain-size", "1000", "--tau", "0.01")
+
+
+def test_a_plan_of_silos_is_published_and_says_what_is_special(call: Call) -> None:
+    key = SigningKey(Secret(bytes(range(32)))).public.hex()
+    asked = (*SILOS, "--epsilon", "1", "--secure-sum", "secagg", "--server-key", key)
+    code, out, err = call(*asked, "-o", "plan.toml")
+    assert code == 0
+    plan, said = Plan.load("plan.toml"), words_of(out)
+    assert plan.is_published and plan.people == 5000 and plan.num_clients == 10
+    assert "Plan for 10 silos and 1,000 candidates" in said
+    assert "of at most 5,000 people each; 50,000 people are expected" in said
+    assert "4 to 12 with up to 20 % dropouts" in said
+    assert "simulate" not in err
+    assert plan.privacy is not None
+    shown = 1.96 * plan.privacy.stddev
+    assert f"a silo's size to ± {shown:.0f} people" in said
+    code, out, _ = call(*asked, "--silos-per-person", "2", "--expected-people", "9000", "--json")
+    found = json.loads(out)["silos"]
+    assert (found["people"], found["expected_people"]) == (5000, 9000)
+    assert found["size_shown"] > 1.9 * shown
+    assert found["fitting"][0] == {"max_dropout": 0.0, "silos": [*range(3, 13)]}
+
+
+@pytest.mark.parametrize("flag", ["--silos-per-person", "--expected-people"])
+def test_options_of_silos_need_people(call: Call, flag: str) -> None:
+    code, _, err = call(*FLEET, "--tau", "0.01", flag, "2")
+    assert code == 2
+    assert f"{flag} goes with silos: give --people" in err

@@ -237,7 +237,7 @@ def test_the_terminal_says_how_the_sums_were_made(
     options: dict[str, Any], shown: list[str]
 ) -> None:
     result = estimate(**options)
-    text = " ".join(report.plain(report.answer(result, result.top(3)), 100).split())
+    text = " ".join(report.plain(report.answer(result, result.top(3), details=True), 100).split())
     assert ("Secure sum" in text) == bool(options)
     for part in shown:
         assert part in text

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,10 +28,13 @@ from fedtally.campaign.driver import RETRY_SECONDS, Deadlines, Driver, Receipt, 
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
 from fedtally.secagg import wire
-from fedtally.secagg.messages import AbortCode, Kind, LocalProtocolError
-from fedtally.store import Campaigns, CampaignStore, Ledger, StoreError
+from fedtally.secagg.messages import AbortCode, Kind, LocalProtocolError, ServerState
+from fedtally.sketch import CountSketch
+from fedtally.store import Campaigns, CampaignStore, Ledger, SavedSession, StoreError
+from fedtally.store.marks import write_mark
 
 BOTH = ("semi-honest", "active")
+pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 @pytest.fixture
@@ -81,20 +88,41 @@ def test_a_campaign_lands(folder, adversary, trust):
     assert {receipt for _, receipt in world.receipts} == {Receipt.TAKEN}
 
 
+def steps_that_differ(log, error):
+    """Return the numbers of the steps of a campaign whose end leaves something else behind."""
+    for number, (last, what) in enumerate(pairwise(["", *log]), start=1):
+        if what.startswith(("frame", "answer")):
+            # Clients do the same one after the other, and an error of the store is not in a frame.
+            if error is None and what.endswith((" 0", f" {N - 1}")):
+                yield number
+        elif error is not None or not (what.startswith("before") and last.startswith("after")):
+            # From a call of the store to the next one only the memory changes, which a crash takes.
+            yield number
+
+
 @pytest.mark.parametrize("error", [None, StoreError], ids=["crash", "error"])
 @pytest.mark.parametrize(("adversary", "trust"), [("semi-honest", None), ("active", "distributed")])
-def test_a_crash_or_an_error_at_any_step_loses_nothing(folder, adversary, trust, error):
-    """Before and after every call of the store and every frame, all of them, one a run."""
+def test_a_crash_or_an_error_at_any_step_loses_nothing(folder, adversary, trust, error, matrix):
+    """Before and after the calls of the store and the frames, one a run; with --matrix at all."""
     plan = plan_of(adversary, trust)
     (folder / "none").mkdir()
-    steps = World(folder / "none", plan).run().steps
-    assert steps > 80
-    for stop in range(1, steps + 1):
+    log = World(folder / "none", plan).run().log
+    assert len(log) > 80
+    for stop in range(1, len(log) + 1) if matrix else steps_that_differ(log, error):
         place = folder / str(stop)
         place.mkdir()
         world = World(place, plan, stops=frozenset({stop}), error=error).run()
         world.check()
         shutil.rmtree(place)
+
+
+def test_a_sum_that_was_kept_and_had_not_landed_lands_after_a_crash(folder):
+    log = World(folder, plan_of()).run().log
+    (folder / "again").mkdir()
+    stop = frozenset({log.index("before land") + 1})
+    world = World(folder / "again", plan_of(), stops=stop).run()
+    world.check()
+    assert world.processes == 2
 
 
 def test_two_crashes_in_one_campaign_lose_nothing(folder):
@@ -171,6 +199,15 @@ def test_an_overtaken_store_refuses_every_write(folder):
             write()
 
 
+def test_a_landing_counts_once(folder):
+    plan = plan_of()
+    world = World(folder, plan).run()
+    store = world.claim()
+    [sketch], [saved] = store.sums(plan), store.sessions(plan)
+    assert not store.land(plan, saved.session, sketch)
+    assert [one.num_clients for one in store.sums(plan)] == [N]
+
+
 def test_a_version_is_written_once(folder):
     plan = plan_of()
     world = World(folder, plan).run()
@@ -202,6 +239,78 @@ def test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up(fol
     store = world.claim()
     assert store.sessions(world.plan) == []
     assert store.asked(world.plan) == {0: set(range(N))}
+
+
+def test_a_process_whose_file_is_put_back_stops_and_leaves_the_mark(folder):
+    """Else the mark would say of the copy that it is none."""
+    world = World(folder, plan_of(cohorts=2))
+    frames_of(world, Kind.INBOX)
+    shutil.copy(folder / "campaign.db", folder / "copy.db")
+    world.run(100)
+    mark = (folder / "mark").read_bytes()
+    shutil.copy(folder / "copy.db", folder / "campaign.db")
+    with pytest.raises(OvertakenError, match="was put back while"):
+        world.driver.tick(START + 10_000)
+    assert (folder / "mark").read_bytes() == mark
+    with pytest.raises(InvalidInputError, match="a copy was put back"):
+        world.claim()
+
+
+def test_giving_up_overtakes_who_claimed_after_the_copy_was_made(folder):
+    world = World(folder, plan_of())
+    shutil.copy(folder / "campaign.db", folder / "copy.db")
+    later = world.claim()
+    shutil.copy(folder / "copy.db", folder / "campaign.db")
+    world.campaigns().give_up(world.plan, mark=folder / "mark")
+    saved = SavedSession(bytes(32), 0, (1,), b"", (0, 0), 0, version=1)
+    with closing(sqlite3.connect(folder / "campaign.db")) as file:
+        [[writes]] = file.execute("SELECT writes FROM fedtally_runs")
+    for known in (0, writes):  # its epoch alone must stop it
+        later._written = known
+        with pytest.raises(OvertakenError, match="another process runs"):
+            later.save(world.plan, saved, ())
+
+
+def test_a_file_without_its_mark_is_refused(folder):
+    world = World(folder, plan_of())
+    gather(world)
+    (folder / "mark").unlink()
+    with pytest.raises(InvalidInputError, match="there is no mark at"):
+        world.claim()
+    assert world.campaigns().give_up(world.plan, mark=folder / "mark") == 1
+    world.claim()
+
+
+def test_the_first_write_of_all_is_refused_without_its_mark(folder):
+    world = World(folder, plan_of())
+    shutil.copy(folder / "campaign.db", folder / "copy.db")
+    world.run()
+    shutil.copy(folder / "copy.db", folder / "campaign.db")
+    (folder / "mark").unlink()
+    assert world.campaigns().is_put_back(world.plan, mark=folder / "mark")
+    with pytest.raises(InvalidInputError, match="there is no mark at .* has 1 writes"):
+        world.claim()
+
+
+def test_a_process_that_dies_around_its_first_write_is_followed_by_another(folder, monkeypatch):
+    class Dies(BaseException):
+        pass
+
+    written = []
+
+    def dies(*args):
+        if len(written) == dying:
+            raise Dies
+        written.append(args)
+        write_mark(*args)
+
+    monkeypatch.setattr("fedtally.store.campaigns.write_mark", dies)
+    for dying in range(2):  # noqa: B007 `dies` reads it: before the first write, and after it
+        with pytest.raises(Dies):
+            World(folder, plan_of())
+        written.clear()
+    dying = None
+    assert World(folder, plan_of()).run(60).driver.is_complete
 
 
 def test_an_empty_file_beside_a_mark_is_refused(folder):
@@ -363,7 +472,7 @@ def test_a_round_that_lost_a_cohort_lands_with_the_other(folder):
 
     def absent(number, kind):
         if kind is Kind.INBOX and not gone:  # half of the session that is first
-            live = world.driver._live[world.driver._session_of[number]]
+            live = world.driver._live[world.driver._pool.session_of[number]]
             gone.update(live.saved.clients[:4])
         return kind is Kind.INBOX and number in gone
 
@@ -371,6 +480,58 @@ def test_a_round_that_lost_a_cohort_lands_with_the_other(folder):
     world.run()
     world.check(everybody=False)
     assert world.landed()[0][0] == N
+
+
+@pytest.mark.parametrize("kind", [Kind.ROSTER, Kind.INBOX, Kind.SURVIVORS])
+def test_a_server_that_is_away_for_too_long_has_lost_what_left_and_nothing_else(folder, kind):
+    """So it is if its clock jumps forward: to the server it is the same."""
+    world = World(folder, plan_of(cohorts=2))
+    frames_of(world, kind)
+    world.now = START + DEADLINES.session + 100
+    world.driver = world.start()
+    world.run(700)
+    spent = kind is not Kind.ROSTER
+    assert world.claim().asked(world.plan) == {0: set(range(N))}
+    ended = {one.why for one in world.campaigns().status(world.plan).ended}
+    assert ended == {"aborted: EXPIRED (5)"} | ({None} if not spent else set())
+    world.check(everybody=not spent)
+
+
+def test_a_phase_waits_longer_by_as_much_as_the_clock_was_put_back(folder):
+    world = World(folder, plan_of(n_min=N - 1))
+    world.absent = lambda number, kind: number == 0 and kind is Kind.ROSTER
+    frames_of(world, Kind.ROSTER)
+    world.absent = lambda number, kind: number == 0 and kind is Kind.ROSTER
+    world.now -= 200
+    world.run(190)
+    assert not world.campaigns().status(world.plan).landed
+    world.run(200)
+    assert world.campaigns().status(world.plan).landed == {0: N - 1}
+    world.check(everybody=False)
+
+
+def test_nobody_notices_a_file_that_was_put_back_with_its_mark(folder):
+    """The one loss that nothing shows: two sets of survivors open both secrets of a client."""
+    world = World(folder, plan_of(n_min=N - 1))
+    frames_of(world, Kind.INBOX)
+    for name in ("campaign.db", "mark"):
+        shutil.copy(folder / name, folder / f"{name}.copy")
+    world.run(200)
+    assert world.landed()
+    for name in ("campaign.db", "mark"):
+        shutil.copy(folder / f"{name}.copy", folder / name)
+    assert len(world.claim().sessions(world.plan)) == 1
+
+
+def test_a_ledger_that_was_put_back_alone_has_forgotten_what_was_spent(folder):
+    ledger = folder / "books.db"
+    world = World(folder, plan_of(trust="distributed"), ledger_at=ledger)
+    shutil.copy(ledger, folder / "copy.db")
+    world.run()
+    assert world.landed()
+    shutil.copy(folder / "copy.db", ledger)
+    [population] = Ledger.open(ledger).export()["populations"]
+    assert population["campaigns"] == []
 
 
 def test_nobody_is_asked_twice_for_an_item(folder):
@@ -452,7 +613,7 @@ def test_draining_opens_nothing_and_ends_what_runs(folder):
     world = World(folder, plan_of(cohorts=2), people=N + 1)
     frames_of(world, Kind.INVITE)
     world.driver.drain()
-    [left] = set(range(N + 1)) - set(world.driver._session_of)
+    [left] = set(range(N + 1)) - set(world.driver._pool.session_of)
     assert not world.driver.check_in(left, world.now)
     while not world.driver.is_idle:
         answer_all(world)
@@ -514,6 +675,25 @@ def test_an_abort_in_a_later_phase_counts(folder):
     assert world.driver.refusals == {AbortCode.ROSTER_INVALID: 1}
 
 
+@pytest.mark.parametrize("kind", [Kind.INVITE, Kind.ROSTER])
+def test_clients_that_always_refuse_are_benched(folder, kind):
+    # Otherwise sessions would be opened, and fail, as fast as frames travel, and for ever.
+    world = World(folder, plan_of())
+    for person in world.persons[:4]:
+
+        def refuses(frame, now, answer=person.answer):
+            message = wire.parse(frame)
+            if message.kind is not kind:
+                return answer(frame, now)
+            return wire.frame(Kind.ABORT, message.session, wire.UNLISTED, bytes([AbortCode.POLICY]))
+
+        person.answer = refuses
+    world.run(DEADLINES.bench - 20)
+    assert len(world.campaigns().status(world.plan).ended) == 2
+    assert world.driver.refusals[AbortCode.POLICY] == 8
+    assert not world.driver.check_in(0, world.now)
+
+
 def test_an_error_of_one_session_leaves_the_others_running(folder):
     world = World(folder, plan_of(rounds=2), people=2 * N)
     gather(world)
@@ -531,16 +711,40 @@ def test_an_error_of_one_session_leaves_the_others_running(folder):
     world.check()
 
 
-def test_a_frame_is_handed_out_once_in_ten_seconds_or_after_a_receipt(folder):
+def test_a_frame_is_handed_out_once_in_ten_seconds(folder):
     world = World(folder, plan_of())
     gather(world)
     assert world.driver.next(0, world.now) is not None
     assert world.driver.next(0, world.now + 9) is None
     assert world.driver.next(0, world.now + 10) is not None
-    session = wire.parse(world.driver.next(1, world.now)).session
-    wrong = wire.frame(Kind.SHARES, session, 0, b"")
-    assert world.driver.receive(0, wrong, world.now + 11) is Receipt.REFUSED
-    assert world.driver.next(0, world.now + 11) is not None
+
+
+def test_a_late_answer_shows_that_its_client_is_there_and_gets_the_frame_at_once(folder):
+    world = World(folder, plan_of())
+    frames_of(world, Kind.ROSTER)
+    world.driver.next(0, world.now)
+    late = world.persons[0].answers[0]
+    assert world.driver.receive(0, late, world.now + 1) is Receipt.LATE
+    assert world.driver.next(0, world.now + 1) is not None
+
+
+def test_a_wrong_answer_is_not_asked_for_again_at_once(folder):
+    world = World(folder, plan_of())
+    gather(world)
+    session = wire.parse(world.driver.next(0, world.now)).session
+    wrong = wire.frame(Kind.ADVERTISE, session, wire.UNLISTED, b"")
+    assert world.driver.receive(0, wrong, world.now) is Receipt.REFUSED
+    assert world.driver.next(0, world.now + 9) is None
+    assert world.driver.next(0, world.now + 10) is not None
+
+
+def test_a_clock_that_is_put_back_keeps_no_frame_back(folder):
+    world = World(folder, plan_of())
+    gather(world)
+    assert world.driver.next(0, world.now) is not None  # and the answer is lost
+    world.now -= 7200
+    world.run(seconds=300)
+    world.check()
 
 
 def test_a_frame_of_a_phase_before_is_late(folder):
@@ -615,8 +819,134 @@ def test_a_session_that_cannot_be_restored_does_not_stop_the_others(folder):
     world.now += DEADLINES.session + 1
     world.driver.tick(world.now)
     assert world.driver.rejected == [first.session]
+    why = {one.session: one.why for one in world.campaigns().status(world.plan).ended}
+    assert why.pop(first.session).startswith("rejected: this is not a checkpoint")
+    assert list(why.values()) == ["aborted: EXPIRED (5)"]
     world.run()
     world.check()
+
+
+@pytest.mark.parametrize("name", ["before reserve", "before land"])
+def test_an_error_of_the_store_gives_up_no_sum_however_late_it_is(folder, name):
+    """The sum is in the store: it lands as soon as the store answers, and nobody need be there."""
+    failing = {"before land"}
+
+    def step(what):
+        if what in failing:
+            raise StoreError
+
+    world = World(folder, plan_of("active", "distributed"))
+    frames_of(world, Kind.CONFIRMATIONS)
+    answer_all(world)
+    world.step = step
+    with pytest.raises(StoreError):
+        world.driver.tick(world.now)  # the sum is written, and then the store fails
+    world.now += DEADLINES.session + 100
+    world.driver, failing = world.start(), {name}
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            world.driver.tick(world.now)
+        world.now += RETRY_SECONDS
+    failing = set()
+    world.driver.tick(world.now)
+    assert world.driver.rejected == []
+    world.check()
+
+
+def test_a_session_of_a_round_whose_release_is_out_is_given_up(folder):
+    """Another process released the round, with a ledger of its own making."""
+    plan = plan_of(trust="distributed", cohorts=2)
+    world = World(folder, plan, people=2 * N)
+    gather(world)
+    store = world.claim()
+    sketch = CountSketch(plan.spec, 0)
+    sketch.noise = plan.noise_mark
+    store.release(plan, {0: sketch})
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    assert len(world.driver.rejected) == 2
+    assert world.driver.is_complete
+
+
+def test_misses_count_even_if_the_sum_does_not_land(folder):
+    world = World(folder, plan_of(cohorts=2, n_min=6), people=7)
+    world.absent = lambda number, kind: number == 0 and kind is Kind.SURVIVORS
+    contribution = world.persons[1]._join
+
+    def lying(frame):
+        client = contribution(frame)
+        honest = client._contribution
+        client._contribution = lambda session: honest(session) + 50
+        return client
+
+    world.persons[1]._join = lying
+    world.run(300)
+    assert len(world.driver.rejected) == 1
+    assert world.driver._pool._misses == {0: 1}
+
+
+# ---- what an operator sees ----
+
+
+def test_the_status_of_a_campaign_needs_no_claim_and_names_nobody(folder):
+    plan = plan_of("active", "distributed", cohorts=2, n_min=7)
+    world = World(folder, plan, people=2 * N)
+    world.absent = lambda number, kind: kind is Kind.INBOX
+    campaigns = world.campaigns()
+    with pytest.raises(InvalidInputError, match="holds nothing of plan"):
+        campaigns.status(plan_of(rounds=2))
+    gather(world)
+    before = campaigns.status(plan)
+    assert (before.plan, before.epoch, before.ended) == (plan.fingerprint, world.processes, ())
+    assert [(one.round, one.phase, one.num_clients) for one in before.open] == [
+        (0, "advertise", N),
+        (0, "advertise", N),
+    ]
+    one = before.open[0]
+    assert one.closes == (world.now + 30, world.now + 120)
+    assert one.not_after == world.now + DEADLINES.session
+    [saved] = [s for s in world.claim().sessions(plan) if s.session == one.session]
+    world.driver = world.start()
+    assert campaigns.clients(one.session) == saved.clients
+    with pytest.raises(InvalidInputError, match="no open session"):
+        campaigns.clients(bytes(32))
+    world.run(400)
+    after = campaigns.status(plan, world.ledger)
+    assert campaigns.list() == [after]
+    assert after.open == ()
+    assert after.asked == {0: 2 * N}
+    assert after.landed == {}
+    assert [(one.round, one.num_clients, one.why) for one in after.ended] == [
+        (0, 0, "aborted: BELOW_MIN_SURVIVORS (12)")
+    ] * 2
+    world.driver.tick(world.now + 10_000)  # forgotten, but not by the operator's books
+    assert campaigns.status(plan) == after
+
+
+def test_the_status_shows_what_landed_and_what_was_released(folder):
+    plan = plan_of(trust="central", rounds=2)
+    world = World(folder, plan, people=2 * N).run()
+    campaigns = world.campaigns()
+    found = campaigns.status(plan, world.ledger)
+    assert found.landed == {0: N, 1: N}
+    assert {(one.round, one.num_clients, one.why) for one in found.ended} == {
+        (0, N, None),
+        (1, N, None),
+    }
+    assert found.released == ()
+    world.driver.release()
+    assert campaigns.status(plan, world.ledger).released == tuple(range(len(plan.releases)))
+    assert campaigns.status(plan).released == ()
+
+
+def test_a_session_that_was_given_up_is_in_the_status(folder):
+    world = World(folder, plan_of())
+    gather(world)
+    campaigns = world.campaigns()
+    [one] = campaigns.status(world.plan).open
+    campaigns.give_up(world.plan, mark=folder / "mark")
+    [ended] = campaigns.status(world.plan).ended
+    assert (ended.session, ended.why) == (one.session, "given up")
 
 
 def test_a_driver_that_drains_is_never_late(folder):
@@ -625,6 +955,32 @@ def test_a_driver_that_drains_is_never_late(folder):
     assert world.driver.tick(world.now) == world.now + DEADLINES.gather
     world.driver.drain()
     assert world.driver.tick(world.now + 1000) == np.inf
+
+
+def test_a_phase_past_its_first_deadline_closes_with_the_frame_that_it_needs(folder):
+    world = World(folder, plan_of())
+    frames_of(world, Kind.ROSTER)
+    [live] = world.driver._live.values()
+    soft, hard = live.saved.closes
+    world.now = soft
+    assert world.driver.tick(soft) == hard
+    for person in world.persons:
+        world.hand(person)
+        is_enough = live.session.can_close().code is None
+        assert live.awaited
+        world.driver.tick(world.now)
+        assert live.session.state is (ServerState.COLLECT if is_enough else ServerState.SHARE)
+        if is_enough:
+            break
+
+
+def test_a_tick_with_nothing_to_do_reads_nothing(folder):
+    world = World(folder, plan_of(cohorts=2), people=N + 3)
+    gather(world)
+    expected, steps = world.driver.tick(world.now), world.steps
+    world.driver._live = None  # a tick that looks at its sessions fails
+    assert world.driver.tick(world.now) == expected
+    assert world.steps == steps
 
 
 def test_a_phase_leaves_later_phases_their_time(folder):
@@ -730,3 +1086,43 @@ def test_a_ledger_of_today_takes_campaigns_beside_it_and_a_client_record_does_no
     ClientRecord.open(folder / "three.db", create=True)
     with pytest.raises(UnreadableFileError, match="not a campaigns"):
         Campaigns.open(folder / "three.db", create=True)
+
+
+def test_a_client_hears_how_each_of_its_sessions_ended(tmp_path: Path) -> None:
+    driver, now = World(tmp_path, plan_of()).driver, START
+    for name in (b"1", b"2"):
+        driver._bid_farewell(
+            SavedSession(name * 32, 0, (7,), None, (0, 0), now + 100, farewell=b"bye " + name)
+        )
+    assert driver.owes_farewells
+    assert [driver.next(7, now), driver.next(7, now)] == [b"bye 1", b"bye 2"]
+    assert not driver.owes_farewells
+    assert driver.next(7, now) is None
+    driver.check_in(7, now)  # it goes on: it has heard both
+    assert driver.next(7, now + 60) is None
+
+
+def test_a_client_that_is_merely_there_gets_its_farewell_again(tmp_path: Path) -> None:
+    world = World(tmp_path, plan_of())
+    world.run()
+    driver, later = world.driver, world.now + 10
+    first = driver.next(0, world.now)
+    assert first is not None
+    driver.check_in(0, later, has_heard=False)
+    assert driver.next(0, later) == first
+    driver.check_in(0, later)
+    assert driver.next(0, later + 10) is None
+
+
+def test_a_farewell_that_was_heard_is_not_owed_again_after_an_error(tmp_path: Path) -> None:
+    world = World(tmp_path, plan_of())
+    world.run()
+    driver = world.driver
+    for number in range(N):
+        driver.next(number, world.now)
+    assert not driver.owes_farewells
+    driver._retry_at = world.now  # as after an error of the store
+    driver.drain()
+    driver.tick(world.now)
+    assert driver.is_idle
+    assert not driver.owes_farewells

@@ -759,7 +759,7 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
     "options", [[], ["--json"], ["--client", "user"], ["--round", "day"], ["--rounds", "3"]]
 )
 def test_nothing_shown_depends_on_a_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], matrix: bool
 ) -> None:
     (tmp_path / "drinks.txt").write_text("tea\nmaté\n7\n", encoding="utf8")
     given = [
@@ -775,7 +775,7 @@ def test_nothing_shown_depends_on_a_value(
         "8",
     ]
     shown = set()
-    for item in [b"", b"tea", *ODD[::4]]:
+    for item in [b"", b"tea", *ODD[:: 4 if matrix else 9]]:
         rows = [(f"u{i}", other.encode()) for i, other in enumerate(OTHERS)] + [("odd", item)]
         lines = [b"day,user,item"] + [b"1," + user.encode() + b"," + held for user, held in rows]
         (tmp_path / "t.csv").write_bytes(b"\n".join(lines) + b"\n")

@@ -194,9 +194,9 @@ def test_a_client_of_three_rounds_is_one_client(options: dict[str, Any], tmp_pat
             90,
             [30, 0, 20],
         )
-    shown = plain(answer(result, result.top(2)), 200)
+    shown = plain(answer(result, result.top(2), details=True), 200)
     assert (
-        "among 90 contributions of 50 clients" in shown
+        "Share of 90 contributions of 50 clients" in shown
         and "50, each in 1.8 of 3 rounds on average" in shown
     )
     written = document(result, [])
@@ -360,7 +360,7 @@ def test_landed_sums_of_a_plan_say_how_they_were_made(tmp_path: Path) -> None:
         assert "ideal" not in text and (
             "the server sees" in text or "the servers, unless they collude" in text
         )
-        shown = plain(answer(by_hand, by_hand.top(1)), 300)
+        shown = plain(answer(by_hand, by_hand.top(1), details=True), 300)
         assert words in shown and "ideal" not in shown
         assert f"secure sum {method}" in call("inspect", str(tmp_path / "r.fed"))
         assert document(by_hand, [])["secure_sum"]["method"] == method

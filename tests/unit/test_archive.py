@@ -212,6 +212,27 @@ def test_a_failed_replacement_leaves_nothing_behind(
     assert os.listdir(saved.parent) == [saved.name]
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, replace, sync = [], os.replace, os.fsync
+
+    def replaced(source: str, target: Path) -> None:
+        done.append("replace")
+        replace(source, target)
+
+    def synced(handle: int) -> None:
+        done.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    monkeypatch.setattr(os, "fsync", synced)
+    with _archive.replacing(saved) as temporary:
+        Path(temporary).write_text("new")
+    assert done == [temporary, "replace"]
+    assert saved.read_text() == "new"
+
+
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path, tmp_path / "missing" / "x", tmp_path / "file" / "x"):

@@ -15,10 +15,12 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.budget import (
     AlreadySpentError,
+    Cap,
     Charge,
     Grant,
     OverspentError,
     appearance,
+    check_cap,
     check_participation,
     check_spend,
     checked_name,
@@ -146,6 +148,8 @@ def test_several_campaigns_spend_no_more_than_they_compose_up_to() -> None:
         OverspentError, match="epsilon 100 was granted, of which several campaigns may spend 25"
     ):
         check_spend(grant, [charge(event=large)], charge("b", event=large))
+    with pytest.raises(OverspentError, match="100, of which several campaigns may spend 25"):
+        check_cap(Cap(100, 1e-6), [charge(event=large)], charge("b", event=large))
 
 
 def test_two_relations_do_not_compose() -> None:

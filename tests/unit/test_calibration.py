@@ -52,6 +52,10 @@ def test_a_host_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.seconds["exchange"] > 0 or found.seconds["verification"] > 0
 
 
+@pytest.mark.skipif(
+    kernels.available_backends() == ("numpy",),
+    reason="NumPy takes no operations of the compiled kernels",
+)
 def test_every_operation_is_in_what_is_measured() -> None:
     """Else nothing would be known of it."""
     works = [one.work for one in calibration._single_operations()]

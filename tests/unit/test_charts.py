@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,8 +42,7 @@ def test_bars_are_estimates_and_marks_are_the_truth() -> None:
     assert list(axes.lines[0].get_xdata()) == [40.0, 30.0, 10.0, 0.0]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[:2] == ["tea", "7"]
-    assert len(labels[2]) <= 40
-    assert "\x1b" not in labels[2]
+    assert labels[2] == r"a\$b\$ �[31mxxx…xxxxxxxxxxxxxx"  # 30 columns, of which � takes two
     low, high = axes.get_ylim()
     assert low > high  # the first item is on top
     assert "1,000 clients" in axes.get_xlabel()
@@ -56,10 +55,106 @@ def test_intervals_are_drawn_where_there_are_any() -> None:
     )
     axes: Any = figure.axes[0]
     assert axes.lines[0].get_xdata().tolist() == [40.0, 60.0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "90 % interval",
-        "estimated",
-    ]
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["90 % interval", "estimated"]
+
+
+def test_a_second_panel_shows_the_errors_or_else_the_limits() -> None:
+    pytest.importorskip("matplotlib")
+    drinks = [Item("tea", 0.5, 0.4, 0.625), Item("milk", 0.25)]
+    errors: Any = charts.top_items(drinks, 1000, truth=[0.375, 0.5]).axes[1]
+    limits: Any = charts.top_items(drinks, 1000).axes[1]
+    assert "truth" in errors.get_title(loc="left") and "Limits" in limits.get_title(loc="left")
+    for axes, dots, ends in ((errors, [12.5, -25.0], [2.5, 25.0]), (limits, [0, 0], [-10.0, 12.5])):
+        assert axes.lines[0].get_xdata() == pytest.approx(ends)  # milk has no limits
+        assert list(axes.lines[1].get_xdata()) == dots
+    assert len(charts.top_items([Item("tea", 0.5)], 1000).axes) == 1  # nothing to show beside it
+
+
+LONG = "https://example.org/shop/checkout/step-%d?campaign=summer"
+AWKWARD = [
+    *(LONG % number for number in (1, 2)),
+    "日本語" * 30,
+    "\u200b\ufdd0 \x1b[31m",
+    "$x_1$",
+    "W" * 30,
+    "مرحبا",
+]
+
+
+@pytest.mark.parametrize("has_truth", [False, True])
+@pytest.mark.parametrize("has_limits", [False, True])
+@pytest.mark.filterwarnings("error")  # matplotlib warns of letters that the font lacks
+def test_any_item_fits_and_is_drawn(has_truth: bool, has_limits: bool, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    limits = (0.499944, 0.500056) if has_limits else (None, None)
+    items = [Item(item, 0.5, *limits) for item in [*AWKWARD, 12345678901]]
+    figure = charts.top_items(
+        items,
+        123_456_789,
+        truth=[0.5] * len(items) if has_truth else None,
+        confidence=0.95,
+        note="not private",
+        unit="contributions",
+        path=tmp_path / "top.png",
+    )
+    assert_texts_fit(figure)
+    axes = figure.axes[0]
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert shown[0] == "https://exampl…ampaign=summer"
+    assert set(shown[2]) == {"�", "…"} and "�" in shown[3]
+    # at least a third of the figure is left for what is drawn
+    assert sum(axes.get_window_extent().width for axes in figure.axes) > figure.bbox.width / 3
+
+
+@pytest.mark.parametrize("size", [1.0, 1.8e-2, 1.8e-4, 1e-6])
+def test_errors_of_any_size_have_numbers_apart(size: float) -> None:
+    pytest.importorskip("matplotlib")
+    names = ("self", "if", "return", "def")
+    items = [Item(name, 0.5, 0.5 - 0.45 * size, 0.5 + 0.48 * size) for name in names]
+    figure = charts.top_items(items, 1000, truth=[0.5] * len(items))
+    assert_texts_fit(figure)
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_of_a_further_font_are_drawn(tmp_path: Path) -> None:
+    """A letter that another font of the settings has is no letter that is missing."""
+    pytest.importorskip("matplotlib")
+    import matplotlib as mpl
+
+    narrow = "STIXGeneral"  # comes with matplotlib, and has no Arabic letters
+    for fonts, shown in (([narrow], "�����"), ([narrow, "DejaVu Sans"], "مرحبا")):
+        with mpl.rc_context({"font.family": fonts}):
+            figure = charts.top_items([Item("مرحبا", 0.5)], 10, path=tmp_path / "top.png")
+        assert figure.axes[0].get_yticklabels()[0].get_text() == shown
+
+
+def test_a_long_title_fits() -> None:
+    pytest.importorskip("matplotlib")
+    title = "2,993,123 clients in 1,000 rounds, 15 rows, median recovery, epsilon 1; median, 10 %"
+    figure = charts.error_against_bytes(
+        {"hybrid": [charts.Point(2000, 0.01, 0.01, 0.01)]}, {}, title=f"{title} and 90 %"
+    )
+    assert_texts_fit(figure)
+
+
+def assert_texts_fit(figure: Any) -> None:
+    """Check that every text of a figure is within it, and that none overlaps another one."""
+    figure.draw_without_rendering()
+    texts = list(figure.legends)
+    texts += [figure._suptitle] if figure._suptitle else []
+    for axes in figure.axes:
+        texts += [axes._left_title, axes.xaxis.label, axes.yaxis.label]
+        low, high = axes.get_xlim()  # ticks beyond the ends are not drawn
+        texts += [each for each in axes.get_xticklabels() if low <= each.get_position()[0] <= high]
+        texts += axes.get_yticklabels()
+    boxes = [text.get_window_extent() for text in texts if text.get_visible()]
+    boxes = [box for box in boxes if box.width > 0]
+    assert len(boxes) > 5
+    for box in boxes:
+        assert box.x0 >= 0 and box.y0 >= 0
+        assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +302,21 @@ def test_plot_of_a_result(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     import fedtally
 
-    result = fedtally.estimate(["tea"] * 3 + ["milk"], width=99, seed=1)
+    options: dict[str, Any] = {"width": 99, "seed": 1}
+    result = fedtally.estimate(["tea"] * 3 + ["milk"], **options)
     figure = result.plot(tmp_path / "top.png", k=1)
     assert len(figure.axes[0].patches) == 1
     assert (tmp_path / "top.png").exists()
+    known = fedtally.estimate(["tea"] * 3 + ["milk"], evaluate=True, **options)
+    panel = known.plot(estimates=known.estimates(["milk"])).axes[1]
+    assert "truth" in panel.get_title(loc="left")
+    assert list(panel.lines[-2].get_xdata()) == [0.0]
+
+
+def test_errors_that_are_all_zero_are_drawn() -> None:
+    """A logarithmic axis has no room for them, and matplotlib would warn."""
+    pytest.importorskip("matplotlib")
+    curve = {"hybrid": [charts.Point(1e3, 0.0, 0.0, 0.0), charts.Point(5e3, 0.0, 0.0, 0.0)]}
+    figure = charts.error_against_bytes(curve, {})
+    assert figure.axes[0].get_yscale() == "linear"
+    figure.draw_without_rendering()

@@ -29,7 +29,7 @@ def commands(command: click.Command) -> Iterator[click.Command]:
 
 def test_every_decoder_has_an_entry_and_an_error_model() -> None:
     assert list(Recovery) == list(DECODERS) == list(error_model.MODELS)
-    assert json.dumps(list(Recovery)) == '["joint", "median"]'  # in files they are texts
+    assert json.dumps(list(Recovery)) == '["joint", "median", "belief"]'  # in files they are texts
 
 
 def test_the_command_line_offers_every_decoder() -> None:
@@ -65,7 +65,11 @@ def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPat
     sketch.add(np.array([7], np.uint64), np.array([90]))
     sketch.num_clients = 90
     made = {name: kind.make([sketch], domain, None) for name, kind in DECODERS.items()}
-    expected = {Recovery.JOINT: JointIntervals, Recovery.MEDIAN: MedianIntervals}
+    expected = {
+        Recovery.JOINT: JointIntervals,
+        Recovery.MEDIAN: MedianIntervals,
+        Recovery.BELIEF: JointIntervals,  # nothing is left to gain on these sums
+    }
     for name, decoder in made.items():
         assert decoding.kind_of_decoder(decoder) is DECODERS[name]
         found = make_intervals(decoder, [sketch], domain)
@@ -123,7 +127,7 @@ def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"recovery": "oracle"}, "recovery must be auto, joint or median, got 'oracle'"),
+        ({"recovery": "oracle"}, "recovery must be auto, joint, median or belief, got 'oracle'"),
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         (
             {"intervals": "wide"},
@@ -135,5 +139,7 @@ def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() 
 def test_decodings_that_are_none(values: dict[str, str | float], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Decoding(**values)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="recovery must be joint or median, got 'oracle'"):
+    with pytest.raises(
+        InvalidInputError, match="recovery must be joint, median or belief, got 'oracle'"
+    ):
         kind_of("oracle")

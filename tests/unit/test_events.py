@@ -247,7 +247,6 @@ def test_collisions_are_two_integers(collisions):
         (lambda: gaussian(5, honest_survivors=3), "honest_survivors belongs to skellam"),
         (lambda: skellam(5, honest_survivors=None), "honest_survivors must be an integer"),
         (lambda: skellam(5, honest_survivors=0), "honest_survivors must be at least 1"),
-        (lambda: skellam(5, "add-remove"), "add-remove needs the number of clients with noise"),
         (
             lambda: gaussian(5, "add-remove", trust="distributed"),
             "add-remove needs the number of clients with noise",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
@@ -18,8 +19,10 @@ from fedtally.campaign.key_files import (
     PublicKey,
     Role,
     create_key_files,
+    load_client_key,
     load_helper_key,
     load_public_key,
+    load_registrar_key,
     load_server_key,
     public_key_of,
     public_path,
@@ -37,8 +40,15 @@ SECRET = bytes(range(32))
 LOADERS: dict[str, Callable[[Any], SigningKey | PrivateKey]] = {
     "server": load_server_key,
     "helper": load_helper_key,
+    "registrar": load_registrar_key,
+    "client": load_client_key,
 }
-KINDS: dict[str, type[SigningKey] | type[PrivateKey]] = {"server": SigningKey, "helper": PrivateKey}
+KINDS: dict[str, type[SigningKey] | type[PrivateKey]] = {
+    "server": SigningKey,
+    "helper": PrivateKey,
+    "registrar": SigningKey,
+    "client": SigningKey,
+}
 PUBLIC = {role: kind(Secret(SECRET)).public for role, kind in KINDS.items()}
 
 
@@ -65,7 +75,7 @@ def shows_a_secret(error: BaseException) -> bool:
 # ---- files ----
 
 
-@pytest.mark.parametrize("role", ["server", "helper"])
+@pytest.mark.parametrize("role", KINDS)
 def test_the_files_are_as_the_module_says(role: str, tmp_path: Path) -> None:
     path = tmp_path / "a.key"
     assert create_key_files(path, role, known) == PublicKey(Role(role), PUBLIC[role])
@@ -78,7 +88,7 @@ def test_the_files_are_as_the_module_says(role: str, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.key", "a.key.pub"]  # nothing else is left behind
 
 
-@pytest.mark.parametrize("role", ["server", "helper"])
+@pytest.mark.parametrize("role", KINDS)
 def test_a_key_is_read_back(role: str, tmp_path: Path) -> None:
     path, expected = made(tmp_path, role), PublicKey(Role(role), PUBLIC[role])
     key = LOADERS[role](path)
@@ -106,7 +116,7 @@ def test_every_key_is_another(tmp_path: Path) -> None:
         for i in range(3)
         for role in Role
     }
-    assert len(keys) == 6
+    assert len(keys) == 12
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
@@ -196,7 +206,8 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_the_key_of_the_other_role_is_refused(tmp_path: Path) -> None:
     paths = {role: made(tmp_path, role) for role in KINDS}
-    for role, other in (("server", "helper"), ("helper", "server")):
+    # of one algorithm, too: a client that signs Invites is a mistake
+    for role, other in itertools.permutations(KINDS, 2):
         wrong = f"holds the key of the {other}, and that of the {role} is needed"
         with pytest.raises(InvalidInputError, match=wrong) as e:
             LOADERS[role](paths[other])
@@ -208,14 +219,15 @@ def test_the_key_of_the_other_role_is_refused(tmp_path: Path) -> None:
             read_public_key(public_path(paths[other]), role)
 
 
-@pytest.mark.parametrize("role", ["", "Server", "client", None, b"server"])
-def test_there_are_two_roles(role: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("role", ["", "Server", "owner", None, b"server"])
+def test_there_are_four_roles(role: Any, tmp_path: Path) -> None:
     for call in (
         lambda: create_key_files(tmp_path / "a", role, known),
         lambda: read_public_key("00" * 32, role),
     ):
         with pytest.raises(
-            InvalidInputError, match="the role of a key must be server or helper, got "
+            InvalidInputError,
+            match="the role of a key must be server, helper, registrar or client, got ",
         ):
             call()
     assert os.listdir(tmp_path) == []
@@ -238,10 +250,9 @@ PUBLIC_TEXT = f"fedtally-public-key/1 server {PUBLIC['server'].hex()}\n"
         TEXT.replace("\n", "\r\n"),
         TEXT.upper(),
         TEXT.replace("key/1", "key/2"),
-        TEXT.replace("server", "client"),
+        TEXT.replace("server", "owner"),
         TEXT.replace(SECRET.hex(), SECRET.hex().upper()),
         TEXT.replace(SECRET.hex(), "g" * 64),
-        PUBLIC_TEXT,
     ],
 )
 def test_a_damaged_private_file_is_refused(text: str, tmp_path: Path) -> None:
@@ -274,7 +285,7 @@ def test_a_secret_that_is_not_that_of_its_public_key_is_refused(
         PUBLIC_TEXT * 2,
         PUBLIC_TEXT[:-3],
         PUBLIC_TEXT.upper(),
-        PUBLIC_TEXT.replace("server", "client"),
+        PUBLIC_TEXT.replace("server", "owner"),
         "00" * 32,
     ],
 )
@@ -291,6 +302,11 @@ def test_a_damaged_public_file_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_public_file_may_lose_its_last_line_feed(tmp_path: Path) -> None:
     (tmp_path / "a.pub").write_text(PUBLIC_TEXT[:-1])
     assert read_public_key(tmp_path / "a.pub", "server") == PUBLIC["server"]
+
+
+def test_a_public_key_is_no_private_one(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match=r"holds a public key.*the file without \.pub"):
+        load_server_key(public_path(made(tmp_path)))
 
 
 def test_a_private_key_is_no_public_one(tmp_path: Path) -> None:
@@ -353,8 +369,10 @@ def test_a_key_is_made_and_its_secret_shown_to_nobody(call: Call) -> None:
         code, out, _ = call("show", file, "--json")
         shown = {"schema": "fedtally-key/1", "role": "server", "public": key.public.hex()}
         assert (code, json.loads(out)) == (0, shown)
-    code, out, err = call("new", "helper", "-o", "helper.key", "--json")
-    assert (code, err, json.loads(out)["role"]) == (0, "", "helper")
+    for role in Role:  # the command repeats their names
+        code, out, err = call("new", str(role), "-o", f"another {role}.key", "--json")
+        assert (code, err, json.loads(out)["role"]) == (0, "", role)
+    assert call("new", "owner", "-o", "a.key")[0] == 2
 
 
 @pytest.mark.parametrize("file", ["server.key", "server.key.pub"])
@@ -395,8 +413,8 @@ def test_what_is_still_missing_is_said(
     code, out, err = call(*arguments, "half.toml")
     assert (code, err.startswith("wrote half.toml: not published: ")) == (0, True)
     assert (
-        "nobody may run it without allow_list, the digest of who may take part (Plan.with_keys in"
-        " Python)" in err
+        "nobody may run it without allow_list, who may take part (fedtally keys add --allow-list)"
+        in err
     )
     plan = Plan.load("half.toml")
     assert (plan.missing_keys, out) == (("allow_list",), f"{plan.fingerprint}\n")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, Strings
+from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, OpenStrings, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target, modulus_bits
 from fedtally.planner.draft import find_widest
@@ -94,7 +94,7 @@ def test_a_target_is_part_of_the_plan(tmp_path, suffix):
     [
         ({"linf": 0.0}, "linf must be above 0 and below 1, got 0.0"),
         ({"failure_probability": 1}, "failure_probability must be above 0 and below 1, got 1"),
-        ({"recovery": "auto"}, "target.recovery must be joint or median, got 'auto'"),
+        ({"recovery": "auto"}, "target.recovery must be joint, median or belief, got 'auto'"),
         (
             {"tau": 0.1},
             "target must be a table with the entries linf, failure_probability, recovery",
@@ -398,11 +398,17 @@ def test_the_page_has_every_entry():
         IntegerSet([1], public=True),
         Dictionary(["a"]),
         Grid(0, 1, 0, 1, 1),
+        OpenStrings(),
     ]
     domains += [Strings(["a"], bytes(32), public=True), Dictionary(["a"], public=False)]
     described = set().union(*(domain.describe() for domain in domains))
     for table, names, absent in (
-        ("plan", fields_of(Plan), {"secure_sum", "privacy", "target"}),
+        (
+            "plan",
+            fields_of(Plan),
+            {"secure_sum", "privacy", "target", "people", "spelling"},
+        ),
+        ("spelling", {"rows", "width"}, set()),
         ("domain", described, {"sha256"}),
         (
             "secagg",
@@ -411,7 +417,11 @@ def test_the_page_has_every_entry():
         ),
         ("two-server", fields_of(TwoServerConfig) | {"method"}, {"helper_key", "allow_list"}),
         ("privacy", fields_of(PrivacyConfig), set()),
-        ("event", fields_of(Event) | {"schema"}, {"clip_norm", "honest_survivors", "collisions"}),
+        (
+            "event",
+            fields_of(Event) | {"schema"},
+            {"clip_norm", "honest_survivors", "collisions", "silos_per_person"},
+        ),
         ("target", fields_of(Target), set()),
     ):
         assert entries_on_the_page(table) == (names, absent), table

@@ -310,7 +310,10 @@ def geometric(ratio, size=2000):
 
 @pytest.mark.parametrize(
     ("ratio", "clients", "rounds", "tau"),
-    [(0.9763, 900_000, 1, 0.00878), (0.98, 900_000, 2, 0.0025)],
+    [
+        (0.9763, 900_000, 1, 0.00878),
+        pytest.param(0.98, 900_000, 2, 0.0025, marks=pytest.mark.matrix),
+    ],
 )
 def test_a_jump_of_the_error_is_not_relied_on(ratio, clients, rounds, tau):
     """Of 40 campaigns more than 9 fail with probability below 1 %, if 1 in 10 does.
@@ -553,12 +556,12 @@ def several(exponent, clients, seed):
 
 
 @pytest.mark.parametrize("exponent", [1.2, 2.0])
-def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent):
+def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent, matrix):
     """The hardness is on average not below the true one, nor the width; nor, but for sampling, the
     mass."""
     ratios, widths = [], []
     campaigns = [Campaign(50_000, recovery=recovery) for recovery in ("joint", "median")]
-    for seed in range(6):
+    for seed in range(6 if matrix else 3):
         sketch, frequencies = several(exponent, 2000, seed)
         distribution = Frequencies.from_pilot([sketch], IntegerRange(1, D), max_items=3)
         assert distribution.max_items == 3 and distribution.frequencies.max() <= 1
@@ -775,7 +778,7 @@ def test_a_budget_says_where_the_pilot_is_too_small():
         ({"rows": ()}, "rows must be at least one number"),
         ({"margin": 0.9}, "margin must be at least 1"),
         ({"risk": 0.0}, "risk must be at least"),
-        ({"campaign": Campaign(100, recovery="mean")}, "recovery must be joint or median"),
+        ({"campaign": Campaign(100, recovery="mean")}, "recovery must be joint, median or belief"),
     ],
 )
 def test_bad_input_is_refused(change, message):
@@ -881,4 +884,4 @@ def test_experiment_compares_chosen_with_least_widths(tmp_path):
     assert float(row["two-phase"]) < 0.75 < float(row["model"]) < 1.6
     assert int(row["fell back"]) == 0
     assert row["least"] in result.output
-    assert list(error_model.MODELS) == list(DECODERS) == list(Recovery) == ["joint", "median"]
+    assert list(error_model.MODELS) == list(DECODERS) == list(Recovery)

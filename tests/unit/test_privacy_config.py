@@ -141,7 +141,7 @@ def test_terms_survive_json_and_toml(
         ({"trust": "nobody"}, "trust must be one of"),
         ({"relation": "neighbours"}, "relation must be one of"),
         (
-            {"relation": "add-remove", "trust": "distributed", "honest_survivors": 9},
+            {"relation": "add-remove", "trust": "distributed"},
             "central trust",
         ),
     ],
@@ -199,7 +199,7 @@ def test_terms_that_cannot_be_read(values: Any) -> None:
             {},
             "delta must be below 1 / num_clients, 0.000416667, got 0.000416667",
         ),
-        ({"delta": 0.9}, {}, "delta must be below 1 / num_clients"),
+        ({"delta": 0.002}, {}, "delta must be below 1 / num_clients"),
     ],
 )
 def test_plans_that_would_not_keep_it(
@@ -280,7 +280,7 @@ def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
         f" {rounded_up(found['rho_delta']):g}" in said[3]
     )
     assert (found["unit"], found["period"]) == (unit(terms.event), period(terms.event))
-    assert "that it takes part and all" in unit(
+    assert "whether it takes part, and all its items" in unit(
         replace(propose(**CENTRAL).event, relation="add-remove")
     )
     assert found["epsilon_realised"] < found["epsilon"] <= 1.0 < found["epsilon_replace_one"]

@@ -126,7 +126,6 @@ def test_what_is_let_in_is_proven(
         ({"epsilon": -1.0}, "epsilon must be at least 0"),
         ({"epsilon": float("inf")}, "epsilon must be finite"),
         ({"delta": 1.0}, "delta must lie between 0 and 1"),
-        ({"relation": "add-remove"}, "add-remove hides the number of clients"),
         ({"relation": "neighbours"}, "relation must be one of"),
         ({"trust": "nobody"}, "trust must be one of"),
         ({"not_private": 1}, "not_private must be true or false"),

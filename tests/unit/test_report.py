@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 import fedtally
 from fedtally import report
 from fedtally.domain import Strings
+from fedtally.report import wording
 from fedtally.result import Estimate, Result
 
 
@@ -31,12 +36,17 @@ def test_document_is_json_and_complete(result: Result) -> None:
     assert "queries" not in report.document(result, [])
 
 
+def text_of(result: Result, columns: int = 300, **options: Any) -> str:
+    top = options.pop("top", 3)
+    return report.plain(report.answer(result, result.top(top), **options), columns)
+
+
 def test_answer_says_what_must_be_said(result: Result) -> None:
-    text = " ".join(
-        report.plain(report.answer(result, result.top(2), result.estimates(["cola"])), 300).split()
-    )
+    cola = result.estimates(["cola"])
+    text = " ".join(text_of(result, queried=cola, details=True).split())
     plan = result.plan
     for said in (
+        "Share of 100 clients whose item it is; 2 candidates",
         report.size(plan.bytes_per_client),
         f"one-hot vector: {plan.one_hot_bytes_per_client} B",
         "binary: 1 B, but then the server would see it",
@@ -51,29 +61,123 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
         assert said in text
 
 
+def test_an_answer_is_in_the_order_of_its_questions(result: Result) -> None:
+    """What was counted, the list, its error, what is protected, the bytes, what to try next."""
+    text = text_of(result, 80, hints=[("--more", "more of it")])
+    parts = ("Share of 100", " tea ", "\nError ", "\nPrivacy ", "\nUpload ", "\nTry ", "--more  ")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert f"an exact histogram only {result.plan.one_hot_bytes_per_client} B" in text
+    assert "fingerprint" not in text and result.plan.fingerprint[:16] not in text
+
+
+def test_an_item_that_was_no_candidate_is_named(result: Result) -> None:
+    asked = result.estimates(["tea", "taa"])
+    assert "\ntaa was no candidate\n" in text_of(result, queried=asked)
+    assert "no candidate" not in text_of(result, queried=asked[:1])
+
+
+def test_the_words_are_those_of_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text("word,user,day\n" + "".join(f"w{i % 5},u{i // 4},1\n" for i in range(400)))
+    drawn = fedtally.estimate(path, item="word", client="user", seed=1)
+    lines = text_of(drawn, 80).splitlines()
+    assert lines[0] == "Share of 100 clients (user) whose drawn word it is; 5 candidates"
+    assert lines[1] == "75 % of their items were drawn away: --max-items 4 counts all"
+    assert lines[3].split()[:2] == ["#", "word"]
+    whole = text_of(fedtally.estimate(path, item="word", client="user", max_items=4, seed=1), 80)
+    assert whole.startswith("Share of 100 clients (user) with it among 4 items; 5 candidates\n\n")
+    by_day = text_of(fedtally.estimate(path, item="word", client="user", round="day", seed=1), 80)
+    assert "clients (user) whose drawn word it is" in by_day
+    hidden = fedtally.estimate(
+        path, item="word", client="user", domain=[f"w{i}" for i in range(5)], epsilon=1.0
+    )
+    assert "whose drawn word it is" in text_of(hidden, 80) and "drawn away" not in text_of(hidden)
+    drawn.save(tmp_path / "r.fed")
+    assert text_of(Result.load(tmp_path / "r.fed"), 80) == text_of(drawn, 80)
+
+
+def test_a_column_of_an_evil_name_cannot_drive_a_terminal() -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"w\x1b[31m": ["tea", "tea"], "u\x07": ["a", "b"]})
+    text = text_of(fedtally.estimate(table, item="w\x1b[31m", client="u\x07", seed=1))
+    assert "\x1b" not in text and "\x07" not in text
+    assert r"clients (u\x07) whose w\x1b[31m it is" in text
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_an_answer_fits_a_screen_and_counts_the_notes_that_do_not(columns: int) -> None:
+    """At its longest: 20 items, a table of people without its people, no ledger, large epsilon."""
+    table = {"item": list(range(1, 41)) * 300, "user": list(range(12_000))}
+    result = fedtally.estimate(
+        pytest.importorskip("pyarrow").table(table),
+        item="item",
+        domain="range:1..5000",
+        epsilon=11.0,
+        num_rounds=3,
+    )
+    assert len(result.cautions) >= 3
+    hints = [("--one", "x"), ("--two", "y")]
+    lines = text_of(result, columns, top=20, hints=hints).splitlines()
+    assert len(lines) <= 35
+    text = " ".join(" ".join(lines).split())
+    assert "each row counts as a person" in text  # the first note is there
+    hidden = sum(f"Note {note[:20]}" not in text for note in result.cautions)
+    assert hidden and f"{hidden} more note" in text
+    whole = " ".join(text_of(result, columns, top=20, details=True).split())
+    assert all(note[:20] in whole for note in result.warnings)
+    assert len(text_of(result, columns, top=30, hints=hints).splitlines()) <= 45
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
+def test_odds_are_those_of_the_best_test(relation: str) -> None:
+    """The best guess between neighbours at even odds errs with (1 - delta) / (1 + e^epsilon)."""
+    result = fedtally.estimate(
+        list(range(1, 101)),
+        domain="range:1..200",
+        epsilon=1.5,
+        delta=1e-3,
+        neighbours=relation,
+        max_clients=200 if relation == "add-remove" else None,
+    )
+    guarantee = result.plan.privacy.guarantee
+    wrong = (1 - guarantee.delta) / (1 + math.exp(guarantee.epsilon))
+    said = wording.privacy_sentence(result.plan)
+    odds = float(re.findall(r"odds of ([0-9.]+) : 1 at most", said)[0])
+    assert (1 - wrong) / wrong <= odds <= 1.01 * (1 - wrong) / wrong
+    assert ("which of two sets of items, " in said) == (relation != "replace-one")
+
+
+def test_odds_that_nobody_reads_are_a_power() -> None:
+    assert wording._odds(700.0, 1e-6) == "e^700 : 1"
+    assert wording._odds(0.0, 0.0) == "1.00 : 1"
+
+
 def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -> None:
-    assert any("a one-hot vector is no larger" in note for note in result.warnings)
+    assert any("histogram (one-hot vectors) is no larger" in note for note in result.warnings)
+    assert "an exact histogram only 2 B" in text_of(result)
     wide = fedtally.estimate([str(i) for i in range(500)], rows=1, width=8, seed=1)
     assert not any("no larger" in note for note in wide.warnings)
+    assert "an exact histogram takes" in text_of(wide)
 
 
 def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
     lines = report.plain(
         report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
     ).splitlines()
-    assert lines[0].split() == ["error"]
-    assert re.split(r"\s{2,}", lines[1].strip()) == [
+    assert re.split(r"\s{2,}", lines[0].strip()) == [
         "#",
         "item",
-        "frequency",
+        "share",
         "true",
-        "(points)",
+        "error, points",
         "clients",
     ]
-    assert re.split(r"\s{2,}", lines[3].strip()) == [
+    assert re.split(r"\s{2,}", lines[2].strip()) == [
         "1",
         "tea",
         "71.00 %",
+        "█" * 20,
         "70.00 %",
         "+1.00",
         "71",
@@ -88,24 +192,30 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     top = result.top(20)
     number = sum(e.low == 0 for e in top)
     assert 0 < number < 20
-    text = report.plain(report.answer(result, top), 300)
-    assert f"{number} of these 20 cannot be told from 0" in text
-    assert text.count("up to ") == number + 1  # and of the sampling error
-    assert "on average over its items" in text
-    table = report.estimates_table(top, confidence=0.95)
-    assert [row.style == "dim" for row in table.rows] == [e.low == 0 for e in top]
-    assert "None of these can be told from 0" in report.plain(report.answer(result, top[-1:]), 300)
+    assert [e.low == 0 for e in top] == [False] * (20 - number) + [True] * number
+    lines = report.plain(report.answer(result, top), 300).splitlines()
+    line = lines.index(f"── the {number} below cannot be told from 0")
+    assert all("at most " not in row for row in lines[4:line])
+    assert all("at most " in row for row in lines[line + 1 : line + 1 + number])
+    assert "none of these can be told from 0" in report.plain(report.answer(result, top[-1:]), 300)
     assert "told from 0" not in report.plain(report.answer(result, top[:1]), 300)
-    assert "told from 0" not in report.plain(
-        report.answer(result.decoded(confidence=0), top[:1]), 300
-    )
+    bare = report.answer(result.decoded(confidence=0), top[:1])
+    assert "told from 0" not in report.plain(bare, 300)
+    mixed = report.plain(report.estimates_table([top[-1], top[0]]))
+    assert "1 of these 2 cannot be told from 0 (at most)" in mixed
+
+
+def test_an_interval_is_one_number_where_its_sides_are_alike() -> None:
+    def shown(low: float, high: float) -> str:
+        return report.plain(report.estimates_table([Estimate("tea", 0.5, low, high, 5.0)]))
+
+    assert " 1.05  " in shown(0.49, 0.5105)  # the larger side, which holds for both
+    assert " -1.00 +5.00  " in shown(0.49, 0.55)
 
 
 def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
     result = fedtally.estimate([1, 1, 2], domain="range:1..9", width=64, seed=1)
-    text = " ".join(
-        report.plain(report.answer(result, result.top(2), result.estimates([3])), 300).split()
-    )
+    text = " ".join(text_of(result, queried=result.estimates([3]), details=True).split())
     assert (
         "95 %, for frequencies among the clients that took part; of a list chosen by its"
         " estimates, on" in text
@@ -114,9 +224,13 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
         "95 % each, for frequencies among the clients that took part; of items named"
         " beforehand, not" in text
     )
-    alone = " ".join(report.plain(report.footnotes(result, result.estimates([3])), 300).split())
-    assert "on average over its items" not in alone
-    assert "items named beforehand" in alone
+    alone = report.plain(report.answer(result, (), result.estimates([3])), 300)
+    assert "± holds with 95 % for an item named beforehand" in alone
+    assert "on average over the list" not in alone
+    assert "± holds with 95 % on average over the list" in text_of(result)
+    at_once = result.decoded(intervals="simultaneous", confidence=0.9)
+    assert "± holds with 90 % for all items at once" in text_of(at_once)
+    assert "Error    not estimated: the confidence is 0" in text_of(result.decoded(confidence=0))
 
 
 @pytest.mark.parametrize(
@@ -144,11 +258,59 @@ def test_no_control_character_survives(item: str) -> None:
     assert report.printable(item).plain.isprintable()
 
 
-def test_long_items_are_folded_not_cut() -> None:
-    item = "https://example.org/" + "x" * 200
+def test_long_items_are_elided_in_the_middle() -> None:
+    item = "https://example.org/" + "x" * 200 + "/end"
     text = report.plain(report.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
-    assert text.count("x") == 201  # one more in example
+    assert re.search(r"1  https://[a-z./]*…x*/end  50", text)
+    assert "60 columns: items shortened; --json has all" in text
     assert max(map(len, text.splitlines())) <= 60
+
+
+ITEMS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Mn", "Me"]), max_size=60)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(ITEMS, st.floats(0, 1)), min_size=1, max_size=4),
+    st.sampled_from([60, 72, 80, 120]),
+    st.booleans(),
+    st.floats(1e-7, 0.4),
+    st.sampled_from([1.0, 3.0]),
+)
+def test_a_row_has_its_item_and_whole_numbers_at_any_width(
+    rows: list[tuple[str, float]], columns: int, has_truth: bool, half: float, skew: float
+) -> None:
+    found = [
+        Estimate(item, f, max(0.0, f - half), min(1.0, f + skew * half), f * 123_456_789)
+        for item, f in rows
+    ]
+    truth = [min(1.0, e.frequency + half / 2) for e in found] if has_truth else None
+    table = report.estimates_table(found, truth, unit="contributions")
+    lines = report.plain(table, columns).splitlines()
+    assert all(cell_len(line) <= columns for line in lines)
+    shown = [line for line in lines[2:] if "told from 0" not in line][: len(found)]
+    left_out = " ".join(" ".join(lines).partition(f"{columns} columns: ")[2].split())
+    digits = report.decimals(
+        [e.frequency for e in found] + [h for e in found if (h := (e.high - e.low) / 2) > 1e-9]
+    )
+    for estimate, line in zip(found, shown, strict=True):
+        assert f" {report.percent(estimate.frequency, digits)}" in line
+        label = report.printable(estimate.item).plain
+        start = r" *[0-9]+  " if "#" in lines[0].split() else ""
+        share = re.escape(report.percent(estimate.frequency, digits))
+        [field] = re.findall(rf"^{start}(.*?) +{share}", line)
+        if field.rstrip() == label.rstrip():
+            continue
+        assert "items shortened" in left_out
+        assert cell_len(field) >= 6  # 8, without a blank and half of a wide letter
+        assert any(
+            label.startswith(field[:at]) and label.endswith(field[at + 1 :])
+            for at, letter in enumerate(field)
+            if letter == "…"
+        )
+    assert (f"{found[0].count:,.0f}" in shown[0]) or "contributions" in left_out
+    for name in ("± points", "#", *(("true", "error, points") if has_truth else ())):
+        assert name in lines[0] or name in left_out
 
 
 @pytest.mark.parametrize(

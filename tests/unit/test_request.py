@@ -24,6 +24,9 @@ SIMULATED = {
     "not_private",
     "sizing",
     "pilot_share",
+    "people",
+    "silos_per_person",
+    "allow_rare_names",
 }
 
 

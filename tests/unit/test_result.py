@@ -1,6 +1,7 @@
 """Results: tables, files, limits."""
 
 import csv
+import inspect
 
 import numpy as np
 import pytest
@@ -227,3 +228,16 @@ def test_shrunk_estimates_have_a_smaller_squared_error():
     assert shrunk.decoded(objective="linf").top(3) == plain.top(3)
     with pytest.raises(MemoryLimitError, match="objective linf"):
         fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", width=64, objective="l2")
+
+
+def test_a_domain_that_len_cannot_count_says_so() -> None:
+    result = fedtally.estimate([1, 2], domain=f"range:0..{2**63 - 1}", confidence=0, width=8)
+    assert result
+    with pytest.raises(OverflowError, match="use domain.size"):
+        len(result)
+
+
+def test_an_unknown_keyword_names_the_likely_one() -> None:
+    with pytest.raises(TypeError, match="keyword argument 'widht'; did you mean 'width'"):
+        fedtally.estimate(["tea"], widht=8)  # type: ignore[call-arg]
+    assert "width" in inspect.signature(fedtally.estimate).parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,15 +15,20 @@ from hypothesis import strategies as st
 from fedtally import kernels
 from fedtally.domain import IntegerRange
 from fedtally.kernels import decoder
+from fedtally.planner import trials
+from fedtally.planner.campaign import Campaign
 from fedtally.planner.frequencies import Frequencies
+from fedtally.planner.sizes import size_by_model
 from fedtally.planner.trials import Trials
 from fedtally.privacy.accounting import calibrate, epsilon
 from fedtally.privacy.events import Event
+from fedtally.privacy.gaussian import gaussian_curve
+from fedtally.privacy.loss_distribution import _composed
 from fedtally.recovery import joint_error, median_error
 from fedtally.recovery.error_shape import F64, Shape
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.linear_system import Candidates, Decoder, Landed
-from fedtally.recovery.quantiles import median, quantile
+from fedtally.recovery.quantiles import median, quantile, quantiles
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)
@@ -38,6 +44,17 @@ def test_quantiles_are_those_of_numpy_to_the_bit(values: list[float], share: flo
     known = np.array(values)
     assert quantile(known, share) == np.quantile(known, share)
     assert median(known) == np.median(known)
+
+
+@given(VALUES, st.lists(st.floats(0, 1), min_size=1, max_size=12))
+@example([1.0, 2.0], [1.0, 0.0])
+def test_several_quantiles_are_those_of_numpy_to_the_bit(
+    values: list[float], shares: list[float]
+) -> None:
+    known = np.array(values)
+    np.testing.assert_array_equal(
+        quantiles(known, np.array(shares)), np.quantile(known, shares), strict=True
+    )
 
 
 # ---- the fit ----
@@ -82,6 +99,18 @@ def test_a_rung_that_is_skipped_finds_nothing_new(
     np.testing.assert_array_equal(with_skips.range(1, 2000), without.range(1, 2000))
 
 
+@pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
+@pytest.mark.parametrize("width", [8, 60])
+def test_the_residual_is_what_the_support_leaves(schedule: str, width: int) -> None:
+    """Items that left the support went back to the cells that they had come from."""
+    sums = sketch(width, schedule, width)
+    fit = JointDecoder(sums, IntegerRange(1, 2000)).fit
+    explained = np.zeros_like(fit.residual)
+    places = fit.landed.places(fit.support.ids)
+    fit.landed.add(explained, *places, fit.support.values)
+    np.testing.assert_allclose(fit.residual + explained, fit.landed.frequencies, atol=1e-12)
+
+
 # ---- kernels ----
 
 
@@ -108,6 +137,23 @@ def test_one_thread_decodes_what_several_do(monkeypatch: pytest.MonkeyPatch) -> 
     with kernels.one_thread():
         alone = JointDecoder([first], IntegerRange(1, 2000)).range(1, 2000)
     np.testing.assert_array_equal(alone, several)
+
+
+@pytest.mark.parametrize("width", [1, 3, 10, 16, 17, 20, 31, 32, 33])  # 33: too wide to be held
+@pytest.mark.parametrize("fold", ["median", "mean"])
+def test_a_table_that_registers_hold_gives_what_the_reference_does(
+    width: int, fold: Literal["median", "mean"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(width)
+    tables = rng.integers(0, 2**32, (1, 5, 8, 256), dtype=np.uint32)
+    sums = rng.integers(-1000, 1000, (1, 5, width)).astype(np.float32)
+    ids = rng.integers(0, 2**64, 1003, dtype=np.uint64)
+    compiled = kernels.Decoder(sums, tables, fold=fold)
+    found = compiled.at(ids), compiled.range(250, 1003)  # a chunk of 6 ids, then whole ones
+    monkeypatch.setenv("FEDTALLY_KERNELS", "numpy")
+    plain = kernels.Decoder(sums, tables, fold=fold)
+    np.testing.assert_allclose(found[0], plain.at(ids), rtol=1e-12)
+    np.testing.assert_allclose(found[1], plain.range(250, 1003), rtol=1e-12)
 
 
 # ---- campaigns ----
@@ -142,7 +188,67 @@ def test_the_error_of_a_plan_takes_no_more_campaigns_than_make_it_sure(
     assert len(ran) == 100  # without tau
 
 
+@pytest.mark.parametrize(("estimate", "error"), [(0.0, 500.0), (1.0, 1e6)])
+def test_only_the_error_of_what_nobody_holds_grows_with_the_domain(
+    estimate: float, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Constant:
+        def make(self, *_: object) -> Constant:
+            return self
+
+        def range(self, _: int, count: int) -> F64:
+            return np.full(count, estimate)
+
+    monkeypatch.setattr(trials, "kind_of", lambda _: Constant())
+    monkeypatch.setattr(trials, "_growth", lambda *_: 1e6)
+    one = Frequencies.from_frequencies([1.0], domain_size=300)
+    assert Trials(one, 500, "joint", 0.0, 7, 6).errors(1) * 500 == pytest.approx([error])
+
+
 # ---- the error model ----
+
+
+def by_halving(ladder: joint_error._Ladder, s: F64) -> F64:
+    """Return the least thresholds that leave no more items than may be fitted, by halving alone."""
+    low = np.maximum(ladder.selected * s, 0.5 / ladder.plan.clients)
+    return np.where(ladder._support(low, s) > ladder.most, ladder._halved(low, s), low)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(3, 16),
+    st.integers(2, 400),
+    st.floats(1.02, 2.0),
+    st.lists(st.floats(1e-6, 0.3), min_size=1, max_size=24),
+)
+@example(7, 4, 1.1, [1e-5, 1e-4, 1e-3, 0.1])
+@example(8, 8, 1.25, [1e-6])
+def test_a_threshold_is_that_of_halving(
+    rows: int, width: int, exponent: float, scales: list[float]
+) -> None:
+    law = np.sort(np.arange(1, 3001.0) ** -exponent)
+    shape = Shape(rows, width, np.ones(1), False, 20_000, 0.0, 3000, 1.0)
+    f, number = joint_error._drawn(law / law.sum(), shape)
+    ladder, s = joint_error._Ladder(f, number, shape, 0.3), np.array(scales)[:, None]
+    found, halved = ladder._threshold(s), by_halving(ladder, s)
+    # Where whole items fill the support exactly, rounding decides which of many thresholds halving
+    # finds: all of them leave as many items.
+    full = np.isclose(ladder._support(halved, s), ladder.most, rtol=1e-11, atol=0.0)
+    full &= np.isclose(ladder._support(found, s), ladder.most, rtol=1e-11, atol=0.0)
+    np.testing.assert_allclose(np.where(full, halved, found), halved, rtol=1e-8)
+
+
+@pytest.mark.parametrize("exponent", [1.05, 1.3])
+@pytest.mark.parametrize(("tau", "noise"), [(0.01, 0.0), (0.002, 0.0), (0.004, 20.0)])
+def test_sizes_are_those_of_halving(
+    exponent: float, tau: float, noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = np.arange(1, 5001.0) ** -exponent
+    known = Frequencies.from_frequencies(law / law.sum(), domain_size=100_000)
+    campaign = Campaign(50_000, "hybrid", 2, noise=noise)
+    found = size_by_model(known, tau, campaign, with_linf=False)
+    monkeypatch.setattr(joint_error._Ladder, "_threshold", by_halving)
+    assert size_by_model(known, tau, campaign, with_linf=False) == found
 
 
 @settings(max_examples=25, deadline=None)
@@ -179,6 +285,50 @@ def test_a_convolution_is_the_sum_over_pairs(size: int) -> None:
 
 
 # ---- noise ----
+
+
+def alone(event: Event, delta: float) -> tuple[float, str]:
+    """Return epsilon and its method where nothing was composed before."""
+    _composed.cache_clear()
+    gaussian_curve.cache_clear()
+    found = epsilon(event, delta)
+    return found.epsilon, found.method
+
+
+def test_a_bound_that_is_kept_is_that_of_the_same_event_alone() -> None:
+    """Events that differ in what a bound depends on, one after the other, and again."""
+    gaussian = Event("rounded-gaussian", 5, "zero-out", variance=90.0)
+    skellam = Event("skellam", 5, "zero-out", variance=90.0, honest_survivors=100)
+    asked = [
+        (event, delta)
+        for event in (
+            gaussian,
+            skellam,
+            replace(gaussian, variance=91.0),
+            replace(gaussian, rows=6),
+            replace(gaussian, participations=2),
+            replace(gaussian, relation="replace-one"),
+            replace(gaussian, total_variation=1e-9),
+            replace(gaussian, variance=2e4),  # so much that it counts as a Gaussian
+        )
+        for delta in (1e-6, 1e-5)
+    ]
+    expected = [alone(*one) for one in asked]
+    assert len(set(expected)) == len(asked)
+    _composed.cache_clear()
+    gaussian_curve.cache_clear()
+    for _ in range(2):
+        kept = [epsilon(*one) for one in asked]
+        assert [(found.epsilon, found.method) for found in kept] == expected
+
+
+def test_widths_whose_samplers_alone_differ_are_calibrated_with_one_set_of_bounds() -> None:
+    _composed.cache_clear()
+    event = Event("rounded-gaussian", 5, "zero-out", total_variation=2.0**-120)
+    first = calibrate(event, 1.0, 1e-6)
+    composed = _composed.cache_info().misses
+    assert calibrate(replace(event, total_variation=2.0**-118), 1.0, 1e-6) == first
+    assert _composed.cache_info().misses == composed > 0
 
 
 def by_bisection(event: Event, target: float, delta: float, others: list[Event]) -> float:

@@ -292,7 +292,8 @@ def test_what_is_refused():
     sketches, domain = landed(counts, "shared", 5, 40, seed=8), IntegerRange(1, 100)
     shrunk = ShrunkDecoder(JointDecoder(sketches, domain), domain)
     with pytest.raises(
-        InvalidInputError, match="MedianDecoder or a JointDecoder can be shrunk, got ShrunkDecoder"
+        InvalidInputError,
+        match="MedianDecoder, a JointDecoder or a BeliefDecoder can be shrunk, got",
     ):
         ShrunkDecoder(shrunk, domain)
     with pytest.raises(InvalidInputError, match="count must be at least 0"):

@@ -1,9 +1,7 @@
 """The ledger and the client's record: under crashes and concurrent writers nothing is spent twice
 or lost.
 
-What follows runs on SQLite, and on PostgreSQL where there is a server: FEDTALLY_POSTGRES_URL (a
-role that may create schemas), or an installed one, which is started for the tests.
-FEDTALLY_REQUIRE_POSTGRES=1 makes its absence a failure.
+What follows runs on SQLite, and on PostgreSQL where there is a server (`databases.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import FrozenInstanceError
 from itertools import count
@@ -27,6 +25,7 @@ from typing import Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
+from cases import each_case
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from secagg_cohort import Cohort
@@ -49,7 +48,6 @@ PLAN: Any = SimpleNamespace(
 # the epsilon of 1 to 4 campaigns of EVENT at delta 1e-6: 0.0782, 0.1135, 0.1410, 0.1645
 ONE, THREE = 0.1, 0.15
 RUN = "run 1"
-BACKENDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 _numbers = count()
 
 
@@ -62,94 +60,10 @@ def charge(
 # ---- databases to test on ----
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """Give the URL of a database: the named one, or one of a server that is started here."""
-    if named := os.environ.get("FEDTALLY_POSTGRES_URL"):
-        yield named
-        return
-    programs = _postgres_programs()
-    missing = (
-        "psycopg is not installed" if not _has_psycopg() else "no PostgreSQL server is installed"
-    )
-    if programs is None or not _has_psycopg():
-        if os.environ.get("FEDTALLY_REQUIRE_POSTGRES") == "1":
-            pytest.fail(f"FEDTALLY_REQUIRE_POSTGRES=1, and {missing}")
-        pytest.skip(f"{missing}; set FEDTALLY_POSTGRES_URL to use one that runs")
-    with tempfile.TemporaryDirectory(prefix="fedtally-pg-") as folder:
-        user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
-        if user:
-            shutil.chown(folder, user)
-
-        def call(*command: str) -> None:
-            subprocess.run(
-                command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120
-            )
-
-        data, log = f"{folder}/data", f"{folder}/log"
-        call(f"{programs}/initdb", "-D", data, "-U", "fedtally", "-A", "trust", "--no-sync")
-        options = (
-            f"-F -c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=50"
-        )
-        call(f"{programs}/pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
-        try:
-            yield f"postgresql://fedtally@/postgres?host={folder}"
-        finally:
-            call(f"{programs}/pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
-
-
-def _has_psycopg() -> bool:
-    try:
-        import psycopg  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def _postgres_programs() -> str | None:
-    """Return the folder of initdb and pg_ctl."""
-    folders = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
-    found = shutil.which("initdb", path=os.pathsep.join([*folders, os.environ.get("PATH", "")]))
-    return found and str(Path(found).resolve().parent)
-
-
 @pytest.fixture(autouse=True)
-def _no_sync(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Spare the disk: what is tested is the end of processes, not of power."""
+def _spared(request: pytest.FixtureRequest) -> None:
     if request.node.name != "test_files_are_private_and_written_through":
-        prepare = database._prepare_sqlite
-
-        def unsynced(connection: sqlite3.Connection, other: object) -> None:
-            prepare(connection, other)
-            connection.execute("PRAGMA synchronous = OFF")
-
-        monkeypatch.setattr(database, "_prepare_sqlite", unsynced)
-
-
-@pytest.fixture(params=BACKENDS)
-def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Give a function that makes an empty place for a ledger."""
-    if request.param == "sqlite":
-        yield lambda: str(tmp_path / f"{next(_numbers)}.db")
-        return
-    url, made = sa.make_url(request.getfixturevalue("postgres")), []
-    admin = sa.create_engine(
-        url.set(drivername="postgresql+psycopg"),
-        isolation_level="AUTOCOMMIT",
-        poolclass=sa.NullPool,
-    )
-
-    def place() -> str:
-        made.append(f"fedtally_{os.getpid()}_{next(_numbers)}")
-        with admin.connect() as connection:
-            connection.exec_driver_sql(f"CREATE SCHEMA {made[-1]}")
-        inside = url.update_query_dict({"options": f"-csearch_path={made[-1]}"})
-        return inside.render_as_string(hide_password=False)
-
-    yield place
-    for name in made:
-        with admin.connect() as connection:
-            connection.exec_driver_sql(f"DROP SCHEMA {name} CASCADE")
+        request.getfixturevalue("no_sync")
 
 
 @pytest.fixture
@@ -474,9 +388,9 @@ def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
 
 
 def test_a_newer_ledger_is_not_touched(places: Callable[[], str]) -> None:
-    place, old = places(), database.SCHEMA_VERSION
+    place, old = places(), Ledger._schema
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "SCHEMA_VERSION", old + 1)
+        patch.setattr(Ledger, "_schema", old + 1)
         new_ledger(place)
     for create in (False, True):
         with pytest.raises(
@@ -555,6 +469,50 @@ def test_files_are_private_and_written_through(tmp_path: Path) -> None:
     with books._transaction(write=False) as connection:
         for pragma, value in [("synchronous", 3), ("foreign_keys", 1), ("journal_mode", "delete")]:
             assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() == value
+
+
+def test_a_file_that_is_replaced_by_renaming_is_the_one_that_counts(tmp_path: Path) -> None:
+    place = tmp_path / "books.db"
+    books = new_ledger(str(place))
+    books.reserve(charge(), RUN, time=1)
+    shutil.copy(place, tmp_path / "copy.db")
+    books.reserve(charge(release=1), RUN, time=2)
+    os.replace(tmp_path / "copy.db", place)
+    assert books.reserved("plan-0") == [0]
+    books.reserve(charge(release=2), RUN, time=3)
+    assert Ledger.open(place).reserved("plan-0") == [0, 2]
+    place.unlink()
+    with pytest.raises(StoreError):
+        books.reserved("plan-0")
+    assert not place.exists()  # an empty one would hide what is missing
+
+
+def test_a_record_that_is_replaced_by_renaming_is_behind_its_mark(tmp_path: Path) -> None:
+    place = tmp_path / "record.db"
+    record = ClientRecord.open(place, create=True, mark=tmp_path / "mark")
+    assert record.begin(b"a", 10)
+    shutil.copy(place, tmp_path / "copy.db")
+    assert record.begin(b"b", 10)
+    os.replace(tmp_path / "copy.db", place)
+    with pytest.raises(UnreadableFileError, match="old copy"):
+        record.begin(b"b", 10)
+
+
+def test_a_fork_connects_anew(tmp_path: Path) -> None:
+    books = new_ledger(str(tmp_path / "books.db"))
+    kept = books._engine.pool
+    assert isinstance(kept, sa.QueuePool) and kept.checkedin() == 1
+    child = os.fork()
+    if child == 0:
+        try:
+            with books._engine.connect() as connection:
+                record = connection.connection._connection_record  # type: ignore[union-attr]
+                own = record is not None and record.info["file"][0] == os.getpid()
+            books.reserve(charge(), RUN, time=1)
+        finally:
+            os._exit(0 if own else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert books.reserved("plan-0") == [0]
 
 
 def test_a_writer_waits_and_then_says_so(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -739,7 +697,7 @@ def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the writers are forks")
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.matrix)])
 def test_eight_writers_that_die(places: Callable[[], str], tmp_path: Path, seed: int) -> None:
     ledger = new_ledger(place := places())
     script = Path(__file__).parent.parent / "store_writers.py"
@@ -1008,3 +966,103 @@ def test_the_record_is_the_journal_of_a_secure_sum(record: ClientRecord) -> None
 def test_sessions_have_bounds(record: ClientRecord, session: object) -> None:
     with pytest.raises(InvalidInputError, match="a session is 1 to 64 bytes"):
         record.begin(session, 9)  # type: ignore[arg-type]
+
+
+# ---- the mark of a record ----
+
+
+def test_a_record_is_behind_its_mark_where_a_copy_was_put_back(tmp_path: Path) -> None:
+    place, mark = tmp_path / "record.db", tmp_path / "key" / "mark"
+    mark.parent.mkdir()
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    assert mark.read_text() == "client-record 0\n"
+    copies = []
+    for number in range(3):
+        copies.append(place.read_bytes())
+        assert mine.begin(bytes([number]), 10)
+        assert not mine.begin(bytes([number]), 10)  # nothing new: the mark stays
+        mine.take_part("phones", f"plan-{number}", 0, None, time=1)
+        assert mark.read_text() == f"client-record {2 * number + 2}\n"
+    newest = place.read_bytes()
+    for copied in copies:
+        place.write_bytes(copied)
+        for act in (
+            lambda: ClientRecord.open(place, mark=mark),
+            lambda: mine.begin(b"new", 10),
+            lambda: mine.take_part("phones", "plan-0", 0, None, time=1),
+        ):
+            with pytest.raises(UnreadableFileError, match="its mark .* of 6: the record was delet"):
+                act()
+    place.write_bytes(newest)
+    assert ClientRecord.open(place, mark=mark).participations("plan-2") == [0]
+    assert mine.begin(b"new", 10)
+
+
+def test_a_record_that_is_ahead_of_its_mark_goes_on(tmp_path: Path) -> None:
+    """As after a crash between the two."""
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    before = mark.read_text()
+    mine.begin(b"1", 10)
+    mark.write_text(before)
+    again = ClientRecord.open(place, mark=mark)
+    again.begin(b"2", 10)
+    assert mark.read_text() == "client-record 2\n"
+
+
+@each_case("text", ["", "another 3\n", "client-record\n", "client-record -1\n", "client-record x"])
+def test_a_mark_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    ClientRecord.open(place, create=True)
+    mark.write_text(text)
+    with pytest.raises(UnreadableFileError, match="is not the mark of"):
+        ClientRecord.open(place, mark=mark)
+
+
+def test_a_mark_that_cannot_be_written_is_an_error_of_the_write(tmp_path: Path) -> None:
+    place, folder = tmp_path / "record.db", tmp_path / "key"
+    folder.mkdir()
+    mine = ClientRecord.open(place, create=True, mark=folder / "mark")
+    (folder / ".mark.new").mkdir()  # where the new one would be written
+    with pytest.raises(StoreError, match="cannot write the mark"):
+        mine.begin(b"1", 10)
+    # it was recorded: nothing may be begun on the word of a call that failed
+    assert not ClientRecord.open(place).begin(b"1", 10)
+
+
+def test_what_would_be_refused_is_asked_without_a_trace(record: ClientRecord) -> None:
+    record.check_part("phones", "plan", 0, None, "label")
+    record.check_part("phones", "plan", 0, None, "label")
+    assert record.parts() == []
+    record.take_part("phones", "plan", 0, None, time=5, item="label")
+    for plan, round, item in (("plan", 0, None), ("other", 1, "label")):
+        with pytest.raises(AlreadySpentError):
+            record.check_part("phones", plan, round, None, item)
+    [part] = record.parts()
+    assert (part.plan, part.round, part.population, part.event, part.time) == (
+        "plan",
+        0,
+        "phones",
+        None,
+        5,
+    )
+    with pytest.raises(InvalidInputError, match="round"):
+        record.check_part("phones", "plan", -1, None)
+
+
+def test_sessions_count_until_their_end(record: ClientRecord) -> None:
+    for number in range(4):
+        record.begin(bytes([number]), 10 * number)
+    assert [record.sessions_since(time) for time in (0, 1, 30, 31)] == [4, 3, 1, 0]
+
+
+def test_what_was_spent_is_stated_as_the_cap_states_it(record: ClientRecord) -> None:
+    assert record.spent() is None
+    record.cap(20.0, 1e-6, time=0)
+    assert record.spent() is None
+    record.take_part("phones", "plan-a", 0, EVENT, time=1)
+    alone = record.spent()
+    record.take_part("tablets", "plan-b", 0, EVENT, time=1)
+    both = record.spent()
+    assert alone is not None and both is not None and alone.epsilon < both.epsilon
+    assert both.delta == 1e-6

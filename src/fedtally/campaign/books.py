@@ -87,6 +87,23 @@ class Books(Protocol):
         """Return what was released, by the number of the release."""
 
 
+def charge(books: Books, plan: Plan, release: int) -> None:
+    """Charge a release of a plan with privacy, as `Books.reserve` says.
+
+    Raises:
+        InvalidInputError: the books answered something, such as the coroutine of an `async` method,
+            which has reserved nothing.
+        Exception: what the books raised.
+    """
+    call: Callable[[Plan, int], object] = books.reserve
+    answer = call(plan, release)
+    if answer is not None:
+        raise InvalidInputError(
+            f"Books.reserve must return None once the release is reserved, and returned"
+            f" {type(answer).__name__}: a method of books is a plain function, not an async one"
+        )
+
+
 class MemoryBooks:
     """Books that end with the process and charge nobody.
 
@@ -158,7 +175,7 @@ class MemoryBooks:
                     # where the noise was in the sum before, the sum itself is what is kept
                     sketch = sums.pop(round, kept)
                     if sketch is not kept:
-                        sketch.counters.fill(0)
+                        sketch.vector.fill(0)
 
     def _check_release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         for number in noised:
@@ -206,7 +223,7 @@ class LedgerBooks(MemoryBooks):
         clock: Callable[[], int],
         fingerprint: str | None = None,
     ) -> None:
-        # imported here: it loads a database library, which nothing else in this module needs
+        # imported here: it loads a database library, which books in memory do without
         from fedtally.store import Ledger
 
         super().__init__()

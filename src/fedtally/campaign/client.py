@@ -27,9 +27,10 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
-from fedtally.domain import Domain, Grid
+from fedtally.domain import Domain, Grid, Names, OpenStrings
+from fedtally.domain.columns import as_text
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
-from fedtally.plan import Plan
+from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, Journal, Pinned
@@ -37,7 +38,7 @@ from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.params import ClientPolicy
 from fedtally.sketch import CountSketch
-from fedtally.sketch.clip import bound_items
+from fedtally.sketch.clip import bound_items, bound_items_of_each, by_owner, draw_words
 
 if TYPE_CHECKING:
     from fedtally.privacy.policy import PrivacyPolicy
@@ -69,17 +70,28 @@ class FrequencyClient:
     to, nor in the variables of its traceback.
     """
 
+    # Where a silo's people begin in its ids, int64 [people + 1]; None: the ids are of one person.
+    _starts: I64 | None = None
+    _without_items = 0
+    # The strings of the ids, where the domain is open.
+    _names: Names | None = None
+
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
         self._plan = plan
-        self._ids, problem = _read(plan, domain, items)
+        self._ids, self._names, problem = _read(plan, domain, items)
         del items  # tools that log the variables of every frame of a traceback would show them
         if problem is not None:
             raise problem
         self._check_number()
 
     @classmethod
-    def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64]) -> Self:
+    def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64], names: Names | None = None) -> Self:
         """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
+
+        Args:
+            plan: as for the class.
+            ids: the ids; of an open domain, the strings' fingerprints.
+            names: the strings, these and possibly others, where the domain is open.
 
         Raises:
             InvalidInputError: the ids are of another type or shape; or there is none, or there are
@@ -91,11 +103,89 @@ class FrequencyClient:
             isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1,
         )
         client._plan, client._ids = plan, np.unique(ids) if is_column else _NOTHING
-        del ids
+        client._names = names
+        del ids, names
         if not is_column:
             raise InvalidInputError(f"ids must be uint64 [n], got {form}")
+        if plan.is_open and client._names is None:
+            raise InvalidInputError("the domain is open: give the names of the ids, to spell them")
         client._check_number()
         return client
+
+    @classmethod
+    def of_people(
+        cls,
+        plan: Plan,
+        ids: npt.NDArray[np.uint64],
+        people: npt.ArrayLike,
+        without_items: int = 0,
+    ) -> Self:
+        """Return a silo: a client that holds the items of many people.
+
+        Each person contributes what one client would: of more than the plan's max_items distinct
+        items some are drawn, and under privacy the clip holds for each person. `contribution` adds
+        them up, and puts the number of people behind the counters.
+
+        Args:
+            plan: a plan of silos: one whose `people` is above 1.
+            ids: uint64 [n], ids of the plan's domain, in any order; repeated ones of one person
+                count once.
+            people: [n], the person of each id: integers, text, or whatever `np.unique` takes.
+            without_items: the people that are in the silo and hold no item. They count with the
+                others, under privacy alone.
+
+        Raises:
+            InvalidInputError: the plan is not one of silos; the arrays are of another type or
+                shape; there are more people than the plan allows; or nobody, without privacy.
+        """
+        form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        is_column = isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
+        client, problem = cls.__new__(cls), ""
+        client._plan, client._ids, client._starts = plan, _NOTHING, np.zeros(1, np.int64)
+        client._without_items = _validate.integer(0, MAX_CLIENTS, without_items=without_items)
+        if not plan.is_of_silos:
+            problem = "the plan is not one of silos: set the most people of a client (Plan.people)"
+        elif not is_column:
+            problem = f"ids must be uint64 [n], got {form}"
+        else:
+            try:
+                labels = np.asarray(people)
+                if labels.shape != ids.shape:
+                    problem = (
+                        f"people must name the person of each of {len(ids)} ids, got labels of"
+                        f" shape {labels.shape}"
+                    )
+                elif (labels != labels).any():
+                    problem = "people must name a person for each id, got a missing label"
+                else:
+                    client._ids, client._starts = by_owner(ids, labels)
+            except Exception:  # of NumPy, which may quote a label
+                problem = "people must be labels that can be sorted, such as integers or text"
+            del labels
+        del ids, people
+        if not problem:
+            problem = client._refused_number()
+        if problem:
+            raise InvalidInputError(problem)
+        return client
+
+    def _refused_number(self) -> str:
+        """Return why a silo of so many people may not take part, or ""."""
+        number, most, privacy = self._num_people, self._plan.people, self._plan.privacy
+        if number > most:
+            # the number itself is as secret as the items
+            got = f", got {number}" if privacy is None else ""
+            return (
+                f"a silo must have at most {most} people by the plan{got}; leave some out, drawn"
+                " uniformly, or take part in a plan with more people"
+            )
+        if privacy is None and (number == 0 or self._without_items):
+            return "without privacy each person must hold an item, and a silo one person at least"
+        return ""
+
+    @property
+    def _num_people(self) -> int:
+        return 1 if self._starts is None else len(self._starts) - 1 + self._without_items
 
     def _check_number(self) -> None:
         if self._plan.privacy is None and not 1 <= len(self._ids) <= self._plan.max_items:
@@ -111,33 +201,39 @@ class FrequencyClient:
         raise InvalidInputError("a client's items are secret: they cannot be copied or pickled")
 
     def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> I64:
-        """Return the sketch of the items for a round, as one vector: int64 [rows * width].
+        """Return the sketch of the items for a round, as one vector: int64 [plan.vector_length].
 
+        The counters come row by row, and behind them, under a plan of silos, the number of people.
         It is not yet hidden. Under a plan with privacy it is bounded, and holds this client's share
         of the noise if clients add it. Use the vector once: another call draws anew, and two
         vectors would show more than one. Proof: docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.
-            random: returns as many uniform bytes as it is asked for; needed with privacy.
+            random: returns as many uniform bytes as it is asked for; needed with privacy, and by a
+                silo whose people hold too many items.
 
         Raises:
             InvalidInputError: there is no such round, or no randomness where it is needed.
         """
-        sketch = CountSketch(self._plan.spec, round)
         privacy = self._plan.privacy
-        if privacy is None:
-            sketch.add(self._ids, num_clients=1)
-            return sketch.counters.reshape(-1)
-        if random is None:
+        if random is None and privacy is not None:
             raise InvalidInputError(
                 "a contribution with privacy draws items and noise: give it randomness"
             )
+        sketch = CountSketch(self._plan.spec, round)
+        vector = np.zeros(self._plan.vector_length, np.int64)
+        size = sketch.vector.size
+        sketch.vector = vector[:size]
+        vector[size:] = self._num_people  # of a silo; there is no such entry else
+        if privacy is None:
+            sketch.add(self._spelled(self._bounded(self._ids, round, random)), num_clients=1)
+            return vector
+        assert random is not None
         # a copy, so that all that an error could show can be erased below
         held = ids = self._ids.copy()
-        vector = sketch.counters.reshape(-1)
         try:
-            ids = bound_items(held, self._plan.max_items, random, self._plan.clip(round))
+            ids = self._spelled(self._bounded(held, round, random))
             sketch.add(ids, num_clients=1)
             # In constant time where the table is small: the time of a lookup would tell the draw,
             # and a draw that is known hides nothing.
@@ -151,6 +247,30 @@ class FrequencyClient:
                 secret.fill(0)
             raise
         return vector
+
+    def _spelled(self, ids: U64) -> U64:
+        """Return the rows of ids that a sketch takes where the domain is open; else the ids."""
+        if self._names is None:
+            return ids
+        return self._names.spell(ids, self._plan.spec.num_positions)
+
+    def _bounded(self, ids: U64, round: int, random: Callable[[int], bytes] | None) -> U64:
+        """Return the items that this client, or each of its people, contributes to a round."""
+        most, clip = self._plan.max_items, self._plan.clip(round, self._spelled)
+        starts = self._starts
+        if starts is None:
+            # without privacy no client has too many items (`_check_number`)
+            return ids if random is None else bound_items(ids, most, random, clip)
+
+        def words(block: I64) -> U64:
+            if random is None:
+                raise InvalidInputError(
+                    f"some people of this silo hold more than {most} items, of which that many are"
+                    " drawn: give it randomness"
+                )
+            return draw_words(int((starts[block + 1] - starts[block]).sum()), random)
+
+        return ids[bound_items_of_each(ids, starts, most, words, clip)]
 
     def join(
         self,
@@ -281,8 +401,10 @@ class FrequencyClient:
         return report
 
 
-def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | None]:
+def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, Names | None, FedtallyError | None]:
     """Return the distinct ids of a client's items, or an error that shows nothing of them.
+
+    Where the domain is open, the names of the items come with them.
 
     The error is returned, to be raised elsewhere. Raised here it would have the codec's error,
     which shows an item, attached as its context.
@@ -292,12 +414,16 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
         problem = InvalidInputError(
             "the domain is not the one that the plan describes; use the plan's candidates"
         )
-        return _NOTHING, problem
+        return _NOTHING, None, problem
     try:
         if not _is_column(domain, items):
             raise TypeError
+        if isinstance(domain, OpenStrings):
+            domain = domain.with_seed(plan.seed)
+            names = Names(domain, items if plan.privacy is None else _texts(domain, items))
+            return names.ids, names, None
         ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
-        return np.unique(ids), None
+        return np.unique(ids), None, None
     except OutsideDomainError:
         problem = OutsideDomainError(
             "an item is none of the plan's candidates; leave it out, and contribute nothing if no"
@@ -308,7 +434,7 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
             f"items must be a list, an array or a series, got {type(items).__name__}; of one"
             f" dimension, or coordinates [n, 2]; and each of the form that the domain {domain} has"
         )
-    return _NOTHING, problem
+    return _NOTHING, None, problem
 
 
 def _is_column(domain: Domain, items: Any) -> bool:
@@ -345,6 +471,21 @@ def _ids_inside(domain: Domain, items: Any) -> U64:
     Raises:
         TypeError: the items are no column.
     """
+    each = _one_by_one(items)
+    return np.concatenate([_NOTHING, *(_id_inside(domain, one) for one in each)])
+
+
+def _texts(domain: Domain, items: Any) -> list[str]:
+    """Return the items that can be read as text, read one by one, as `_ids_inside` does."""
+    return [as_text(one)[0].as_py() for one in _one_by_one(items) if len(_id_inside(domain, one))]
+
+
+def _one_by_one(items: Any) -> list[Any]:
+    """Return a column of one item for each item of a column.
+
+    Raises:
+        TypeError: the items are no column.
+    """
     import pyarrow as pa
 
     if isinstance(items, pa.Array | pa.ChunkedArray):
@@ -354,10 +495,7 @@ def _ids_inside(domain: Domain, items: Any) -> U64:
     ):
         raise TypeError
     points = isinstance(items, np.ndarray) and items.ndim == 2
-    each: list[Any] = (
-        [item[None] for item in items] if points else [[_whole(item)] for item in items]
-    )
-    return np.concatenate([_NOTHING, *(_id_inside(domain, one) for one in each)])
+    return [item[None] for item in items] if points else [[_whole(item)] for item in items]
 
 
 def _id_inside(domain: Domain, one: Any) -> U64:

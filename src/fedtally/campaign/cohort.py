@@ -19,7 +19,7 @@ from fedtally.secagg.messages import STAGES, AbortCode, ServerState, phase
 from fedtally.secagg.server import ClientId, Server
 
 LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
-SKEW = 300  # seconds that a client's clock may be behind: to it a later Invite has not begun
+SKEW = 300  # seconds that a client's clock may be behind: not_before is that much in the past
 RESULT = "result"  # the stage after the last: all clients that took part hear how it ended
 
 
@@ -27,8 +27,8 @@ class CohortRun:
     """The server's side of one cohort.
 
     `begin` and `resume` make one that lands in the round of a `FrequencyServer`, and whose sum can
-    be opened only after that server's books have reserved it. A phase ends with `deadline_passed`,
-    whenever its caller says so; nothing ends by itself.
+    be opened only after that server's books (`campaign.books.Books`) have reserved its release. A
+    phase ends only when the caller calls `deadline_passed`.
 
     Args:
         session: the server's state machine, new or restored.
@@ -113,7 +113,7 @@ class CohortRun:
         again. A sum that had not landed lands now.
 
         Args:
-            server: the server of the campaign, with the books of the server before.
+            server: the server of the campaign, with the books of the process that died.
             checkpoint: the last one that was written.
             clients: as for `begin`, the same.
             random: as for `begin`.
@@ -169,10 +169,12 @@ class CohortRun:
 
         Raises:
             LocalProtocolError: the session has ended.
-            Exception: what the books, the journal or the source of randomness raised; the session
-                is then closed. Or what `on_done` raised; the sum has then not landed:
-                call this again.
+            Exception: what the books, the journal or the source of randomness raised: then the
+                session is closed. Or what `on_done` raised: then the sum has not landed, and the
+                next call lands it.
         """
+        # If an earlier call got the sum but could not land it, there is no phase to close: this
+        # call only lands the sum. After that, `close_phase` raises the error of an ended session.
         if self.session.state is not ServerState.DONE or self._has_landed:
             self.session.close_phase(now)
         self._land()
@@ -187,7 +189,7 @@ class CohortRun:
 def _landing(server: FrequencyServer) -> Callable[[Server], None]:
     """Return a function that lands a sum that has not landed yet."""
 
-    # A restored session may have landed before the process died; a second time is an error
+    # A restored session may have landed before the process died, and landing twice is an error.
     def land(session: Server) -> None:
         if not server.has_landed(session.session):
             server.land(session)
@@ -210,7 +212,7 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
     """
     frames = run.outgoing()
     while True:
-        with meter():
+        with meter():  # `outgoing` makes its messages one by one: the server works here
             asked = list(islice(frames, batch))
         if not asked:
             return
@@ -225,7 +227,7 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
 def drive(
     run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext
 ) -> None:
-    """Carry a run to its end; the result, which is then outgoing, is not carried.
+    """Carry a run until it is done. The messages with its result are left in `run.outgoing`.
 
     Args:
         run: the run of the cohort.

@@ -6,7 +6,7 @@ time. Of the whole protocol, the engine calls only four methods of a `Driver`:
 - `check_in` when a client says that it is there,
 - `next` when a client asks what it should do,
 - `receive` when a client sends a frame,
-- `tick` when time has passed, or a frame was taken.
+- `tick` when time has passed, a client has checked in, or a frame was taken.
 
 The driver opens a session as soon as enough clients have checked in. A session runs through
 phases: in each one, the driver asks every client of the session for one answer. The driver closes a
@@ -28,19 +28,21 @@ driver of the first process never sends anything again.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 from fedtally import _validate
-from fedtally.campaign.books import Books
+from fedtally.campaign.books import Books, charge
 from fedtally.campaign.cohort import CohortRun
+from fedtally.campaign.farewells import Farewells
+from fedtally.campaign.pool import Pool
 from fedtally.campaign.release import release_of
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.keys import SigningKey
-from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
@@ -53,7 +55,7 @@ from fedtally.secagg.messages import (
     RemoteProtocolError,
     ServerState,
 )
-from fedtally.secagg.server import ClientId, Server
+from fedtally.secagg.server import ClientId, Server, check_name
 from fedtally.sketch import CountSketch
 from fedtally.store import SavedSession
 
@@ -61,7 +63,6 @@ from fedtally.store import SavedSession
 PATIENCE = 4
 REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after this time
 RETRY_SECONDS = 10  # after an error of the store, the driver waits this long before it reads again
-MISSES = 2  # a client that leaves this many frames unanswered is benched: not drawn for a while
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
 
@@ -100,7 +101,8 @@ class Deadlines:
         session: the longest life of a session. After this time the driver gives the session up,
             whatever its phase.
         presence: the time for which a client counts as present after it has checked in.
-        bench: the time for which the driver draws no client that has left two frames unanswered.
+        bench: the time for which the driver draws no client that has left two frames unanswered,
+            or answered them with an Abort.
 
     Raises:
         InvalidInputError: a value is not a whole number of at least 1, or a session is too short
@@ -158,6 +160,30 @@ class DurableBooks(Books, Protocol):
         """Return the number of clients in the sums that landed, by round."""
 
 
+@dataclass(frozen=True)
+class RunningSession:
+    """How far a session is, for the people who run the server.
+
+    Attributes:
+        session: its 32 bytes.
+        round: the number of its round.
+        phase: what its clients are asked for now: a value of `ServerState`.
+        clients: the number of clients that are asked in this phase.
+        answered: the number of those that have answered.
+        closes: the times at which the phase closes: if the session can go on without the missing
+            clients, and at the latest; Unix seconds.
+        not_after: the end of the session, Unix seconds.
+    """
+
+    session: bytes
+    round: int
+    phase: str
+    clients: int
+    answered: int
+    closes: tuple[int, int]
+    not_after: int
+
+
 @dataclass
 class _Live:
     """A session in this process, and the driver's notes about its clients.
@@ -187,25 +213,6 @@ class _Live:
         return self.run.session
 
 
-@dataclass
-class _Over:
-    """A session that has ended, and the last frame that its clients still have to get.
-
-    Attributes:
-        farewell: the last frame, the same for all clients.
-        clients: the clients that may get it.
-        owed: the clients that have not got it yet, or have sent a frame of the session since.
-        handed: when the others got it. A client leaves when it checks in.
-        until: the time after which the session is forgotten, Unix seconds.
-    """
-
-    farewell: bytes
-    clients: frozenset[ClientId]
-    owed: set[ClientId]
-    handed: dict[ClientId, float]
-    until: float
-
-
 class Driver:
     """Run a campaign of secure aggregation between an engine and a store.
 
@@ -230,8 +237,10 @@ class Driver:
     Attributes:
         refusals: how many frames were refused, and how many clients aborted, by code. These codes
             tell an operator why clients do not take part.
-        rejected: the sessions whose sum could not land. Either no sketches have such a sum, or the
-            release of the session's round is out.
+        rejected: the sessions that this driver gave up because their sum can never land: no
+            sketches have such a sum, the release of the round is out, or the session could not be
+            restored in time. `store.Campaigns.status` lists those of earlier drivers too, with the
+            reasons.
         is_overtaken: whether another process runs the campaign now.
 
     Raises:
@@ -263,53 +272,57 @@ class Driver:
         self._phases = [step.phase for step in EXCHANGES[self._parameters.adversary]]
         self._replies = [step.reply for step in EXCHANGES[self._parameters.adversary]]
         self._live: dict[bytes, _Live] = {}
-        self._session_of: dict[ClientId, bytes] = {}  # only clients of a session in `_live`
-        self._over: dict[bytes, _Over] = {}
-        self._present: dict[ClientId, float] = {}  # the time of each client's last check-in
+        self._farewells = Farewells(REPEAT_SECONDS)
+        privacy, deadlines = plan.privacy, self._deadlines
+        self._pool = Pool(
+            1 if privacy is None else privacy.event.participations,
+            deadlines.presence,
+            deadlines.bench,
+        )
+        self._releases = [release_of(plan, round) for round in range(plan.num_rounds)]
+        self._rooms: dict[int, int] | None = None  # of `_open_rounds`; None: not known any more
         # The time since which a round has had enough clients for a session, but not a full one.
         self._gathering: dict[int, float] = {}
-        self._misses: Counter[ClientId] = Counter()
-        self._benched: dict[ClientId, float] = {}  # the time until which a client is not drawn
         # The time at which to read the store's sessions. None: all of them are in memory. A new
         # driver has none of them, so its first tick reads the store.
         self._retry_at: float | None = -math.inf
+        # Before this time a tick has nothing to do, unless something stirred since the last one.
+        self._next_at, self._is_stirred = -math.inf, True
         self._now = 0  # the engine's time at the last `tick` or `receive`, in whole seconds
         self._drains = False
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
         self.is_overtaken = False
-        self._asked: dict[int, set[ClientId]] = defaultdict(set)
         self._landed: dict[int, int] = {}  # the number of clients in landed sums, by round
         self._released: frozenset[int] = frozenset()
         self._read_books()
 
     # ---- what an engine calls ----
 
-    def check_in(self, client: ClientId, now: float) -> bool:
+    def check_in(self, client: ClientId, now: float, *, has_heard: bool = True) -> bool:
         """Note that a client is present; return whether a session may draw it.
 
         Args:
             client: its name in the transport, the same in all calls and all processes.
             now: the time, Unix seconds.
+            has_heard: whether the client has handled the frames that `next` returned for it; False
+                if something else says that it is there, as a list of the machines that are online.
         """
-        _check_name(client)
+        check_name(client)
         if self.is_overtaken:
             return False
-        for over in self._over.values():
-            over.handed.pop(client, None)  # the client goes on, so that it has heard the farewell
-        if client not in self._session_of:
-            if self._drains or self._benched.get(client, -math.inf) > now:
-                return False
-            if not any(self._may_join(client, round) for round in self._open_rounds()):
-                return False
-        self._present[client] = now
-        return True
+        if has_heard:
+            self._farewells.note_heard(client)
+        is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
+        # A session may have waited for this client.
+        self._is_stirred |= is_there and client not in self._pool.session_of
+        return is_there
 
     def next(self, client: ClientId, now: float) -> bytes | None:
         """Return the frame that a client should answer now; None: there is nothing to do.
 
         The first call in a phase returns the phase's frame. Further calls return the same frame
-        again, at most every ten seconds, and at once after the client has sent something. Once the
+        again, at most every ten seconds, and at once after a frame that was not REFUSED. Once the
         session has ended, the frame is the farewell, which says how the session ended. The farewell
         comes again until the client checks in after it.
 
@@ -320,18 +333,14 @@ class Driver:
         if self.is_overtaken:
             return None
         # No session has an empty name: a client without a session gets None here.
-        live = self._live.get(self._session_of.get(client, b""))
+        live = self._live.get(self._pool.session_of.get(client, b""))
         if live is not None and client in live.awaited:
-            if now - live.handed.get(client, -math.inf) < REPEAT_SECONDS:
+            # Both ways: a clock that was put back must not hold the frame back for as long.
+            if abs(now - live.handed.get(client, -math.inf)) < REPEAT_SECONDS:
                 return None
             live.handed[client] = now
             return live.frames[client]
-        for over in self._over.values():
-            if client in over.owed or now - over.handed.get(client, math.inf) >= REPEAT_SECONDS:
-                over.owed.discard(client)
-                over.handed[client] = now
-                return over.farewell
-        return None
+        return self._farewells.next(client, now)
 
     def receive(self, client: ClientId, frame: bytes, now: float) -> Receipt:
         """Take a frame that a client sent; return the driver's verdict on it.
@@ -343,26 +352,30 @@ class Driver:
             frame: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
         """
-        _check_name(client)
+        check_name(client)
         if self.is_overtaken:
             return Receipt.LATE
         self._now = int(now)
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
-        over = self._over.get(message.session)
-        if over is not None and client in over.clients:
-            over.owed.add(client)  # the client does not know yet how the session ended
+        if self._farewells.note_late(client, message.session):
             return Receipt.LATE
         live = self._live.get(message.session)
         if live is None:
             # The session ended long ago, or this process has not restored it yet.
             return Receipt.LATE
-        if self._session_of.get(client) != message.session:
+        if self._pool.session_of.get(client) != message.session:
             return self._refuse(AbortCode.WRONG_STATE)
-        # The client is connected now, so `next` need not wait before it returns a frame again.
-        live.handed.pop(client, None)
-        return self._take(live, client, message)
+        receipt = self._take(live, client, message)
+        if receipt is not Receipt.REFUSED:
+            # The client is connected now, so `next` need not wait before it returns a frame again.
+            # After a wrong answer it waits: the same question at once would get the same answer,
+            # as fast as frames travel.
+            live.handed.pop(client, None)
+        # A phase may have waited for this frame: until its first deadline, only if it is the last.
+        self._is_stirred |= not live.awaited or now >= live.saved.closes[0]
+        return receipt
 
     def tick(self, now: float) -> float:
         """Open sessions, close phases and land sums that are due; return the time of the next call.
@@ -382,38 +395,68 @@ class Driver:
         """
         if self.is_overtaken:
             raise OvertakenError("another process runs this campaign: stop this one")
-        self._now = int(now)
+        if not self._is_stirred and now < self._next_at:
+            return self._next_at
+        self._now, self._is_stirred = int(now), True  # until it ends without an error
         try:
             if self._retry_at is not None and now >= self._retry_at:
                 self._recover()
             for live in list(self._live.values()):
                 if self._is_due(live):
                     self._close(live)
-            self._drop_over()
+            for session in self._farewells.ended_before(self._now):
+                self._store.forget(self.plan, session)
+            self._pool.expire(self._now)
             while self._retry_at is None and not self._drains and self._open_sessions():
                 pass  # more clients may be there than one session of each round takes
         except OvertakenError:
             self._live.clear()
-            self._session_of.clear()
-            self._over.clear()
+            self._pool.keep(())
+            self._farewells.clear()
             self.is_overtaken = True
             raise
         except BaseException:
             # A session may have left memory, or be half restored: the store has all of it.
             self._retry_at = now + RETRY_SECONDS
             raise
-        return self._next_time()
+        self._next_at, self._is_stirred = self._next_time(), False
+        return self._next_at
 
     # ---- what an operator asks ----
 
     def drain(self) -> None:
         """Open no further session. The sessions that run go on to their end."""
-        self._drains = True
+        self._drains, self._is_stirred = True, True
+
+    def running(self) -> list[RunningSession]:
+        """Return the sessions that run now in this process, the oldest first."""
+        return [
+            RunningSession(
+                name,
+                live.saved.round,
+                live.session.state.value,
+                len(live.frames),
+                len(live.frames) - len(live.awaited),
+                live.saved.closes,
+                live.saved.not_after,
+            )
+            for name, live in self._live.items()
+        ]
+
+    @property
+    def owes_farewells(self) -> bool:
+        """Whether a client of an ended session has not heard yet how it ended."""
+        return self._farewells.are_owed
 
     @property
     def is_idle(self) -> bool:
         """Whether no session runs, and no session of the store waits to be restored."""
         return not self._live and self._retry_at is None
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether a round has enough clients for a session, and waits for more of them."""
+        return bool(self._gathering)
 
     @property
     def is_complete(self) -> bool:
@@ -439,8 +482,9 @@ class Driver:
 
     def _take(self, live: _Live, client: ClientId, message: wire.Frame) -> Receipt:
         # A client that finds two frames with one digest only spoils its own receipt. So Python's
-        # `hash` is good enough.
-        digest = hash(message)
+        # `hash` of the ends is good enough: all of a vector would take as long as the rest here.
+        body = message.body
+        digest = hash((message.kind, message.sender, len(body), body[:64], body[-64:]))
         if live.taken.get(client) == digest:
             return Receipt.AGAIN
         state = live.session.state
@@ -456,7 +500,7 @@ class Driver:
             live.awaited.discard(client)
             live.taken[client] = digest
             if message.kind is Kind.ABORT:
-                self.refusals[wire.decode_abort(message.body)] += 1
+                self._note_abort(client, wire.decode_abort(message.body))
             return Receipt.TAKEN
         # An answer to an earlier phase is late, and nobody is to blame.
         if message.kind in self._replies[: self._phases.index(state)]:
@@ -471,8 +515,15 @@ class Driver:
             return self._refuse(error.code)
         live.awaited.discard(client)
         live.taken[client] = digest
-        self.refusals[code] += 1
+        self._note_abort(client, code)
         return Receipt.TAKEN
+
+    def _note_abort(self, client: ClientId, code: AbortCode) -> None:
+        """Count a client's Abort, which is as bad for its session as no answer."""
+        self.refusals[code] += 1
+        # A client that refuses its plan would refuse the next session, too, and at once: without
+        # the bench, sessions would open and fail as fast as frames travel.
+        self._pool.note_miss(client, self._now)
 
     def _refuse(self, code: AbortCode) -> Receipt:
         self.refusals[code] += 1
@@ -496,6 +547,7 @@ class Driver:
             # In DONE the checkpoint stays: it holds the sum until the sum has landed.
             saved = replace(
                 live.saved,
+                phase=state.value,
                 checkpoint=None if state is ServerState.ABORTED else checkpoint,
                 closes=self._closes(state, live.saved.not_after),
                 version=live.saved.version + 1,
@@ -504,9 +556,15 @@ class Driver:
                 # Only these clients hear the farewell, which is the same for all of them.
                 told = dict(live.session.outgoing())
                 saved = replace(saved, clients=tuple(told), farewell=next(iter(told.values()), b""))
+                if (code := live.session.code) is not None:
+                    saved = replace(saved, why=f"aborted: {code.name} ({code.value})")
             self._store.save(self.plan, saved, asked)
             live.saved = saved
-            self._asked[saved.round].update(asked)
+            self._pool.note_asked(saved.round, asked)
+            # Here and not later: the phase is over now, even if landing the sum fails. Not earlier:
+            # a phase that could not be closed asks the same clients again.
+            for client in live.awaited:
+                self._pool.note_miss(client, self._now)
 
         return write
 
@@ -527,21 +585,27 @@ class Driver:
     def _recover(self) -> None:
         """Restore the store's sessions that are not in memory, after a restart or an error."""
         self._retry_at = None  # `tick` sets it again if anything here raises
+        self._pool.keep(self._live)
         self._read_books()
         problem: Exception | None = None
         for saved in self._store.sessions(self.plan):
             if saved.checkpoint is None:
-                self._over.setdefault(saved.session, self._ended(saved))
+                if saved.session not in self._farewells:
+                    self._bid_farewell(saved)
+            elif self._releases[saved.round] in self._released:
+                # Nothing can land in the round any more, and no client need be asked for it.
+                self._reject(_Live(saved), "the release of its round is out")
             elif saved.session not in self._live:
                 try:
                     self._resume(saved)
-                except OvertakenError:
-                    raise
-                except Exception as error:
+                except InvalidInputError as error:
                     # One session that cannot be restored must not keep the others from going on.
-                    # Once its time is over nobody waits for it, and it is given up.
-                    if self._now > saved.not_after:
-                        self._reject(_Live(saved))
+                    # An error of the whole store concerns the others too, and stops here.
+                    # Once its time is over nobody waits for a session, and one that cannot be read
+                    # is given up. Any other may still have a sum that lands when the problem, such
+                    # as a wrong ledger, is mended.
+                    if isinstance(error, UnreadableFileError) and self._now > saved.not_after:
+                        self._reject(_Live(saved), str(error))
                     else:
                         problem = error
         if problem is not None:
@@ -549,7 +613,8 @@ class Driver:
 
     def _read_books(self) -> None:
         """Read from the store which clients were asked, and which rounds are full or released."""
-        self._asked = defaultdict(set, self._store.asked(self.plan))
+        self._pool.read_asked(self._store.asked(self.plan))
+        self._rooms = None
         self._landed = self._store.landed_clients(self.plan)
         self._released = frozenset(self._store.released(self.plan))
 
@@ -565,9 +630,9 @@ class Driver:
                 allow_list=self._keys.allow_list,
                 journal=self._journal(live),
             )
-        except (RejectedSumError, LocalProtocolError):
+        except (RejectedSumError, LocalProtocolError) as error:
             # The session had its sum, and the sum could not land.
-            self._reject(live)
+            self._reject(live, str(error))
             return
         if live.run.done:  # the session had its sum, and `CohortRun.resume` has landed the sum
             self._finish(live)
@@ -582,14 +647,8 @@ class Driver:
     def _keep(self, live: _Live) -> None:
         """Put a session into memory, so that its clients cannot be drawn for another one."""
         self._live[live.saved.session] = live
-        self._session_of.update(dict.fromkeys(live.saved.clients, live.saved.session))
-
-    def _drop(self, live: _Live) -> None:
-        """Take a session out of memory, so that its clients may be drawn again."""
-        self._live.pop(live.saved.session, None)
-        for client, session in list(self._session_of.items()):
-            if session == live.saved.session:
-                del self._session_of[client]
+        self._pool.begin(live.saved.session, live.saved.clients)
+        self._rooms = None
 
     def _ask(self, live: _Live) -> None:
         """Note the frames of a new phase, which no client has answered yet."""
@@ -610,62 +669,53 @@ class Driver:
     def _close(self, live: _Live) -> None:
         """Close a phase: begin the next one, or land the sum, or abort the session."""
         assert live.run is not None
-        missing = tuple(live.awaited)
         # If closing raises, the session must be out of memory, since `_recover` restores no other.
-        self._drop(live)
+        session, clients = live.saved.session, live.saved.clients
+        del self._live[session]
         try:
             live.run.deadline_passed(self._now)
-        except (RejectedSumError, LocalProtocolError):
-            self._reject(live)
-            return
-        for client in missing:
-            self._note_miss(client)
-        if live.run.done:
-            self._finish(live)
+        except (RejectedSumError, LocalProtocolError) as error:
+            self._reject(live, str(error))
         else:
-            self._ask(live)
-            self._keep(live)
+            if not live.run.done:
+                self._ask(live)
+                self._live[session] = live
+                return
+            self._finish(live)
+        self._pool.end(session, clients)
 
-    def _reject(self, live: _Live) -> None:
+    def _reject(self, live: _Live, reason: str) -> None:
         """End a session whose sum can never land.
 
-        Either no sketches have such a sum, or the release of the session's round is out.
+        No sketches have such a sum, the release of the session's round is out, or the session could
+        not be restored in time.
         """
-        saved = replace(live.saved, checkpoint=None, version=live.saved.version + 1)
+        saved = replace(
+            live.saved,
+            phase=ServerState.ABORTED.value,
+            checkpoint=None,
+            why=f"rejected: {reason}",
+            version=live.saved.version + 1,
+        )
         self._store.save(self.plan, saved, ())
         live.saved = saved
         self.rejected.append(saved.session)
         self._finish(live)
 
     def _finish(self, live: _Live) -> None:
-        """Move a session that has ended out of memory, and keep its farewell for its clients."""
-        self._drop(live)
+        """Note the sum of a session that has ended, and keep its farewell for its clients."""
         self._landed = self._store.landed_clients(self.plan)
-        self._over[live.saved.session] = self._ended(live.saved)
+        self._rooms = None
+        self._bid_farewell(live.saved)
 
-    def _ended(self, saved: SavedSession) -> _Over:
-        """Return a session that has ended, and that owes its farewell to its clients.
+    def _bid_farewell(self, saved: SavedSession) -> None:
+        """Keep the farewell of a session that has ended: it is owed to all its clients.
 
         A session that ran out of time is kept a little longer, so that its clients hear of it.
         """
-        clients = frozenset(saved.clients if saved.farewell else ())
+        clients = saved.clients if saved.farewell else ()
         until = max(saved.not_after, self._now + PATIENCE * self._deadlines.phase)
-        return _Over(saved.farewell or b"", clients, set(clients), {}, until)
-
-    def _drop_over(self) -> None:
-        """Forget the ended sessions whose last second is over."""
-        for session, over in list(self._over.items()):
-            if self._now > over.until:
-                self._store.forget(self.plan, session)
-                del self._over[session]
-
-    def _note_miss(self, client: ClientId) -> None:
-        """Note that a client has not answered, and must check in again before it is drawn."""
-        self._misses[client] += 1
-        self._present.pop(client, None)
-        if self._misses[client] >= MISSES:
-            self._benched[client] = self._now + self._deadlines.bench
-            del self._misses[client]
+        self._farewells.bid(saved.session, saved.farewell or b"", clients, until)
 
     # ---- who takes part ----
 
@@ -675,45 +725,37 @@ class Driver:
         The emptiest round comes first, so that rounds fill evenly. A session that runs takes the
         room of all its clients, since any of them may end up in its sum.
         """
+        if self._rooms is not None:
+            return self._rooms
         most, least = self.plan.max_round_clients, self._parameters.n_min
         room = {n: most - self._landed.get(n, 0) for n in range(self.plan.num_rounds)}
         for live in self._live.values():
             room[live.saved.round] -= len(live.saved.clients)
         emptiest = sorted(room.items(), key=lambda one: (-one[1], one[0]))
-        return {
+        self._rooms = {
             round: left
             for round, left in emptiest
-            if left >= least and release_of(self.plan, round) not in self._released
+            if left >= least and self._releases[round] not in self._released
         }
-
-    def _may_join(self, client: ClientId, round: int) -> bool:
-        """Tell whether a client was not asked in this round, and may still be asked in one."""
-        if client in self._asked[round]:
-            return False
-        privacy = self.plan.privacy
-        most = 1 if privacy is None else privacy.event.participations
-        return sum(client in clients for clients in self._asked.values()) < most
+        return self._rooms
 
     def _open_sessions(self) -> bool:
         """Open a session for each round with a full set of clients, or with enough after a wait.
 
         Return whether one was opened.
         """
-        since = self._now - self._deadlines.presence
-        free = [c for c, at in self._present.items() if at >= since and c not in self._session_of]
         before, self._gathering = self._gathering, {}
         has_opened = False
         for round, room in self._open_rounds().items():
             size = min(self._parameters.n_max, room)
-            ready = [client for client in free if self._may_join(client, round)]
-            if len(ready) < self._parameters.n_min:
+            ready = self._pool.count(round)
+            if ready < self._parameters.n_min:
                 continue
             began = before.get(round, self._now)
-            if len(ready) < size and self._now < began + self._deadlines.gather:
+            if ready < size and self._now < began + self._deadlines.gather:
                 self._gathering[round] = began
                 continue
-            self._open(round, self._draw(ready, size))
-            free = [client for client in free if client not in self._session_of]
+            self._open(round, self._draw(self._pool.ready(round), size))
             has_opened = True
         return has_opened
 
@@ -732,7 +774,7 @@ class Driver:
         if self.plan.privacy is not None:
             # The first reservation charges the campaign, so it comes before the first Invite.
             # Otherwise clients could spend their items on a sum that nobody may open.
-            self._store.reserve(self.plan, release_of(self.plan, round))
+            charge(self._store, self.plan, self._releases[round])
         session, lifetime = self._random(32), self._deadlines.session
         live = _Live(SavedSession(session, round, clients, None, (0, 0), self._now + lifetime))
         live.run = CohortRun.begin(
@@ -758,12 +800,4 @@ class Driver:
             times.append(min(soft if self._now < soft else hard, live.saved.not_after + 1))
         if self._retry_at is None and not self._drains:
             times += [began + self._deadlines.gather for began in self._gathering.values()]
-        times += [over.until + 1 for over in self._over.values()]
-        return min(times)
-
-
-def _check_name(client: ClientId) -> None:
-    if type(client) not in (int, str):
-        raise LocalProtocolError(
-            f"a client must be named by an int or a str, got {type(client).__name__}"
-        )
+        return min(*times, self._farewells.next_end)

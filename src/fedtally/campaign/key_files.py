@@ -1,4 +1,4 @@
-"""The key files of a campaign's operators: the server of secagg, and the helper of two servers.
+"""The key files of a campaign: of its servers, of its registrar and of its clients.
 
 A private key file is three lines of ASCII, each ended by one line feed::
 
@@ -6,15 +6,16 @@ A private key file is three lines of ASCII, each ended by one line feed::
     public PUBLIC
     secret SECRET
 
-ROLE is ``server`` (Ed25519: it signs Invites) or ``helper`` (X25519: clients seal to it). PUBLIC
-and SECRET are 64 lower-case hexadecimal digits. Beside it lies its public key, in a file of the
-same name with ``.pub`` at its end, of one line::
+ROLE is ``server`` (Ed25519: it signs Invites), ``helper`` (X25519: clients seal to it),
+``registrar`` (Ed25519: it signs plans) or ``client`` (Ed25519: its public key is the client's
+identity). PUBLIC and SECRET are 64 lower-case hexadecimal digits. Beside it lies its public key, in
+a file of the same name with ``.pub`` at its end, of one line::
 
     fedtally-public-key/1 ROLE PUBLIC
 
-`create_key_files` makes both, and never overwrites. `load_server_key` and `load_helper_key` read a
-private one, and refuse a file that others than its owner may read or write. `read_public_key`
-reads a key for a plan.
+`create_key_files` makes both, and never overwrites. `load_server_key`, `load_helper_key`,
+`load_registrar_key` and `load_client_key` read a private one, and refuse a file that others than
+its owner may read or write. `read_public_key` reads a key for a plan.
 
 The randomness is an argument. A secret leaves these functions in its file and in the key object
 alone; it is in no error.
@@ -50,10 +51,16 @@ _PUBLIC = re.compile(rb"%s (\w+) (%s)\n?" % (PUBLIC_SCHEMA.encode(), _HEX))
 
 
 class Role(StrEnum):
-    """The owner of a key: the server of secagg, or the helper of two servers."""
+    """The owner of a key.
+
+    `SERVER`: of secagg. `HELPER`: of two servers. `REGISTRAR`: who says which clients may take
+    part, and signs plans. `CLIENT`: one of them.
+    """
 
     SERVER = "server"
     HELPER = "helper"
+    REGISTRAR = "registrar"
+    CLIENT = "client"
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class PublicKey:
 
     Args:
         role: the role of the owner.
-        value: 32 bytes: of Ed25519 for the server, of X25519 for the helper.
+        value: 32 bytes: of X25519 for the helper, of Ed25519 for the others.
     """
 
     role: Role
@@ -130,11 +137,31 @@ def load_server_key(path: str | os.PathLike[str]) -> SigningKey:
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: others than its owner may read or write it, or it is the helper's.
+        InvalidInputError: others than its owner may read or write it, or it is of another role.
     """
-    key = _load(path, Role.SERVER)[1]
-    assert isinstance(key, SigningKey)
-    return key
+    return _signing_key(path, Role.SERVER)
+
+
+def load_registrar_key(path: str | os.PathLike[str]) -> SigningKey:
+    """Return the registrar's key, which signs plans: `enrolment.sign_plan` takes it.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
+        InvalidInputError: others than its owner may read or write it, or it is of another role.
+    """
+    return _signing_key(path, Role.REGISTRAR)
+
+
+def load_client_key(path: str | os.PathLike[str]) -> SigningKey:
+    """Return a client's key: `FrequencyClient` takes it, and `enrolment.make_proof`.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
+        InvalidInputError: others than its owner may read or write it, or it is of another role.
+    """
+    return _signing_key(path, Role.CLIENT)
 
 
 def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
@@ -143,7 +170,7 @@ def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: others than its owner may read or write it, or it is the server's.
+        InvalidInputError: others than its owner may read or write it, or it is of another role.
     """
     key = _load(path, Role.HELPER)[1]
     assert isinstance(key, PrivateKey)
@@ -216,11 +243,25 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
     return PublicKey(role, bytes(binascii.unhexlify(found[2])))
 
 
+def _signing_key(path: str | os.PathLike[str], role: Role) -> SigningKey:
+    key = _load(path, role)[1]
+    assert isinstance(key, SigningKey)
+    return key
+
+
 def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, SigningKey | PrivateKey]:
     """Return the key in a private key file, and its role; it must be that role if one is given."""
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
     raw = bytearray()
+    if text.startswith(PUBLIC_SCHEMA.encode()):
+        raise UnreadableFileError(
+            f"{name} holds a public key, and a private one is needed: name the file without"
+            f" {PUBLIC_SUFFIX}"
+        )
     try:
+        # before the mode: nobody needs to protect what is no key
+        if not text.startswith(PRIVATE_SCHEMA.encode()):
+            raise _no_private_key(name)
         # a key that others may read is no secret, and one that they may write is not the owner's
         if os.name == "posix" and mode & 0o077:
             raise InvalidInputError(
@@ -230,10 +271,7 @@ def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, Signin
         found = _PRIVATE.fullmatch(text)
         held = found and _known(found[1])
         if found is None or held is None:
-            raise UnreadableFileError(
-                f"{name} is no private key of this version, or damaged: give the file that fedtally"
-                " keys new wrote"
-            )
+            raise _no_private_key(name)
         if role not in (None, held):
             raise InvalidInputError(
                 f"{name} holds the key of the {held}, and that of the {role} is needed"
@@ -252,7 +290,7 @@ def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, Signin
 
 def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey:
     """Return the key, and wipe the secret that it is made of."""
-    key = SigningKey(secret) if role is Role.SERVER else PrivateKey(secret)
+    key = PrivateKey(secret) if role is Role.HELPER else SigningKey(secret)
     secret.wipe()
     return key
 
@@ -265,7 +303,10 @@ def _erase(*buffers: bytearray) -> None:
 def _parse(role: Role | str) -> Role:
     found = _known(role.encode()) if isinstance(role, str) else None
     if found is None:
-        raise InvalidInputError(f"the role of a key must be {' or '.join(Role)}, got {role!r}")
+        *others, last = Role
+        raise InvalidInputError(
+            f"the role of a key must be {', '.join(others)} or {last}, got {role!r}"
+        )
     return found
 
 
@@ -323,6 +364,13 @@ def _sync(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _no_private_key(name: str) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"{name} is no private key of this version, or damaged: give the file that fedtally keys"
+        " new wrote"
+    )
 
 
 def _exists(path: Path) -> InvalidInputError:

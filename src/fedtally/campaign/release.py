@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from fedtally.campaign.books import Books
+from fedtally.campaign.books import Books, charge
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
@@ -35,8 +35,12 @@ def release_sums(plan: Plan, books: Books, random: Random) -> list[CountSketch]:
         books.release(plan, {release_of(plan, sketch.round): sketch for sketch in books.sums(plan)})
     elif _terms(plan).by_clients or not books.released(plan):
         books.release(plan, add_noise(plan, books.sums(plan), random, books))
-    released = sorted(books.released(plan).items())
-    return [copy_of(sketch) for _, sketch in released if sketch.num_clients]
+    released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]
+    for sketch in released:
+        if sketch.num_silos:
+            # Noise may leave less than one of few people; nothing is decoded as shares of nobody.
+            sketch.num_clients = max(1, sketch.num_clients)
+    return [sketch for sketch in released if sketch.num_clients]
 
 
 def is_noised_before(plan: Plan) -> bool:
@@ -73,16 +77,17 @@ def add_noise(
     if _terms(plan).by_clients:
         shared = [copy_of(sketch) for sketch in sketches]
         for sketch in shared:
-            books.reserve(plan, sketch.round)
+            charge(books, plan, sketch.round)
             _add_shares(plan, sketch, random)
         return {sketch.round: sketch for sketch in shared}
     # Reserved before the draw: noise of a release that cannot be charged would be drawn anew later,
     # and two noises for one sum average.
     found = []
     for number, rounds in enumerate(plan.releases):
-        books.reserve(plan, number)
+        charge(books, plan, number)
         found.append(_opened(plan, rounds, sketches, random))
-    if _terms(plan).event.relation.hides_number:
+    # Silos are public, and of unequal sizes: each release keeps the number of its own people.
+    if _terms(plan).event.relation.hides_number and not plan.is_of_silos:
         _share_out(plan, found)
     return dict(enumerate(found))
 
@@ -109,14 +114,15 @@ def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
 
 
 def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
-    """Add the noise of all clients of a round to its sum.
+    """Add the noise of all clients of a round to its sum, and of silos to the number of people.
 
     One draw is enough, since shares of Skellam noise add up to Skellam noise.
     """
-    noise = _terms(plan).share(sketch.num_clients)
-    sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size).reshape(
-        sketch.counters.shape
-    )
+    noise = _terms(plan).share(sketch.num_silos or sketch.num_clients)
+    drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)
+    size = sketch.vector.size
+    sketch.vector += drawn[:size]
+    sketch.num_clients += int(drawn[size:].sum())  # one draw, or none where clients are no silos
     sketch.noise = plan.noise_mark
 
 
@@ -127,16 +133,19 @@ def _opened(
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)
-    clients, size = sum(sketch.num_clients for sketch in own), total.counters.size
+    clients, size = sum(sketch.num_clients for sketch in own), total.vector.size
     # One draw more than counters, also where the number of clients is public: the stream of a key
     # then does not depend on the relation. The noise is in the copy before an exact sum is.
     noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)
-    total.counters += noise[:size].reshape(total.counters.shape)
+    total.vector += noise[:size]
     total.noise = plan.noise_mark
     for sketch in own:
-        total.counters += sketch.counters
+        total.vector += sketch.vector
     hidden = privacy.event.relation.hides_number
     total.num_clients = clients + int(noise[size]) if hidden else clients
+    total.num_silos = sum(sketch.num_silos for sketch in own)
+    if plan.is_of_silos and not total.num_silos:
+        total.num_clients = 0  # that no silo took part is public
     return total
 
 

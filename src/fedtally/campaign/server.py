@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.campaign.books import Books, MemoryBooks
+from fedtally.campaign.books import Books, MemoryBooks, charge
 from fedtally.campaign.client import _secagg, _two_server
 from fedtally.campaign.release import copy_of, is_noised_before, release_of, release_sums
 from fedtally.crypto.hpke import PrivateKey
@@ -206,7 +206,7 @@ class FrequencyServer:
         """Charge a release, unless the plan has no privacy or the sum of this name has landed."""
         # A sum that landed was charged. Its release may be out, and could not be reserved again.
         if self.plan.privacy is not None and not self._books.has_landed(self.plan, name):
-            self._books.reserve(self.plan, release)
+            charge(self._books, self.plan, release)
 
     def leader(
         self,
@@ -280,7 +280,7 @@ class FrequencyServer:
                 "each server adds the plan's noise before a sum is opened: give it randomness"
             )
         # each draws all of the noise, since the other one may add none
-        noise, counters = privacy.noise(), self.plan.rows * self.plan.width
+        noise, counters = privacy.noise(), self.plan.vector_length
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def has_landed(self, session: bytes) -> bool:
@@ -296,8 +296,8 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of
-                |counters| of a row, is too large, or the sum of a row has the wrong parity. Nothing
-                has landed.
+                the absolute values of a row, is too large, or the sum of a row has the wrong
+                parity. Nothing has landed.
             LocalProtocolError: the session is not done, its sum has landed, or its round was
                 released.
             InvalidInputError: the session was made elsewhere, or the plan is summed by another
@@ -371,10 +371,15 @@ class FrequencyServer:
             raise InvalidInputError(
                 f"a plain sum of this plan must be {expected}, got noise of {sketch.noise}"
             )
+        if (sketch.num_silos > 0) != self.plan.is_of_silos:
+            raise InvalidInputError(
+                "a plain sum must say how many silos it has, and 0 where clients are no silos:"
+                f" this plan has up to {self.plan.people} people a client, got {sketch.num_silos}"
+            )
         # With noise in it the sum is released as it is, so that this is the moment before it can be
         # read. Without noise `release` reserves.
         if is_noised:
-            self._books.reserve(self.plan, release_of(self.plan, sketch.round))
+            charge(self._books, self.plan, release_of(self.plan, sketch.round))
         self._count(b"plain" + sketch.round.to_bytes(4, "little"), sketch, f"round {sketch.round}")
 
     def release(self, random: Callable[[int], bytes] | None = None) -> list[CountSketch]:
@@ -411,8 +416,11 @@ class FrequencyServer:
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
         """Return a sum as the sketch of a round, marked if noise was in the vectors."""
         sketch = CountSketch(self.plan.spec, round)
-        sketch.counters = total.reshape(sketch.counters.shape).copy()
+        size = sketch.vector.size
+        sketch.vector = total[:size].copy()
         sketch.num_clients = num_clients
+        if self.plan.is_of_silos:
+            sketch.num_clients, sketch.num_silos = int(total[size]), num_clients
         if self.plan.privacy is not None and is_noised_before(self.plan):
             sketch.noise = self.plan.noise_mark
         _check_plausible(sketch, self.plan)
@@ -445,31 +453,45 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
     """
     max_items, noise = plan.max_items, plan.noise_bound
     is_secret = plan.privacy is not None and not is_noised_before(plan)  # errors are logged
-    items = sketch.num_clients * max_items
-    who = (
-        f"{sketch.num_clients} clients of at most {max_items} items"
-        f" {'and their noise ' * (noise > 0)}"
-    )
-    for row in sketch.counters:
+    people, clients = sketch.num_clients, f"{sketch.num_clients} clients"
+    if plan.is_of_silos:
+        clients = f"{sketch.num_silos} silos of at most {plan.people} people each"
+        most = sketch.num_silos * plan.people
+        if not -noise <= people <= most + noise:
+            raise RejectedSumError(
+                f"the number of people in the sum is {'out of range' if is_secret else people}, and"
+                f" {clients} {'and their noise ' * (noise > 0)}have -{noise} to {most + noise}: a"
+                " silo sent something else than a sketch"
+            )
+        # as many as the sum says, or the noise of that number hides
+        people = max(0, min(most, people + noise))
+    items = people * max_items
+    who = f"{clients} of at most {max_items} items {'and their noise ' * (noise > 0)}"
+
+    def shown(bound: int) -> str:
+        # where the number of people is exact and secret, what follows from it is
+        return "what its people hold" if plan.is_of_silos and is_secret else str(bound)
+
+    for row in sketch.all_rows():
         largest = max(int(row.max()), -int(row.min()))
         if largest > items + noise:
             raise RejectedSumError(
                 f"a counter of the sum is {'too large' if is_secret else largest}, and {who}cannot"
-                f" exceed {items + noise}: a client sent something else than a sketch"
+                f" exceed {shown(items + noise)}: a client sent something else than a sketch"
             )
-        total, bound = _sum_of_sizes(row), items + plan.row_noise_bound
+        total, bound = _sum_of_sizes(row), items + plan.row_noise_bound(len(row))
         if total > bound:
             raise RejectedSumError(
                 f"the counters of a row of the sum add up to {'too much' if is_secret else total}"
                 " without their signs, and"
-                f" {who}cannot exceed {bound}: a client sent something else than a sketch"
+                f" {who}cannot exceed {shown(bound)}: a client sent something else than a sketch"
             )
     # A client of one item adds an odd number to each row. Noise has no parity, and of several items
     # some may cancel.
     if (
         plan.privacy is None
         and max_items == 1
-        and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any()
+        and any((int(row.sum()) - sketch.num_clients) % 2 for row in sketch.all_rows())
     ):
         raise RejectedSumError(
             "the sum of a row has another parity than the number of clients, each of whom adds or"

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 import click
 
+from fedtally._validate import did_you_mean
+from fedtally.cli.agent import agent
 from fedtally.cli.audit import audit
+from fedtally.cli.campaign import campaign
 from fedtally.cli.console import complain
 from fedtally.cli.estimate import demo, estimate
+from fedtally.cli.flower import flower
 from fedtally.cli.keys import keys
 from fedtally.cli.layout import Group
 from fedtally.cli.ledger import ledger
 from fedtally.cli.plan import plan
-from fedtally.cli.saved import inspect, merge, query
+from fedtally.cli.sample import sample
+from fedtally.cli.saved import inspect, merge, query, report
 from fedtally.cli.study import simulate
 from fedtally.errors import FedtallyError
 
@@ -47,6 +53,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,
@@ -65,9 +72,10 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-cli.add_section("Estimate", estimate, demo)
+cli.add_section("Estimate", estimate, demo, sample)
 cli.add_section("Plan", plan, simulate, keys)
-cli.add_section("Files", query, merge, inspect)
+cli.add_section("Real clients", campaign, agent, flower)
+cli.add_section("Files", query, report, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
 
 
@@ -111,10 +119,19 @@ def run(arguments: Sequence[str]) -> int:
     return 1
 
 
+def _meant(error: click.ClickException) -> str:
+    """Return what was probably meant by a value that is none of an option's choices."""
+    kind = getattr(getattr(error, "param", None), "type", None)
+    found = re.search(r"'([^']*)' is not one of", error.format_message())
+    if not isinstance(kind, click.Choice) or found is None:
+        return ""
+    return did_you_mean(found[1], map(str, kind.choices))
+
+
 def _usage(error: click.ClickException, as_json: bool) -> int:
     """Report what click refused: bad usage is bad input."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "fedtally"
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".") + _meant(error)
     complain("UsageError", f"{message} (see {command} --help)", as_json)
     return 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option
+from fedtally.cli.layout import Command, json_option, option
 from fedtally.cli.options import positive
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
         " 1000)."
     ),
 )
-@option(
-    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
-)
+@json_option
 @option("Run", "--quiet", is_flag=True, help="No progress on stderr.")
 def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
     """Run campaigns of a PLAN with differential privacy, and test the noise that they release.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from types import TracebackType
@@ -21,6 +22,7 @@ _STAGES = {
     "encode": "encoding",
     "sum": "summing securely",
     "recover": "recovering",
+    "names": "reading names",
     "decode": "decoding",
     "simulate": "simulating",
     "audit": "auditing",
@@ -29,6 +31,7 @@ _UNITS = {
     "encode": "rounds",
     "sum": "clients",
     "recover": "looks at items",
+    "names": "looks at names",
     "decode": "items",
     "simulate": "campaigns",
     "audit": "campaigns",
@@ -54,16 +57,19 @@ def show(renderable: RenderableType) -> None:
 
 def show_json(document: dict[str, Any]) -> None:
     """Print one JSON document on stdout."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(_json(document, indent=2))
+
+
+def _json(document: dict[str, Any], indent: int | None = None) -> str:
+    """Return a document as JSON. A file's name may be no UTF-8: its odd bytes are escaped."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()  # as JSON writes a lone surrogate
 
 
 def complain(kind: str, message: str, as_json: bool) -> None:
     """Print an error on stderr: one red line, or one JSON document."""
     if as_json:
-        text = json.dumps(
-            {"schema": "fedtally-error/1", "error": {"type": kind, "message": message}},
-            ensure_ascii=False,
-        )
+        text = _json({"schema": "fedtally-error/1", "error": {"type": kind, "message": message}})
     else:
         plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
         one_line = escaped(" ".join(message.split()))
@@ -87,6 +93,29 @@ def escaped(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+# Their values stay out of a report: a ledger's address may hold a password, and who knows the seed
+# knows the draws, those of noise too.
+_HIDDEN = ("--ledger", "--seed")
+
+
+def command_line() -> str:
+    """Return the command of this process for a reader to whom it is handed.
+
+    It has the base names of files, since a folder may name a person, and neither seed nor ledger.
+    """
+    words, before = ["fedtally"], ""
+    for word in sys.argv[1:]:
+        name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        if before in _HIDDEN or (equals and name in _HIDDEN):
+            value = "..."
+        # An item that somebody asks for is no file, though it may be an address.
+        elif "--query" not in (before, name) and "://" not in value:
+            value = os.path.basename(value) or value
+        before = word
+        words.append(f"{name}{equals}{value}" if equals else value if value else word)
+    return escaped(shlex.join(words))
 
 
 class Progress:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,6 +16,7 @@ from fedtally.cli.options import (
     as_named,
     decoding_options,
     delta_option,
+    details_option,
     domain_options,
     open_input,
     positive,
@@ -34,6 +35,7 @@ from fedtally.cli.options import (
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from fedtally.domain import Domain
     from fedtally.engines.local.simulation import Simulation
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
@@ -41,6 +43,18 @@ if TYPE_CHECKING:
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
 # A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
 _DEMO_BYTES = 8_000
+_DEMO_SEED = "demo"
+_NEXT_TO_THE_DEMO = (
+    ("fedtally demo --max-bytes 32kB", "more bytes, smaller errors"),
+    ("fedtally demo --epsilon 1", "the noise of differential privacy"),
+    ("fedtally demo --report demo.html", "a page to hand on"),
+)
+# the defaults of the demo are not those of `estimate`, whose options it shares
+_DEMO_HELP = {
+    "max_bytes": "Upload per client and round, such as 32kB or 64KiB (8kB).",
+    "rounds": "Rounds that the clients are split over at random (10).",
+    "seed": f"Seed of the words, rounds and hashes ({_DEMO_SEED}: the same run each time).",
+}
 
 _campaign_options = options(
     option(
@@ -60,6 +74,25 @@ _campaign_options = options(
         help="Share of the clients that are the pilot, and not in the estimates (0.1).",
     ),
     option(
+        "Data",
+        "--max-length",
+        type=positive,
+        metavar="BYTES",
+        help=(
+            "With --domain open, for strings of which nobody has the list: longer ones are counted"
+            " but not named (64)."
+        ),
+    ),
+    option(
+        "Privacy",
+        "--allow-rare-names",
+        is_flag=True,
+        help=(
+            "With --domain open and without --epsilon, run even if whoever opens a sum can read"
+            " what single clients hold."
+        ),
+    ),
+    option(
         "Rounds",
         "--round",
         metavar="COL",
@@ -77,6 +110,29 @@ _campaign_options = options(
             "Count at most K different items of each client, drawn at random (1: of a client of"
             " five words, one)."
         ),
+    ),
+    option(
+        "Data",
+        "--silo",
+        metavar="COL",
+        help=(
+            "Column of the silos, such as hospitals: each sums its own people, whom --client names."
+            " A person is what is counted, and with --epsilon what is protected."
+        ),
+    ),
+    option(
+        "Data",
+        "--people",
+        type=positive,
+        metavar="N",
+        help="Most people of a silo (as many as the largest has; needed with --epsilon).",
+    ),
+    option(
+        "Privacy",
+        "--silos-per-person",
+        type=positive,
+        metavar="K",
+        help="Most silos that count one person, drawn at random (1); more costs more noise.",
     ),
     trust_options,
     option(
@@ -153,6 +209,10 @@ _campaign_options = options(
                 " --ledger books.db"
             ),
         ),
+        (
+            "words of which nobody has the list",
+            "fedtally estimate words.txt --domain open --epsilon 1",
+        ),
         ("from a pipe, as JSON", "cut -d' ' -f1 access.log | fedtally estimate - --json"),
     ],
 )
@@ -165,6 +225,7 @@ _campaign_options = options(
 @_campaign_options
 @privacy_options
 @answer_options
+@details_option
 @decoding_options
 @save_options
 @run_options
@@ -184,7 +245,7 @@ def estimate(source: str, **options: Any) -> None:
     data = open_input(source, options, is_grid)
     _check_answerable(data, simulation, options)
     result = _run(data, simulation, options)
-    _answer(result, options)
+    _answer(result, options, _hints(result, options))
     if options["ledger"]:
         _show_spent(result, options)
 
@@ -209,6 +270,7 @@ def estimate(source: str, **options: Any) -> None:
 )
 @delta_option
 @answer_options
+@details_option
 @decoding_options
 @save_options
 @run_options
@@ -228,7 +290,8 @@ def demo(**options: Any) -> None:
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
-    seed = campaign_seed(options["seed"])
+    # fixed by default, so that everybody who has the same Python sees the same numbers
+    seed = campaign_seed(_DEMO_SEED if options["seed"] is None else options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     asked = {
         name: options[name]
@@ -241,9 +304,13 @@ def demo(**options: Any) -> None:
         **asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True
     )
     result = _run(source, simulation, options)
-    _answer(result, options)
-    if not options["as_json"]:
-        console.show(_next_steps())
+    _answer(result, options, _NEXT_TO_THE_DEMO)
+
+
+for _parameter in demo.params:
+    if _parameter.name in _DEMO_HELP:
+        assert isinstance(_parameter, click.Option)
+        _parameter.help = _DEMO_HELP[_parameter.name]
 
 
 def _simulation(options: dict[str, Any]) -> Simulation:
@@ -274,11 +341,30 @@ def _simulation(options: dict[str, Any]) -> Simulation:
         "failure_probability",
         "sizing",
         "pilot_share",
+        "people",
+        "silos_per_person",
+        "allow_rare_names",
         *PRIVACY,
     )
-    domain = read_domain(options["domain"])
+    domain = _domain(options)
     asked = {name: options[name] for name in same}
-    return Simulation.of(**asked, num_rounds=options["rounds"], domain=domain, plan=plan)
+    rest = {"num_rounds": options["rounds"], "domain": domain, "plan": plan}
+    return Simulation.of(of_silos=options["silo"] is not None, **asked, **rest)
+
+
+def _domain(options: dict[str, Any]) -> Domain | Literal["input"] | None:
+    """Return the candidates, of which nobody has the list where `--domain` is open."""
+    from fedtally.domain import OpenStrings
+    from fedtally.domain.open_strings import MAX_LENGTH
+
+    length = options["max_length"]
+    if options["domain"] == "open":
+        return OpenStrings(MAX_LENGTH if length is None else length)
+    if length is not None or options["allow_rare_names"]:
+        raise InvalidInputError(
+            "--max-length and --allow-rare-names go with --domain open: leave them out"
+        )
+    return read_domain(options["domain"])
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
@@ -293,8 +379,10 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         and options.get("epsilon")
         and not options.get("not_private")
     ):
-        _check_public_file(source, options["domain"])
-    console.check_files([options[name] for name in ("output", "save", "plot")], inputs)
+        from fedtally.engines.local.estimate import check_public
+
+        check_public(source, options["domain"])
+    console.check_files([options[name] for name in ("output", "save", "plot", "report")], inputs)
     _validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:
         _validate.real(min_frequency=options["min_frequency"])
@@ -304,6 +392,10 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         from fedtally import charts
 
         charts.check(options["plot"])
+    if options["report"]:
+        from fedtally.report import check_report_path
+
+        check_report_path(options["report"])
 
 
 def _files_of(ledger: str | None) -> list[str]:
@@ -317,17 +409,9 @@ def _files_of(ledger: str | None) -> list[str]:
     )
 
 
-def _check_public_file(source: str, domain: str) -> None:
-    if os.path.exists(domain) and os.path.exists(source) and os.path.samefile(source, domain):
-        raise InvalidInputError(
-            f"--domain {domain} is the input itself: with --epsilon the candidates must be public;"
-            " declare a list that does not come from the clients, or mark the run with"
-            " --not-private"
-        )
-
-
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
     """Refuse, before anything is spent, questions that a declared domain cannot answer."""
+    from fedtally.domain import OpenStrings
     from fedtally.engines.local.campaign import declared
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
     from fedtally.result import check_table_fits
@@ -335,6 +419,13 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
     domain = declared(simulation.spec.domain, source)
     if domain is None:
         return
+    if isinstance(domain, OpenStrings):
+        if options["output"]:
+            raise InvalidInputError(
+                "--output writes every candidate, and an open domain has no list of them: use --top"
+                " and --json, or --save"
+            )
+        return  # any string may be asked for
     if options["query"]:
         domain.encode(as_named(domain, options["query"]))
     if options["top"] and not (options["query"] and domain.size > MAX_ENUMERATED):
@@ -359,7 +450,14 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
         return campaign.run(source, simulation, progress)
 
 
-def _answer(result: Result, options: dict[str, Any]) -> None:
+def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the options that lead on from an answer."""
+    hints = [] if result.plan.privacy else [("--epsilon 1", "the noise of differential privacy")]
+    hints += [] if options["save"] else [("--save FILE", "for fedtally query: other items, later")]
+    return hints + ([] if options["report"] else [("--report FILE.html", "a page to hand on")])
+
+
+def _answer(result: Result, options: dict[str, Any], hints: Sequence[tuple[str, str]]) -> None:
     """Write the files that were asked for, and print the answer."""
     from fedtally import report
 
@@ -372,7 +470,8 @@ def _answer(result: Result, options: dict[str, Any]) -> None:
     if options["as_json"]:
         console.show_json(report.document(result, estimates, queried))
     else:
-        console.show(report.answer(result, estimates, queried))
+        details = options["details"]
+        console.show(report.answer(result, estimates, queried, details=details, hints=hints))
     if is_charged:  # an answer that was paid for is shown before a file can fail
         _write_files(result, options)
 
@@ -416,39 +515,16 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
         result.save(options["save"])
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
     if options["plot"]:
-        from fedtally import charts
-
-        estimates = _top(result, options)
-        truth = result.true_frequencies([estimate.item for estimate in estimates])
-        charts.top_items(
-            estimates,
-            result.num_contributions,
-            truth=truth,
-            confidence=result.confidence,
-            note=result.not_private,
-            unit=result.unit,
-            path=options["plot"],
-        )
+        result.plot(options["plot"], estimates=_top(result, options))
         console.note(f"wrote {options['plot']}: the top items", quiet)
+    if options["report"]:
+        from fedtally import report
 
-
-def _next_steps() -> Any:
-    from rich.console import Group
-    from rich.text import Text
-
-    from fedtally import report
-
-    steps = [
-        ("more bytes, smaller errors", "fedtally demo --max-bytes 32kB"),
-        ("keep the result, ask it for more", "fedtally demo --save demo.fedtally"),
-        ("", "fedtally query demo.fedtally lambda yield async"),
-        ("the noise of differential privacy", "fedtally demo --epsilon 1"),
-        ("which schedule is better at the same bytes", "fedtally simulate zipf: --width 200,1000"),
-        (
-            "real secure aggregation between simulated clients",
-            "fedtally estimate zipf:d=100000,n=500 --secure-sum secagg --dropout 0.1",
-        ),
-        ("anything, one item a line", r"python3 -m this | tr -s ' ' '\n' | fedtally estimate -"),
-    ]
-    lines = [f"# {purpose}\n  {line}" if purpose else line for purpose, line in steps]
-    return Group(Text(), report.heading("What to try next"), Text("  " + "\n  ".join(lines)))
+        report.write_page(
+            result,
+            _top(result, options),
+            result.estimates(as_named(result.domain, options["query"])),
+            command=console.command_line(),
+            path=options["report"],
+        )
+        console.note(f"wrote {options['report']}: the report", quiet)

@@ -1,22 +1,23 @@
-"""`fedtally keys`: the keys of a campaign's servers, and a plan that names them."""
+"""`fedtally keys`: the keys of a campaign, who may take part, and a plan that names both."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, option, options
+from fedtally.cli.layout import Command, Group, json_option, option, options
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fedtally.campaign.key_files import PublicKey
     from fedtally.plan import Plan
+    from fedtally.secagg.allow_list import AllowList
 
-_json_option = option(
-    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
-)
+# the names in `campaign.key_files.Role`, repeated so that no --help waits for the cryptography; a
+# test compares the two
+_ROLES = ("server", "helper", "registrar", "client")
 
 public_key_options = options(
     option(
@@ -31,19 +32,74 @@ public_key_options = options(
         metavar="HEX|FILE",
         help="Public key of the helper of two-server: 64 digits, or its FILE.pub.",
     ),
+    option(
+        "Keys",
+        "--allow-list",
+        type=click.Path(),
+        metavar="FILE",
+        help="Who may take part (active, two-server): the FILE of fedtally keys allow-list.",
+    ),
+)
+_registrar_options = options(
+    option(
+        "Keys",
+        "--registrar",
+        required=True,
+        metavar="HEX|FILE",
+        help="Public key of the registrar: 64 digits, or its FILE.pub.",
+    ),
+    option(
+        "Keys",
+        "--purpose",
+        required=True,
+        metavar="TEXT",
+        help="What clients are enrolled for, in the words that the registrar chose.",
+    ),
 )
 
 
-def read_keys(given: dict[str, Any]) -> dict[str, bytes]:
-    """Return the public keys that the options name, by their names in a plan."""
+class GivenKeys(NamedTuple):
+    """What `public_key_options` named.
+
+    Attributes:
+        by_name: public keys, and the digest of the allow-list, by their names in a plan.
+        allow_list: the list itself; None: none was named.
+    """
+
+    by_name: dict[str, bytes]
+    allow_list: AllowList | None
+
+    def add_to(self, plan: Plan) -> Plan:
+        """Return the plan with these keys; it may lack others.
+
+        Raises:
+            InvalidInputError: the plan has others already or does not use them, or the list is too
+                short.
+        """
+        from fedtally.campaign.enrolment import check_allow_list
+
+        keyed = plan.with_keys(**self.by_name, may_lack=True)
+        if self.allow_list is not None:
+            check_allow_list(keyed, self.allow_list)
+        return keyed
+
+
+def read_keys(given: dict[str, Any]) -> GivenKeys:
+    """Return the public keys and the allow-list that the options name."""
+    from fedtally.campaign.enrolment import load_allow_list
     from fedtally.campaign.key_files import Role, read_public_key
 
-    named = {f"{role}_key": role for role in Role}
-    return {
+    named = {"server_key": Role.SERVER, "helper_key": Role.HELPER}
+    found = {
         name: read_public_key(given[name], role)
         for name, role in named.items()
         if given[name] is not None
     }
+    listed = None
+    if given["allow_list"] is not None:
+        listed = load_allow_list(given["allow_list"])
+        found["allow_list"] = listed.digest
+    return GivenKeys(found, listed)
 
 
 def lacking(plan: Plan) -> str:
@@ -53,24 +109,26 @@ def lacking(plan: Plan) -> str:
     ways = {
         "server_key": "server_key (fedtally keys add --server-key)",
         "helper_key": "helper_key (fedtally keys add --helper-key)",
-        "allow_list": "allow_list, the digest of who may take part (Plan.with_keys in Python)",
+        "allow_list": "allow_list, who may take part (fedtally keys add --allow-list)",
     }
     missing = " and ".join(ways[name] for name in plan.missing_keys)
-    return f"not published: it can be simulated, and nobody may run it without {missing}"
+    # fedtally simulate refuses silos
+    can = "" if plan.is_of_silos else "it can be simulated, and "
+    return f"not published: {can}nobody may run it without {missing}"
 
 
 @click.group(
     cls=Group,
-    short_help="Make the keys of a campaign; add them to a plan.",
+    short_help="Make the keys of a campaign, say who may take part, publish and sign a plan.",
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 def keys() -> None:
-    """The keys of a campaign's servers: nobody may run a plan that lacks them.
+    """The keys of a campaign, and who may take part: nobody may run a plan that lacks them.
 
-    The server of secagg, or the helper of two-server, makes its key on its own machine and gives
-    away only the public key. The publisher of the plan adds the public keys to it; clients pin the
-    fingerprint of that plan. Clients' keys and allow-lists (`active`, two-server) are made in
-    Python: docs/library.md.
+    Everybody makes a key on their own machine (new) and gives away only the public key. For
+    `active` and two-server each client proves to the registrar that it has its key (prove), and the
+    registrar lists the clients (allow-list). The publisher adds the public keys and the list to the
+    plan (add), and the registrar signs it (sign). docs/deploying.md has all steps.
     """
 
 
@@ -80,9 +138,11 @@ def keys() -> None:
     examples=[
         ("the key of the server of secagg", "fedtally keys new server --output server.key"),
         ("the key of the helper of two servers", "fedtally keys new helper --output helper.key"),
+        ("the key of who enrols clients", "fedtally keys new registrar --output registrar.key"),
+        ("the identity of a client", "fedtally keys new client --output client.key"),
     ],
 )
-@click.argument("role", metavar="server|helper", type=click.Choice(["server", "helper"]))
+@click.argument("role", metavar="|".join(_ROLES), type=click.Choice(_ROLES))
 @option(
     "Files",
     "--output",
@@ -92,12 +152,12 @@ def keys() -> None:
     metavar="FILE",
     help="The private key file.",
 )
-@_json_option
+@json_option
 def new(role: str, output: str, as_json: bool) -> None:
     """Make a new key: FILE, which only its owner may read (mode 0600), and FILE.pub, for everybody.
 
-    The public key is printed. Neither file is ever overwritten. Keep FILE on the server's machine
-    and nowhere else.
+    The public key is printed. Neither file is ever overwritten. Keep FILE on the machine that uses
+    it, and nowhere else.
     """
     import secrets
 
@@ -118,7 +178,7 @@ def new(role: str, output: str, as_json: bool) -> None:
     ],
 )
 @click.argument("file", type=click.Path())
-@_json_option
+@json_option
 def show(file: str, as_json: bool) -> None:
     """Print the public key of a private key file, checked against its secret, or of a .pub file."""
     from fedtally.campaign.key_files import PUBLIC_SUFFIX, load_public_key, public_key_of
@@ -137,6 +197,13 @@ def show(file: str, as_json: bool) -> None:
             "fedtally keys add plan.toml --server-key server.key.pub --output published.toml",
         ),
         (
+            "against an active server: with who may take part",
+            (
+                "fedtally keys add plan.toml --server-key server.key.pub --allow-list clients.allow"
+                " --output published.toml"
+            ),
+        ),
+        (
             "the fingerprint that clients pin",
             "fedtally inspect published.toml --json | jq -r .fingerprint",
         ),
@@ -153,23 +220,25 @@ def show(file: str, as_json: bool) -> None:
     metavar="FILE",
     help="Write the plan with its keys: .toml or .json.",
 )
-@_json_option
+@json_option
 def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
     """Write PLAN with public keys: another plan, of the same size, whose fingerprint is printed.
 
-    A key that PLAN has already is not replaced. A note lists the keys that are still missing.
+    With --allow-list the plan names that list, which must be as long as a cohort. A key or a list
+    that PLAN has already is not replaced. A note lists what is still missing.
     """
     from fedtally.plan import Plan
 
-    console.check_files([output], [plan])
+    console.check_files([output], [plan, *given.values()])
     if not output.endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {output} must end in .toml or .json")
     read = read_keys(given)
-    if not read:
+    if not read.by_name:
         raise InvalidInputError(
-            "no key is given: name --server-key or --helper-key (fedtally keys new makes one)"
+            "no key is given: name --server-key or --helper-key (fedtally keys new makes one), or"
+            " --allow-list"
         )
-    keyed = Plan.load(plan).with_keys(**read, may_lack=True)
+    keyed = read.add_to(Plan.load(plan))
     keyed.save(output)
     console.note(f"wrote {output}: {lacking(keyed) or 'published'}", as_json)
     if as_json:
@@ -185,7 +254,179 @@ def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
         click.echo(keyed.fingerprint)
 
 
-keys.add_section("Commands", new, show, add)
+@click.command(
+    cls=Command,
+    short_help="Prove to a registrar that a client has its key.",
+    examples=[
+        (
+            "for the registrar, who puts the client on the list",
+            (
+                "fedtally keys prove client.key --registrar registrar.key.pub"
+                ' --purpose "hospital study 2026" --output client.proof'
+            ),
+        )
+    ],
+)
+@click.argument("key", metavar="CLIENT.key", type=click.Path())
+@_registrar_options
+@option(
+    "Files",
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The proof: a text of one line, for the registrar.",
+)
+@json_option
+def prove(key: str, registrar: str, purpose: str, output: str, as_json: bool) -> None:
+    """Write a proof that the owner of CLIENT.key has it, and print the client's identity.
+
+    The proof holds no secret. It counts for this registrar and this purpose alone, so take the
+    registrar's key and the purpose from the registrar itself.
+    """
+    from fedtally.campaign.enrolment import make_proof, save_proof
+    from fedtally.campaign.key_files import Role, load_client_key, read_public_key
+
+    console.check_files([output], [key, registrar])
+    proof = make_proof(load_client_key(key), read_public_key(registrar, Role.REGISTRAR), purpose)
+    save_proof(output, proof)
+    console.note(f"wrote {output}: send it to the registrar", as_json)
+    if as_json:
+        console.show_json(
+            {
+                "schema": "fedtally-proved/1",
+                "identity": proof.identity.hex(),
+                "registrar": proof.registrar.hex(),
+                "purpose": proof.purpose,
+            }
+        )
+    else:
+        click.echo(proof.identity.hex())
+
+
+@click.command(
+    "allow-list",
+    cls=Command,
+    short_help="List the clients that may take part, of their proofs.",
+    examples=[
+        (
+            "of all proofs in a folder",
+            (
+                "fedtally keys allow-list --registrar registrar.key.pub"
+                ' --purpose "hospital study 2026" proofs/*.proof --output clients.allow'
+            ),
+        )
+    ],
+)
+@click.argument("proofs", metavar="PROOF...", nargs=-1, required=True, type=click.Path())
+@_registrar_options
+@option(
+    "Files",
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The allow-list: a text with an identity a line.",
+)
+@json_option
+def allow_list(
+    proofs: tuple[str, ...], registrar: str, purpose: str, output: str, as_json: bool
+) -> None:
+    """Check each PROOF and list its client; print how many there are, and the list's digest.
+
+    One wrong PROOF, or two of one client, and nothing is written: the error names the files. Check
+    who sent a proof: it shows that somebody has a key, and not who that is.
+    """
+    from fedtally.campaign.enrolment import allow_list_of, load_proof, save_allow_list
+    from fedtally.campaign.key_files import Role, read_public_key
+
+    console.check_files([output], [registrar, *proofs])
+    listed = allow_list_of(
+        map(load_proof, proofs),
+        read_public_key(registrar, Role.REGISTRAR),
+        purpose,
+        names=proofs,
+    )
+    save_allow_list(output, listed)
+    clients = f"{len(listed):,} client{'s' * (len(listed) > 1)}"
+    console.note(f"wrote {output}: {clients} may take part", as_json)
+    if as_json:
+        console.show_json(
+            {"schema": "fedtally-listed/1", "clients": len(listed), "digest": listed.digest.hex()}
+        )
+    else:
+        click.echo(listed.digest.hex())
+
+
+@click.command(
+    cls=Command,
+    short_help="Sign a published plan, as its registrar.",
+    examples=[
+        (
+            "sign a plan of the list that the registrar made",
+            (
+                "fedtally keys sign registrar.key published.toml --allow-list clients.allow"
+                " --output plan.sig"
+            ),
+        )
+    ],
+)
+@click.argument("key", metavar="REGISTRAR.key", type=click.Path())
+@click.argument("plan", type=click.Path())
+@option(
+    "Keys",
+    "--allow-list",
+    type=click.Path(),
+    metavar="FILE",
+    help="Sign only if PLAN names the list in this FILE.",
+)
+@option(
+    "Files",
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The signature: a text of one line, for all clients.",
+)
+@json_option
+def sign(key: str, plan: str, allow_list: str | None, output: str, as_json: bool) -> None:
+    """Write the registrar's signature of PLAN, and print the fingerprint that it is over.
+
+    The signature covers every parameter of PLAN, the server's key and the allow-list, so read PLAN
+    first. A plan that still lacks a key is refused.
+    """
+    from fedtally.campaign.enrolment import (
+        check_allow_list,
+        load_allow_list,
+        save_signature,
+        sign_plan,
+    )
+    from fedtally.campaign.key_files import load_registrar_key
+    from fedtally.plan import Plan
+
+    console.check_files([output], [key, plan, allow_list])
+    loaded = Plan.load(plan)
+    signature = sign_plan(load_registrar_key(key), loaded)
+    if allow_list is not None:
+        check_allow_list(loaded, load_allow_list(allow_list))
+    save_signature(output, signature)
+    console.note(f"wrote {output}: clients need it beside {plan}", as_json)
+    if as_json:
+        console.show_json(
+            {
+                "schema": "fedtally-signed/1",
+                "fingerprint": signature.fingerprint,
+                "registrar": signature.registrar.hex(),
+            }
+        )
+    else:
+        click.echo(signature.fingerprint)
+
+
+keys.add_section("Commands", new, show, prove, allow_list, add, sign)
 
 
 def _show_key(key: PublicKey, as_json: bool) -> None:

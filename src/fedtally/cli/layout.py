@@ -100,3 +100,8 @@ def options(*decorators: Decorator) -> Decorator:
 def option(section: str, *names: str, **settings: Any) -> Decorator:
     """Return the decorator of one option in a section of the help."""
     return click.option(*names, cls=SectionOption, section=section, **settings)
+
+
+json_option = option(
+    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+)

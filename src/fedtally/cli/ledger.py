@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Decorator, Group, option
+from fedtally.cli.layout import Command, Decorator, Group, json_option, option
 
 if TYPE_CHECKING:
     from fedtally.store import Ledger
@@ -27,9 +27,6 @@ _ledger_option = option(
     required=True,
     metavar="PATH|URL",
     help="An SQLite file, or postgresql://...",
-)
-_json_option = option(
-    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
 )
 
 
@@ -88,7 +85,7 @@ def ledger() -> None:
     metavar="D",
     help="Its total delta, for good: below 1/clients.",
 )
-@_json_option
+@json_option
 def grant(location: str, population: str, epsilon: float, delta: float, as_json: bool) -> None:
     """Grant a population a total epsilon at its one total delta. A missing ledger is made.
 
@@ -130,7 +127,7 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
 )
 @_ledger_option
 @_population_option(help="Only this population.")
-@_json_option
+@json_option
 def show(location: str, population: str | None, as_json: bool) -> None:
     """Show the grants of populations, what their campaigns cost together, and their releases."""
     document = _exported(location, population)
@@ -163,7 +160,7 @@ def show(location: str, population: str | None, as_json: bool) -> None:
     metavar="FILE",
     help="Write to FILE, and not to standard output.",
 )
-@_json_option
+@json_option
 def export(location: str, population: str | None, output: str | None, as_json: bool) -> None:
     """Write grants, campaigns with their events, reservations and landings as one JSON document.
 
@@ -273,8 +270,9 @@ def _in_words(event: dict[str, Any]) -> str:
     from fedtally import report
 
     times, items = (event[name] for name in ("participations", "max_items"))
+    silos = event.get("silos_per_person", 1)  # written only where it is above 1
     return (
         f"{event['mechanism']}, variance {event['variance']:.6g},"
         f" {report.counted(event['rows'], 'row')}; {report.counted(times, 'round')},"
-        f" {report.counted(items, 'item')}"
+        f" {report.counted(items, 'item')}{f', {silos:,} silos of a person' if silos > 1 else ''}"
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from fedtally import _validate
 from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.layout import option, options
 from fedtally.errors import InvalidInputError
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
 # The names in `fedtally.sketch.Recovery`. They are repeated here, once for all commands, because
 # that package imports NumPy, for which no --help should wait. A test compares the two.
-DECODERS = ("joint", "median")
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+DECODERS = ("joint", "median", "belief")
 
 
 def size(text: str) -> int:
@@ -34,13 +34,10 @@ def size(text: str) -> int:
     >>> size("32kB"), size("64KiB"), size("1.5 mb"), size("17")
     (32000, 65536, 1500000, 17)
     """
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", text.strip().lower())
-    number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
-    if not 0.5 < number < 2**62:  # a size that rounds to 0 bytes, or that no counter holds
-        raise click.BadParameter(
-            f"{text!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
-        )
-    return round(number)
+    try:
+        return _validate.size(size=text)
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error).removeprefix("size ")) from None
 
 
 def positive(text: str) -> int:
@@ -56,6 +53,20 @@ def positive(text: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
         raise click.BadParameter(f"{text!r} is no integer of 1 or more")
     return int(plain)
+
+
+def share(text: str) -> float:
+    """Return the share in a text such as 0.001 or 0.1%; its bounds are checked where it is used.
+
+    >>> share("0.001"), share("0.1%"), share("0.1 %"), share("1e-3")
+    (0.001, 0.001, 0.001, 0.001)
+    """
+    number = text.strip().removesuffix("%")
+    try:
+        # decimals: 0.1 / 100 in binary need not be the number that 0.001 is
+        return float(Decimal(number.strip()) / (100 if number != text.strip() else 1))
+    except (ArithmeticError, ValueError):  # the latter: a signalling NaN
+        raise click.BadParameter(f"{text!r} is no share: write it as 0.001 or 0.1%") from None
 
 
 def listed(text: str) -> tuple[str, ...]:
@@ -184,11 +195,11 @@ target_options = options(
     option(
         "Size",
         "--tau",
-        type=click.FLOAT,
+        type=share,
         metavar="ERR",
         help=(
-            "The largest error of any frequency, such as 0.001; the sketch becomes as small as that"
-            " allows."
+            "The largest error of any frequency, such as 0.001 or 0.1%; the sketch becomes as small"
+            " as that allows."
         ),
     ),
     option(
@@ -256,9 +267,9 @@ answer_options = options(
     option(
         "Answer",
         "--min-frequency",
-        type=float,
+        type=share,
         metavar="F",
-        help="Leave out smaller estimates; a share of clients such as 0.001.",
+        help="Leave out smaller estimates; a share of clients such as 0.001 or 0.1% (none).",
     ),
     option(
         "Answer",
@@ -267,6 +278,12 @@ answer_options = options(
         metavar="ITEM",
         help="Also estimate this item; may be repeated.",
     ),
+)
+details_option = option(
+    "Answer",
+    "--details",
+    is_flag=True,
+    help="Also say how the answer was made, with every note.",
 )
 delta_option = option(
     "Privacy",
@@ -365,7 +382,8 @@ decoding_options = options(
         default="auto",
         help=(
             "How sums are decoded: joint fits the heavy items together and undoes their collisions;"
-            " median is the paper's decoder (auto: joint from 3 rows on, up to 2^28 candidates)."
+            " median is the paper's decoder; belief propagation starts from joint, and has smaller"
+            " errors for many times its time (auto: joint from 3 rows on, up to 2^28 candidates)."
         ),
     ),
     option(
@@ -437,6 +455,13 @@ save_options = options(
         metavar="FILE",
         help="Chart of the top items, as .png, .svg or .pdf (extra `plot`).",
     ),
+    option(
+        "Files",
+        "--report",
+        type=click.Path(),
+        metavar="FILE",
+        help="A report to hand on: one .html file (extra `report`).",
+    ),
 )
 
 
@@ -450,10 +475,16 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
     """Return the candidates that `--domain` names: a range, a grid, those in a file, or "input".
 
     Raises:
-        InvalidInputError: the text is no file, and has none of these forms.
+        InvalidInputError: the text is no file, and has none of these forms; or it is "open", which
+            `fedtally estimate` alone knows.
     """
     from fedtally.domain import Dictionary, parse
 
+    if text == "open":
+        raise InvalidInputError(
+            "--domain open is not for this command yet: fedtally estimate knows it; give a file,"
+            " range:A..B or grid:S..N,W..E,STEP here"
+        )
     if text is None:
         return None
     if text == "input":
@@ -493,16 +524,8 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
 
 
 def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
-    """Return the source that an argument and the data options name.
-
-    A synthetic population is drawn from a stream of the seed that nothing else uses. So the same
-    seed gives the same population, whatever the campaign on it draws.
-    """
-    import hashlib
-
-    import numpy as np
-
-    from fedtally.engines.local.seeds import campaign_seed
+    """Return the source that an argument and the data options name."""
+    from fedtally.engines.local.seeds import population_rng
     from fedtally.sources import Columns, open_source
 
     check_standard_input(text)
@@ -511,8 +534,9 @@ def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
     item = options["item"]
     # only a grid has items in two columns: in other tables a column's name may hold a comma
     pair = tuple(item.split(",")) if item and is_grid and item.count(",") == 1 else item
-    columns = Columns(pair, options["client"], options.get("round"), options["count"])
-    stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(options["seed"])).digest(32)
+    columns = Columns(
+        pair, options["client"], options.get("round"), options["count"], options.get("silo")
+    )
     return open_source(
         text,
         columns,
@@ -520,5 +544,5 @@ def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
         delimiter=options["delimiter"],
         header=not options["no_header"],
         encoding=options["encoding"],
-        rng=np.random.default_rng(int.from_bytes(stream, "little")),
+        rng=population_rng(options["seed"]),
     )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
     from fedtally.planner.request import CampaignSpec
+    from fedtally.planner.silos import Silos
 
 _NO_PRIVACY = "none"
 # options whose names and meanings are those of `planner.request.Request`
@@ -49,6 +50,8 @@ _SAME = (
     "max_dropout",
     "max_corrupt",
     "max_cohort",
+    "cohort",
+    "cohort_min",
     "delta",
     "trust",
     "neighbours",
@@ -61,7 +64,27 @@ _plan_options = options(
         "--clients",
         type=positive,
         metavar="N",
-        help="Clients of all rounds together; each is in one, drawn at random.",
+        help="Clients of all rounds together, or silos; each is in one, drawn at random.",
+    ),
+    option(
+        "Fleet",
+        "--people",
+        type=positive,
+        metavar="N",
+        help=(
+            "Clients are silos, such as hospitals, each of at most N people. A person is what"
+            " privacy protects, and frequencies are shares of people."
+        ),
+    ),
+    option(
+        "Fleet",
+        "--expected-people",
+        type=positive,
+        metavar="N",
+        help=(
+            "People of all silos together that errors are predicted for (--clients times --people);"
+            " with fewer, noise weighs more."
+        ),
     ),
     option(
         "Fleet",
@@ -96,6 +119,25 @@ _plan_options = options(
         ),
     ),
 )
+_cohort_options = options(
+    option(
+        "Trust",
+        "--cohort",
+        type=positive,
+        metavar="N",
+        help=(
+            "Clients of a full cohort of secagg, instead of --max-cohort, for a real campaign: its"
+            " sessions open with --cohort-min to N clients (5/4 of --cohort-min)."
+        ),
+    ),
+    option(
+        "Trust",
+        "--cohort-min",
+        type=positive,
+        metavar="N",
+        help="The fewest clients with which a session opens (4/5 of --cohort).",
+    ),
+)
 _privacy_options = options(
     option(
         "Privacy",
@@ -109,6 +151,13 @@ _privacy_options = options(
     delta_option,
     trust_option,
     neighbours_option,
+    option(
+        "Privacy",
+        "--silos-per-person",
+        type=positive,
+        metavar="K",
+        help="Most silos that hold one person, in the whole campaign (1); more costs more noise.",
+    ),
     population_option,
     option(
         "Privacy",
@@ -145,6 +194,13 @@ _privacy_options = options(
                 " secagg -o plan.toml"
             ),
         ),
+        (
+            "ten hospitals of up to 5,000 patients each",
+            (
+                "fedtally plan --clients 10 --people 5000 --domain-size 1000 --tau 0.01 --epsilon 1"
+                " --secure-sum secagg"
+            ),
+        ),
         ("does it meet its target?", "fedtally simulate --plan plan.toml profile:gowalla-us"),
         ("CPU of this very machine", "fedtally plan --calibrate"),
     ],
@@ -161,6 +217,7 @@ _privacy_options = options(
     help="How sums will be decoded (auto: joint from 3 rows on, up to 2^28 candidates).",
 )
 @trust_options
+@_cohort_options
 @_privacy_options
 @public_key_options
 @option(
@@ -217,7 +274,7 @@ def plan(**options: Any) -> None:
         )
     spec, find_epsilon = _spec(options)
     keys = read_keys(options)
-    check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys)
+    check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
     distribution, about, size = _distribution(options, spec.is_private)
     domain = _domain(options, size)
     distribution = _over(distribution, domain.size, spec.max_items)
@@ -230,7 +287,7 @@ def plan(**options: Any) -> None:
         find_epsilon=find_epsilon,
     )
     # keys come last: a plan is sized without them, and they change its fingerprint
-    proposal = replace(proposal, plan=proposal.plan.with_keys(**keys, may_lack=True))
+    proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     _write_files(proposal, options)
     if options["as_json"]:
         console.show_json(plan_view.document(proposal, host, about))
@@ -252,7 +309,10 @@ def _compared(host: Host) -> str:
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
-    console.check_files([options["output"], options["plot"]], [options["domain"], options["like"]])
+    console.check_files(
+        [options["output"], options["plot"]],
+        [options["domain"], options["like"], options["allow_list"]],
+    )
     if options["output"] and not options["output"].endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {options['output']} must end in .toml or .json")
     if options["plot"]:
@@ -265,6 +325,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     """Return the resolved request, and whether epsilon is to be found."""
     from fedtally.planner.request import Request
 
+    silos = _silos(options)
     epsilon = options["epsilon"]
     number = None
     if epsilon not in (None, _NO_PRIVACY):
@@ -278,11 +339,29 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     asked = {name: options[name] for name in _SAME}
     if find:  # with any epsilon, which is replaced by the least
         number = 1.0
-    if options["neighbours"] == "add-remove":
+    if options["neighbours"] == "add-remove" and silos is None:
         # the number of clients is private, and a public bound on it stands in the plan
         asked["max_clients"] = options["clients"]
     request = Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number)
-    return request.resolve(not_private=options["not_private"]), find
+    return request.resolve(not_private=options["not_private"], silos=silos), find
+
+
+def _silos(options: dict[str, Any]) -> Silos | None:
+    """Return what is asked of silos; None: a client is one person."""
+    from fedtally.planner.silos import Silos
+
+    most = options["people"] or 1
+    if most > 1:
+        each = options["silos_per_person"] or 1
+        return Silos(most, silos_per_person=each, expected=options["expected_people"])
+    for name in ("silos_per_person", "expected_people"):
+        if options[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise InvalidInputError(
+                f"{flag} goes with silos: give --people above 1, the most people of a silo, or"
+                f" leave {flag} out"
+            )
+    return None
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
@@ -362,6 +441,11 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
     from fedtally.result import Result
 
     result = Result.load(path)
+    if result.plan.is_open:
+        raise InvalidInputError(
+            f"--like {path}: this result has an open domain, whose frequencies cannot be planned"
+            " for: take a result with a list of candidates"
+        )
     terms = result.plan.privacy
     if must_be_private and (terms is None or terms.not_private):
         raise InvalidInputError(
@@ -383,7 +467,11 @@ def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
     path = options["output"]
     if path:
         proposal.plan.save(path)
-        console.note(f"wrote {path}: try fedtally simulate --plan {path} SOURCE", quiet)
+        # fedtally simulate refuses silos
+        next_step = (
+            "" if proposal.plan.is_of_silos else f": try fedtally simulate --plan {path} SOURCE"
+        )
+        console.note(f"wrote {path}{next_step}", quiet)
     if options["plot"]:
         plan_view.plot(proposal, options["plot"])
         console.note(f"wrote {options['plot']}: predicted error against bytes", quiet)

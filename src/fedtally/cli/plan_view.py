@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
 
+_DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
 _HARDLY = 0.1  # relative: so much more error is worth a note where it saves bytes
 
 
@@ -39,6 +40,7 @@ def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any
         "frequencies": about,
         "message": proposal.size.message,
         "privacy": report.privacy_fields(chosen),
+        "silos": _silo_fields(proposal) if chosen.is_of_silos else None,
         "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
         "neighbours": [
             {
@@ -80,13 +82,13 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         ("Upload", report.cost(chosen)),
         *_privacy(proposal, bill),
         *_secure_sum(proposal),
-        ("Clients", f"{chosen.num_clients:,} in {report.counted(chosen.num_rounds, 'round')}"),
+        *_clients(proposal),
         ("Sketch", f"{sketch}, {chosen.schedule} schedule, {target.recovery} recovery"),
         ("Plan", chosen.fingerprint[:16]),
     ]
     notes = [("Note", Text(text, style="yellow")) for text in _notes(proposal, host)]
     title = (
-        f"Plan for {chosen.num_clients:,} clients and"
+        f"Plan for {report.counted(chosen.num_clients, report.who(chosen))} and"
         f" {report.counted(chosen.domain_size, 'candidate')}"
     )
     return Group(
@@ -96,12 +98,70 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         Text(),
         report.heading("What it costs"),
         Text(),
-        _stages(bill),
+        _stages(bill, report.who(chosen)),
         Text(),
         report.heading("What other sizes cost"),
         Text(),
         _neighbours(proposal, host),
     )
+
+
+def _clients(proposal: Proposal) -> list[tuple[str, str]]:
+    """Return the rows on the clients, and on what is special of silos."""
+    from fedtally import report
+
+    plan = proposal.plan
+    rounds = report.counted(plan.num_rounds, "round")
+    if not plan.is_of_silos:
+        return [("Clients", f"{plan.num_clients:,} in {rounds}")]
+    found = _silo_fields(proposal)
+    rows = [
+        (
+            "Silos",
+            (
+                f"{plan.num_clients:,} in {rounds}, of at most {plan.people:,} people each;"
+                f" {proposal.expected:,} people are expected"
+            ),
+        )
+    ]
+    if found["fitting"] is not None:
+        from fedtally.planner.silos import in_ranges
+
+        fitting = "; ".join(
+            f"{in_ranges(each['silos'])} with up to {100 * each['max_dropout']:g} % dropouts"
+            for each in found["fitting"]
+        )
+        rows.append(("", f"numbers of silos in a sum that fit, up to 12: {fitting}"))
+    if plan.privacy is None:
+        learns = "exactly, if it knows all others"
+    else:
+        learns = (
+            f"to ± {found['size_shown']:,.0f} people, if it knows all others, and to ±"
+            f" {found['size_shown_by_two']:,.0f} of two such sums, in 95 of 100 campaigns"
+        )
+    rows.append(("", f"who reads the result, as silos may, learns a silo's size {learns}"))
+    return rows
+
+
+def _silo_fields(proposal: Proposal) -> dict[str, Any]:
+    """Return what a proposal says of silos: which numbers fit, and what a sum shows of one."""
+    from fedtally.planner.silos import fitting_numbers, size_shown
+    from fedtally.secagg.config import SecAggConfig
+
+    plan, fitting = proposal.plan, None
+    if isinstance(plan.secure_sum, SecAggConfig):
+        terms = plan.secure_sum.parameters
+        fitting = [
+            {"max_dropout": share, "silos": [*fitting_numbers(share, terms.adversary)]}
+            for share in _DROPOUTS
+        ]
+    return {
+        "people": plan.people,
+        "expected_people": proposal.expected,
+        "fitting": fitting,
+        "size_shown": size_shown(plan),
+        "size_shown_by_two": size_shown(plan, sums=2),
+    }
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
@@ -114,6 +174,7 @@ def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 
 
 def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
+    from fedtally import report
     from fedtally.secagg.config import SecAggConfig
 
     agreed = proposal.plan.secure_sum
@@ -127,11 +188,11 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
             )
         ]
     p = agreed.parameters
-    graph = p.graph(p.n_max)
+    graph, whom = p.graph(p.n_max), report.who(proposal.plan)
     text = (
-        f"secagg, {p.adversary}: cohorts of {p.n_min:,} to {p.n_max:,} clients, {graph.neighbours}"
-        f" neighbours, up to {p.corrupt:,} corrupt, up to {p.max_dropout_ppm / 1e4:g} % may"
-        " drop out"
+        f"secagg, {p.adversary}: cohorts of {p.n_min:,} to {p.n_max:,} {whom}s,"
+        f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
+        f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
     return [("Secure sum", text)]
 
@@ -163,12 +224,12 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     return notes
 
 
-def _stages(bill: Bill) -> Table:
+def _stages(bill: Bill, unit: str) -> Table:
     from fedtally import report
 
     table = report.new_table()
     table.add_column("stage", style="bold", no_wrap=True)
-    for name in ("a client\nsends", "\ngets", "\nCPU", "the server\ngets", "\nsends", "\nCPU"):
+    for name in (f"a {unit}\nsends", "\ngets", "\nCPU", "the server\ngets", "\nsends", "\nCPU"):
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     for stage in bill.stages:
         table.add_row(
@@ -200,7 +261,8 @@ def _neighbours(proposal: Proposal, host: Host | None) -> Table:
     table = report.new_table()
     table.add_column("sketch", style="bold", no_wrap=True)
     error_in_points = "largest\nerror in\npoints"
-    for name in ("a client\nsends", "\nCPU", "the server\ngets", "\nCPU", error_in_points):
+    unit = report.who(proposal.plan)
+    for name in (f"a {unit}\nsends", "\nCPU", "the server\ngets", "\nCPU", error_in_points):
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     # by width, and not by error: a wider sketch may have the larger predicted error by chance
     listed = sorted(
@@ -266,7 +328,7 @@ def plot(proposal: Proposal, path: str) -> None:
     exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
     costs = {exact: float(chosen.one_hot_bytes_per_client)}
     title = (
-        f"{report.counted(chosen.num_clients, 'client')} in"
+        f"{report.counted(chosen.num_clients, report.who(chosen))} in"
         f" {report.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
         f" exceeded in {100 * target.failure_probability:.3g} %"
     )

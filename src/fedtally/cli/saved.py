@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option
-from fedtally.cli.options import DECODERS, as_named
+from fedtally.cli.layout import Command, json_option, option
+from fedtally.cli.options import DECODERS, as_named, details_option
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:
     from fedtally.result import Result
     from fedtally.sketch import CountSketch
-
-_json_option = option(
-    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
-)
 
 
 @click.command(
@@ -63,7 +59,8 @@ _json_option = option(
     type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
     help="Kind of the intervals (as the result says).",
 )
-@_json_option
+@details_option
+@json_option
 def query(
     result: str,
     items: tuple[str, ...],
@@ -71,6 +68,7 @@ def query(
     recovery: str | None,
     confidence: float | None,
     intervals: str | None,
+    details: bool,
     as_json: bool,
 ) -> None:
     """Estimate items that are named now, from a saved result.
@@ -105,16 +103,11 @@ def query(
             {
                 "schema": "fedtally-query/1",
                 **fields,
-                "estimates": [asdict(estimate) for estimate in estimates],
+                "estimates": [report.estimate_fields(estimate) for estimate in estimates],
             }
         )
     else:
-        console.show(
-            report.estimates_table(
-                estimates, ranked=False, confidence=loaded.confidence, unit=loaded.unit
-            )
-        )
-        console.show(report.footnotes(loaded, estimates))
+        console.show(report.answer(loaded, (), estimates, details=details))
 
 
 @click.command(
@@ -144,7 +137,7 @@ def query(
     metavar="ITEM",
     help="Also estimate this item; may be repeated.",
 )
-@_json_option
+@json_option
 def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: bool) -> None:
     """Make one answer from the results of several plans over the same candidates.
 
@@ -189,7 +182,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
     console.show(report.heading(f"{report.counted(merged.domain.size, 'candidate')}, {clients}"))
     for shown, ranked in ((estimates, True), (queried, False)):
         if shown:
-            console.show(report.estimates_table(shown, ranked=ranked, confidence=merged.confidence))
+            console.show(report.estimates_table(shown, ranked=ranked))
     rows = (
         report.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
         if about
@@ -206,8 +199,43 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         rows.append(("Result", f"{path}: {size}; {guaranteed}"))
     rows.append(("Together", f"a client in all of them: {merged.joint_guarantee}"))
     warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
-    rows += [("Note", report.printable(warning)) for warning in warnings]
+    rows += [("Note", report.printable(warning).plain) for warning in warnings]
     console.show(report.facts(rows))
+
+
+@click.command(
+    cls=Command,
+    short_help="Write the report of a saved result, one HTML file.",
+    examples=[("a page to hand on", "fedtally report demo.fedtally -o demo.html")],
+)
+@click.argument("result", type=click.Path())
+@option(
+    "Files",
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="The file, .html (the result's name with .html).",
+)
+@option(
+    "Answer",
+    "--top",
+    type=click.INT,
+    default=20,
+    metavar="K",
+    help="How many items are listed (20).",
+)
+def report(result: str, output: str | None, top: int) -> None:
+    """Write the report of a saved result: one HTML file that loads nothing (extra `report`)."""
+    from fedtally.report import check_report_path, write_page
+    from fedtally.result import Result
+
+    path = str(Path(result).with_suffix(".html")) if output is None else output
+    console.check_files([path], [result])
+    check_report_path(path)
+    loaded = Result.load(result)
+    write_page(loaded, loaded.top(top), command=console.command_line(), path=path)
+    console.note(f"wrote {path}")
 
 
 def _lines(path: str) -> list[str]:
@@ -251,7 +279,7 @@ def _lines(path: str) -> list[str]:
         " .parquet."
     ),
 )
-@_json_option
+@json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:
     """Show what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
     from fedtally import report

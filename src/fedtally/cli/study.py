@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,6 +47,15 @@ _PLANNED = {
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
 
 
+class _Recovery(click.ParamType):  # type: ignore[type-arg]  # generic in newer Click alone
+    """A decoder's name, or `module:Class`, which the study loads."""
+
+    name = "decoder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if ":" in str(value) else click.Choice(DECODERS).convert(value, param, ctx)
+
+
 def _setting(*names: str, **settings: Any) -> Decorator:
     return option("Study", *names, show_default=True, **settings)
 
@@ -56,8 +67,8 @@ _study_options = options(
         default="hybrid,fresh,shared,one-hot,binary",
         metavar="LIST",
         help=(
-            "Schedules: shared, fresh, hybrid or batched:B; one-hot and binary, exact, are always"
-            " listed."
+            "Schedules: shared, fresh, hybrid, batched:B, or module:Class, one of your own; one-hot"
+            " and binary, exact, are always listed."
         ),
     ),
     _setting(
@@ -68,15 +79,17 @@ _study_options = options(
         metavar="LIST",
         help="Counters per row.",
     ),
-    _setting("--rows", type=positive, default="5", metavar="L", help="Rows of the sketches."),
+    _setting("--rows", type=positive, default="7", metavar="L", help="Rows of the sketches."),
     _setting("--rounds", type=positive, default="10", metavar="M", help="Rounds."),
     option(
         "Study",
         "--recovery",
-        type=click.Choice(DECODERS),
+        type=_Recovery(),
+        metavar=f"[{'|'.join(DECODERS)}|module:Class]",
         help=(
-            "How sums are decoded: median is the paper's decoder; joint is that of `estimate` from"
-            " 3 rows on (median; with --plan that of its target, or joint)."
+            "How sums are decoded: joint is the decoder of `estimate`; median is the paper's;"
+            " module:Class is one of your own (joint from 3 rows on; with --plan that of its"
+            " target, or joint)."
         ),
     ),
     option(
@@ -154,6 +167,10 @@ _study_options = options(
             "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png",
         ),
         (
+            "a decoder of your own: the class Trimmed in trimmed.py (docs/extend.md)",
+            "fedtally simulate zipf: --recovery trimmed:Trimmed",
+        ),
+        (
             "does this plan meet its target?",
             "fedtally simulate --plan plan.toml words.txt --repeats 200",
         ),
@@ -188,15 +205,18 @@ def simulate(source: str, **options: Any) -> int:
 
 
 def _compare(source: str, options: dict[str, Any]) -> StudyResult:
+    from fedtally.recovery.decoding import recovery_of
     from fedtally.studies import schedules as engine
 
+    if (here := os.getcwd()) not in sys.path:  # modules of one's own are looked for here, too
+        sys.path.insert(0, here)
     study = engine.Study(
         methods=options["methods"],
         widths=_widths(options["widths"]),
         rows=options["rows"],
         num_rounds=options["rounds"],
         repeats=options["repeats"] or _REPEATS,
-        recovery=options["recovery"] or "median",  # the paper's decoder: its schedules are compared
+        recovery=options["recovery"] or str(recovery_of("auto", 1, options["rows"])),
         epsilon=options["epsilon"],
         delta=options["delta"],
         trust=options["trust"],
@@ -220,6 +240,11 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
             raise InvalidInputError(
                 f"the plan says its schedule, sizes and privacy: leave {flag} out, or --plan"
             )
+    if ":" in (options["recovery"] or ""):
+        raise InvalidInputError(
+            "--plan tests what real campaigns do, with --recovery joint or median, got"
+            f" {options['recovery']}"
+        )
     plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
     trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
     domain, data = _opened(source, options)
@@ -301,8 +326,8 @@ def _plot(found: StudyResult, path: str) -> None:
 
 
 def _document(found: StudyResult) -> dict[str, Any]:
-    from fedtally.recovery.decoding import kind_of
     from fedtally.result import RARE_ITEMS
+    from fedtally.studies.own import fits_items
 
     study = found.study
     return {
@@ -314,9 +339,7 @@ def _document(found: StudyResult) -> dict[str, Any]:
         "repeats": study.repeats,
         "recovery": study.recovery,
         "privacy": None if study.privacy is None else _target(found),
-        "warnings": (
-            [RARE_ITEMS] if kind_of(study.recovery).fits_items and study.privacy is None else []
-        ),
+        "warnings": ([RARE_ITEMS] if fits_items(study.recovery) and study.privacy is None else []),
         "comparisons": [
             c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()}
             for c in found.comparisons()
@@ -379,13 +402,11 @@ def _target(found: StudyResult) -> dict[str, Any]:
 def _privacy_in_words(found: StudyResult) -> str:
     from fedtally import report
     from fedtally.privacy import NOT_PRIVATE
-    from fedtally.recovery.decoding import kind_of
     from fedtally.result import RARE_ITEMS
+    from fedtally.studies.own import fits_items
 
     if found.study.privacy is None:
-        return report.NO_PRIVACY + (
-            f"; {RARE_ITEMS}" if kind_of(found.study.recovery).fits_items else ""
-        )
+        return report.NO_PRIVACY + (f"; {RARE_ITEMS}" if fits_items(found.study.recovery) else "")
     promised = _target(found)
     return (
         f"{NOT_PRIVATE}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "
@@ -393,25 +414,26 @@ def _privacy_in_words(found: StudyResult) -> str:
     )
 
 
+_LEAST_COLUMNS = 74  # of a terminal, for both errors
+
+
 def _table(found: StudyResult) -> Table:
+    from rich.console import Console
+
     from fedtally import report
 
     table = report.new_table()
     table.add_column("method", style="bold", no_wrap=True)
-    for name in (
-        "width",
-        "upload",
-        "l_inf\nmean",
-        "\nmedian",
-        "\n90 %",
-        "l_2\nmean",
-        "\nmedian",
-        "\n90 %",
-    ):
+    names = ["width", "upload", "l_inf\nmean", "\nmedian", "\n90 %"]
+    if Console().width >= _LEAST_COLUMNS:
+        names += ["l_2\nmean", "\nmedian", "\n90 %"]
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     comparisons = found.comparisons()
     for comparison in comparisons:
-        table.add_row(comparison.method, *_figures(comparison, comparisons))
+        table.add_row(comparison.method, *_figures(comparison, comparisons)[: len(names)])
+    if len(names) < len(_figures(comparisons[0], comparisons)):
+        table.caption = f"without l_2, for which {_LEAST_COLUMNS} columns have room"
     return table
 
 

@@ -83,6 +83,8 @@ class Label(bytes, Enum):
     INVITE = _PREFIX + b"invite"
     ADVERTISE = _PREFIX + b"advertise"
     CONFIRM = _PREFIX + b"confirm"
+    POSSESSION = _PREFIX + b"proof of possession"
+    PLAN = _PREFIX + b"plan"
     TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
     TWO_SERVER_SEED = _PREFIX + b"two-server seed"
     TWO_SERVER_MASK = _PREFIX + b"two-server mask"

@@ -20,7 +20,7 @@ class Domain(ABC):
     """An immutable, finite set of candidate items at positions 0 to ``size - 1``, with 64-bit ids.
 
     Attributes:
-        kind: "range", "integers", "dictionary", "strings" or "grid".
+        kind: "range", "integers", "dictionary", "strings", "grid" or "open".
         public: Whether the items may be known to everybody; False for the distinct items of an
             input.
         size: Number of candidates, 1 to 2^63.
@@ -75,6 +75,10 @@ class Domain(ABC):
         start = _validate.integer(0, self.size, start=start)
         stop = _validate.integer(start, self.size, stop=stop)
         return self._ids_at(np.arange(start, stop, dtype=np.int64))
+
+    def ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """Return the ids of the candidates at positions in 0 to ``size - 1``, uint64[n]."""
+        return self._ids_at(positions)
 
     def encode(self, items: Any) -> npt.NDArray[np.uint64]:
         """Return the id of each item, uint64[n].

@@ -44,7 +44,7 @@ class IntegerRange(Domain):
         self.public = True
         self.size = self.last - self.first + 1
         self.first_id = self.first % ID_MODULUS
-        if self.size > 1 << 63:
+        if self.size > 1 << 63:  # positions are int64
             raise InvalidInputError(f"a range holds at most 2^63 integers, got {self}; narrow it")
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -128,11 +128,13 @@ class IntegerSet(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
+        # A value above all others would get a position behind the last. Any that exists will do,
+        # since the value that stands there is compared.
         positions = np.minimum(np.searchsorted(self._values, values), self.size - 1)
         return positions.astype(np.int64, copy=False), fits & (self._values[positions] == values)
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        return self._values[positions].view(np.uint64)
+        return self._values[positions].view(np.uint64)  # mod 2^64, as above
 
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[int]:
         labels: list[int] = self._values[positions].tolist()

@@ -168,7 +168,7 @@ def bill(
     Args:
         plan: the campaign's.
         host: whose CPU is asked for; None: `REFERENCE`.
-        recovery: "joint" or "median".
+        recovery: "joint", "median" or "belief".
         rounds: clients of each round; None: all alike.
         dropout: the share of every cohort that is expected to drop out.
         identities: in the allow-list; None: as many as the largest round, or release of two
@@ -201,7 +201,7 @@ def bill(
         lines.append(
             Line(
                 NOISE,
-                server=noise_work(plan.privacy.noise(), plan.rows * plan.width),
+                server=noise_work(plan.privacy.noise(), plan.vector_length),
                 times=len(plan.releases),
             )
         )
@@ -322,7 +322,7 @@ def lines_of_sum(plan: Plan, size: int, dropout: float, identities: int) -> list
         return _secagg_lines(plan, agreed.parameters, size, gone, identities)
     if isinstance(agreed, TwoServerConfig):
         return _two_server_lines(plan, agreed.sizing, size, gone)
-    counters = plan.rows * plan.width
+    counters = plan.vector_length
     bits, planes = plan.modulus_bits, counters * (plan.modulus_bits.bit_count() - 1)
     client = extended(_contributed(plan), message=1, counter=counters, plane=planes)
     server = {
@@ -338,7 +338,7 @@ def _contributed(plan: Plan) -> Work:
     """Return what making one vector takes: the sketch, and the client's share of the noise."""
     if plan.privacy is None or not plan.privacy.by_clients:
         return {"sketch": 1}
-    return extended(noise_work(plan.privacy.share(), plan.rows * plan.width, scans=True), sketch=1)
+    return extended(noise_work(plan.privacy.share(), plan.vector_length, scans=True), sketch=1)
 
 
 def _secagg_lines(

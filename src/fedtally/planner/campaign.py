@@ -40,7 +40,7 @@ class Campaign:
         num_clients: of all rounds together.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: M.
-        recovery: "joint" or "median".
+        recovery: "joint", "median" or "belief".
         noise: standard deviation in each counter of each round's sum, in counts; or a function of
             the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.

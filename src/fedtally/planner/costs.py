@@ -202,10 +202,13 @@ def decoding_work(
 ) -> Work:
     """Return what the way from the sums to an estimate of every candidate takes; see `bill`.
 
+    Of belief propagation it is the part of joint recovery, which it starts from: messages are not
+    counted yet.
+
     Args:
         plan: the campaign's.
         backend: the kernels.
-        recovery: "joint" or "median".
+        recovery: "joint", "median" or "belief".
         candidates: that are decoded.
         heavy: items that joint recovery fits.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from fedtally.domain import Domain
+from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
@@ -17,17 +17,19 @@ from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import (
     Keys,
     check_cohorts,
+    check_rounds,
     make_keys,
     replace_keys,
     terms,
     with_noise,
 )
+from fedtally.planner.silos import error_of_number
 from fedtally.privacy.config import NoiseBy, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import params
 from fedtally.secagg.config import Terms
-from fedtally.sketch import Schedule
+from fedtally.sketch import Schedule, SketchSpec, Spelling
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
 if TYPE_CHECKING:
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
+# Of an open domain: docs/open-domain.md has the measurements. Names need about four times the
+# counters of the hashes; few rows of a position are enough, since there are many positions.
+SPELLING_ROWS = 4
+FINDER_SHARE = 0.2
+OPEN_ROWS, OPEN_ROWS_OF_ONE = 5, 8
 _MARGIN = 6  # standard deviations of the size of a round
 # for which a clip's norm is taken while the width is still searched: it hardly depends on it
 _USUAL_WIDTH = 1000
@@ -90,6 +97,7 @@ class Draft:
             seed: of the hashes.
             by_client: whether a client may be in several natural rounds.
         """
+        check_rounds(spec.summation, sizes)
         asked, natural = spec.privacy, spec.num_rounds is None
         participations, clients = 1, (sum(sizes), max(sizes))
         if asked is not None:
@@ -191,16 +199,26 @@ class Draft:
         return max(1, least), min(total, most)
 
     def plan(self, schedule: Schedule, rows: int, width: int) -> Plan:
-        """Return the plan, without the keys of a secure sum: its sizes do not depend on them."""
-        asked, summation, counters = self.spec.privacy, self.spec.summation, rows * width
-        agreed = None
+        """Return the plan, without the keys of a secure sum: its sizes do not depend on them.
+
+        Where the domain is open, the width is that of the sketches that spell names.
+        """
+        asked, summation = self.spec.privacy, self.spec.summation
+        spelling = None
+        if isinstance(self.domain, OpenStrings):
+            spelling = Spelling(SPELLING_ROWS, width, self.domain.max_length)
+            width *= self._finder_widths(schedule, rows, spelling)
+        sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling)
+        agreed, counters = None, sketch.vector_length
+        entries, largest = counters + (self.spec.people > 1), self._largest_entry
         if not summation.is_ideal:
-            agreed = terms(summation, self.sums(schedule), self.spec.max_items, counters)
+            agreed = terms(summation, self.sums(schedule), largest, entries)
         privacy = None
         if asked is not None:
             privacy = asked.make_terms(
-                rows=rows,
-                width=width,
+                rows=sketch.touched,
+                width=sketch.mean_width,
+                counters=counters,
                 schedule=schedule,
                 max_items=self.spec.max_items,
                 participations=self.participations,
@@ -210,7 +228,7 @@ class Draft:
             )
             if agreed is not None:
                 agreed = with_noise(
-                    agreed, self.spec.max_items, noise_bound(privacy, counters, agreed.most_clients)
+                    agreed, largest, noise_bound(privacy, entries, agreed.most_clients)
                 )
         target = None
         if self.spec.tau is not None:
@@ -219,8 +237,35 @@ class Draft:
         described, items = self.domain.describe(), self.spec.max_items
         fixed = (self.num_rounds, *self.clients, described, items, self.seed)
         return Plan(
-            rows, width, schedule, *fixed, secure_sum=agreed, privacy=privacy, target=target
+            rows,
+            width,
+            schedule,
+            *fixed,
+            secure_sum=agreed,
+            privacy=privacy,
+            target=target,
+            people=self.spec.people,
+            spelling=spelling,
         )
+
+    def _finder_widths(self, schedule: Schedule, rows: int, spelling: Spelling) -> int:
+        """Return how many times as wide the sketch of hashes is as one of those that spell names.
+
+        It gets about a fifth of all counters.
+        """
+        spelled = spelling.rows * spelling.blocks(schedule.num_batches(self.num_rounds))
+        return max(1, round(spelled * FINDER_SHARE / (1 - FINDER_SHARE) / rows))
+
+    @property
+    def _largest_entry(self) -> int:
+        """The most that one client adds to an entry of its vector, as in `Plan`."""
+        return self.spec.people * self.spec.max_items
+
+    @property
+    def expected(self) -> int:
+        """How many frequencies are shares of: the clients, or the people expected in silos."""
+        silos = self.spec.silos
+        return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
 
     def _sharers(self, agreed: Terms | None) -> int | None:
         """Return the fewest clients that count on each other's noise.
@@ -241,7 +286,7 @@ class Draft:
 
         return Question(
             distribution=distribution,
-            num_clients=self.clients[0],
+            num_clients=self.expected,
             num_rounds=self.num_rounds,
             schedules=self._possible(
                 schedules(
@@ -259,6 +304,28 @@ class Draft:
             round_sizes=None if self.has_room or not self._are_told else tuple(self.sizes),
         )
 
+    def tau_of_sketch(self, distribution: Frequencies) -> float:
+        """Return tau, less what the noise on the number of people takes of it.
+
+        Raises:
+            UnreachableError: nothing is left.
+        """
+        from fedtally.planner import RISK, UnreachableError
+
+        tau = self.spec.tau
+        assert tau is not None
+        if self.spec.silos is None:
+            return tau
+        stddev = self.largest_noise(self.example) * math.sqrt(self.num_rounds)
+        taken = error_of_number(
+            distribution, stddev / self.expected, self.spec.failure_probability * RISK
+        )
+        if taken >= tau:
+            raise UnreachableError(
+                f"tau {tau:g} is below what noise on the number of people leaves"
+            )
+        return math.sqrt(tau**2 - taken**2)
+
     def _possible(self, listed: list[Schedule]) -> list[Schedule]:
         """Return the schedules whose releases two servers can sum at once; all, if none is."""
         if not self.spec.summation.is_two_server or len(listed) == 1:
@@ -267,8 +334,12 @@ class Draft:
 
     @property
     def _are_told(self) -> bool:
-        """Whether the sizes of rounds are public, those of all clients, and none is empty."""
-        return self.spec.relation is not Relation.ADD_REMOVE and min(self.sizes) > 0
+        """Whether the sizes of rounds are public, those of all clients, and none is empty.
+
+        Those of silos are not: how many people are in a round is private.
+        """
+        is_public = self.spec.silos is None and self.spec.relation is not Relation.ADD_REMOVE
+        return is_public and min(self.sizes) > 0
 
     def bytes_of(self) -> Callable[[int, int, Schedule], int]:
         """Return a function of rows, width and schedule: the bytes of a client in its round.
@@ -280,17 +351,17 @@ class Draft:
         def bits_and_rest(schedule: Schedule) -> tuple[int, int]:
             summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
             noise = (
-                params.noise_bound(self._largest_noise(schedule), counters)
+                params.noise_bound(self.largest_noise(schedule), counters)
                 if self.noises_sums
                 else 0
             )
             if summation.is_ideal:
                 return (
-                    params.modulus_bits(self.clients[1], self.spec.max_items, noise, multiple=1),
+                    params.modulus_bits(self.clients[1], self._largest_entry, noise, multiple=1),
                     0,
                 )
-            agreed = terms(summation, self.sums(schedule), self.spec.max_items, counters)
-            bits = params.modulus_bits(agreed.most_clients, self.spec.max_items, noise)
+            agreed = terms(summation, self.sums(schedule), self._largest_entry, counters)
+            bits = params.modulus_bits(agreed.most_clients, self._largest_entry, noise)
             return bits, agreed.upload_bytes - -(-counters * agreed.bits // 8)
 
         def bytes_of(rows: int, width: int, schedule: Schedule) -> int:
@@ -326,8 +397,9 @@ class Draft:
             honest = self._honest()
             provision = max(1.0, total / rounds / honest)
         mechanism = Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM
-        delta = default_delta(total) if asked.delta is None else asked.delta
+        delta = default_delta(total * self.spec.people) if asked.delta is None else asked.delta
         epsilon = asked.epsilon
+        each = 1 if asked.silos is None else asked.silos.silos_per_person
 
         def noise(rows: int, schedule: Schedule) -> float:
             event = Event(
@@ -343,13 +415,14 @@ class Draft:
                 participations=self.participations,
                 honest_survivors=honest,
                 trust=trust,
+                silos_per_person=each,
             )
             release = Release(event, epsilon, delta, total, rounds, provision)
             return total * math.sqrt(release.noise_variance(schedule.num_batches(rounds)) / rounds)
 
         return noise
 
-    def _largest_noise(self, schedule: Schedule) -> float:
+    def largest_noise(self, schedule: Schedule) -> float:
         """Return about the largest standard deviation of the noise in a counter of a sum."""
         releases = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
         return self._noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
@@ -359,7 +432,7 @@ class Draft:
         summation = self.spec.summation
         if summation.is_ideal:
             return honest_clients(summation, self.sizes)
-        agreed = terms(summation, self.sums(self.example), self.spec.max_items, DEFAULT_ROWS)
+        agreed = terms(summation, self.sums(self.example), self._largest_entry, DEFAULT_ROWS)
         return agreed.honest_survivors
 
     def for_bytes(self) -> Chosen:
@@ -369,6 +442,8 @@ class Draft:
         chosen, they are for `Frequencies.assumed`.
         """
         asked = self.spec
+        if isinstance(self.domain, OpenStrings):
+            return self._open_for_bytes(asked.max_bytes or DEFAULT_MAX_BYTES)
         rows = asked.rows or (
             DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None
         )
@@ -392,6 +467,17 @@ class Draft:
             rows,
             find_widest(lambda width: self.plan(schedule, rows, width), budget).width,
         )
+
+    def _open_for_bytes(self, budget: int) -> Chosen:
+        """Return what bytes buy where the domain is open."""
+        # one release where noise is added to each: every release more costs noise
+        schedule = self._only_schedule or Schedule.parse("shared")
+        # Rounds of other signs add to what a row tells. Under noise, and in one round, rows do.
+        averages = self.spec.privacy is None and schedule.num_batches(self.num_rounds) > 1
+        rows = self.spec.rows or (OPEN_ROWS if averages else OPEN_ROWS_OF_ONE)
+        plan = find_widest(lambda width: self.plan(schedule, rows, width), budget)
+        assert plan.spelling is not None
+        return Chosen(schedule, rows, plan.spelling.width)
 
     @property
     def usual_schedule(self) -> Schedule:
@@ -450,15 +536,17 @@ def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
             f" {least.modulus_bits} bits in each of {least.rows} rows, got {max_bytes}; give more"
             " bytes, fewer rows or smaller cohorts"
         )
+    counters = least.spec.vector_length  # for each unit of the width
     plan = planned(
         min(
             MAX_WIDTH,
-            2 + 8 * (max_bytes - least.bytes_per_client + 1) // (least.rows * least.modulus_bits),
+            2 + 8 * (max_bytes - least.bytes_per_client + 1) // (counters * least.modulus_bits),
         )
     )
     while plan.bytes_per_client > max_bytes:
-        excess = 8 * (plan.bytes_per_client - max_bytes - 1) // (plan.rows * plan.modulus_bits)
-        plan = planned(plan.width - max(1, excess))
+        excess = 8 * (plan.bytes_per_client - max_bytes - 1) // (counters * plan.modulus_bits)
+        width = plan.width if plan.spelling is None else plan.spelling.width
+        plan = planned(width - max(1, excess))
     return plan
 
 
@@ -498,7 +586,7 @@ def fit_existing(
                 " secure_sum out, or make a plan with it"
             )
         if plan.secure_sum is None:
-            agreed = terms(summation, sizes, plan.max_items, plan.rows * plan.width)
+            agreed = terms(summation, sizes, plan.largest_entry, plan.vector_length)
         else:
             agreed = plan.secure_sum
             check_cohorts(agreed, summation, releases)
@@ -512,11 +600,12 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
     """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
     if plan.num_rounds != len(sizes):
         raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
-    privacy = plan.privacy
-    hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
+    privacy, noun = plan.privacy, "silos" if plan.is_of_silos else "clients"
+    hides_people = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
+    hidden = hides_people and not plan.is_of_silos  # the number of silos is public
     if max(sizes) > plan.max_round_clients and not hidden:
         raise InvalidInputError(
-            f"the plan allows {plan.max_round_clients:,} clients in a round, the input has"
+            f"the plan allows {plan.max_round_clients:,} {noun} in a round, the input has"
             f" {max(sizes):,}; its sums could overflow"
         )
     if plan.domain["public"] and not plan.has_domain(domain.describe()):
@@ -528,7 +617,7 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
         least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
         if least < honest:
             raise InvalidInputError(
-                f"the plan counts on the noise of {honest:,} clients in every round, and a round of"
+                f"the plan counts on the noise of {honest:,} {noun} in every round, and a round of"
                 f" the input has {least:,}; use fewer rounds, or a plan for smaller ones"
             )
 

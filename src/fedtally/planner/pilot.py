@@ -9,7 +9,9 @@
 3. `_shape` finds a power law with this mass and this energy.
 4. `_deconvolution` corrects the power law by the counts of the items that are fitted one by one.
 
-docs/pilot.md derives each step, and says how far the result can be trusted.
+A *cell* is a counter of the sums, divided by the number of clients. The *support* is the set of
+items that joint recovery fits. docs/pilot.md derives each step, and says how far the result can be
+trusted.
 """
 
 from __future__ import annotations
@@ -35,13 +37,14 @@ from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]
 HEAVY = 4.0  # an item stands out if its frequency exceeds this many of its standard errors
-_KNOWN = 0.5  # fourth powers are used up to this relative standard error
+_KNOWN = 0.5  # the most relative standard error with which a sum of fourth powers is used
 _COMPARED = 100  # at most so many of the largest fitted items are compared between rounds
-# Some items are on the support only because of their errors. An item is clearly fitted, and none of
-# these, if its value exceeds the fit's own threshold this many times.
+# An item may be on the support because of its error alone. It is *clearly fitted*, and not one of
+# those, if its value exceeds this many times the fit's own threshold.
 _CLEARLY = 2.0
-# Deconvolution starts from the power law with its cut, mixed with this share of a power law that is
-# cut only where items stand out. Without this share no item could ever lie beyond the first cut.
+# The power law is cut: no item has more than a largest frequency. Deconvolution starts from it, and
+# from this share of a second power law, whose largest frequency is the one from which items stand
+# out. Without the second one, no item could ever lie beyond the cut of the first.
 _LONGER = 0.02
 _CLEAR = 2.0  # an effect is real if it exceeds this many of its standard errors
 
@@ -90,18 +93,20 @@ class Fit:
         clients: the number of the pilot's clients.
         batches: the number of batches of its rounds that clients took part in.
         heavy: the length of the heavy list.
-        mass: the tail's mass. If clients hold one item each, this mass is 1 less that of the heavy
-            list. If clients may hold several, this mass is the largest that the tail can have.
+        mass: the tail's mass. If clients hold one item each, it is 1 minus the mass of the heavy
+            list. If clients may hold several, it is the largest mass that the tail can have.
         energy: the tail's energy, the sum of its squared frequencies.
-        cells_error: the standard error of the energy, as far as the small number of cells causes
-            it.
+        cells_error: the part of the energy's standard error that comes from the small number of
+            cells.
         exponent: the exponent of the power law that deconvolution starts from.
         resolved: the frequency from which single items are known. Of the smaller items only the
             mass and the energy are known.
         conditioned: whether joint recovery was at least as good as the median. If not, the pilot's
             sketch was too small for its items.
-        heterogeneity: the estimated heterogeneity of the pilot's rounds. The planner uses
-            `Frequencies.heterogeneity`, which is 1 unless the estimate is clearly more.
+        heterogeneity: how much the frequencies differ between the pilot's rounds, as estimated: the
+            mean energy of single rounds over the energy of their mean; 1 if they are alike. The
+            planner uses `Frequencies.heterogeneity`, which is 1 unless the estimate is clearly
+            more.
         heterogeneity_error: the standard error of that estimate; infinite if the pilot does not
             show the heterogeneity.
     """
@@ -163,7 +168,8 @@ class _Heads(NamedTuple):
             stand out. These items belong to the tail.
         light_error: float64 [light], the mean squared errors of `light`.
         residual: float64 [rows, width, batches], the sums less the heavy and the light items.
-        share: the share of the mean square of all other items that the residual keeps.
+        share: the residual keeps this share of the mean square of all other items; the fit absorbs
+            the rest.
     """
 
     heavy: F64
@@ -237,17 +243,18 @@ def read(
     known = _energy(pilot, heads, noise)
     ranks = (len(heads.heavy) + 1, domain.size)
     tail = _shape(pilot, heads, known, ranks, largest_unseen)
-    # The standard error of an item of average share b, in clients.
+    # In clients: the standard error of an item whose share b, which the residual keeps of the item,
+    # is the average one.
     one = fit.scale * clients / math.sqrt(float(fit.share.mean()))
     resolved = min(max(_CLEARLY * fit.threshold * one, 0.5), tail.most * clients)
     energy = known.energy
-    # Deconvolution bounds the tail by `tail.most` alone, and would break a lower bound of the
-    # caller. If the caller's bound is lower, the power law stays as it is.
+    # Deconvolution keeps the tail below `tail.most` alone. If the caller's `largest_unseen` is
+    # smaller, deconvolution could exceed it, so the power law stays as it is.
     if len(tail.frequencies) and largest_unseen >= tail.most:
         tail = _deconvolution(pilot, heads, known, ranks, tail, one, resolved)
         energy = float(tail.numbers @ tail.frequencies**2)
-    # The power law may have more energy than the cells show: with this many candidates, the mass
-    # admits no less.
+    # The power law may have more energy than the cells show: a mass over so few candidates cannot
+    # have less.
     energy = max(energy, float(tail.numbers @ tail.frequencies**2))
     return Reading(
         np.append(heads.heavy, tail.frequencies),
@@ -309,8 +316,9 @@ def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
     error = math.sqrt(2 / (landed.cells * batches)) * filled
     unfitted = max(mass - float(light.sum()), 0.0)
     if pilot.max_items > 1:
-        # The mass that clients hold is unknown. But the sampling noise of that mass is part of
-        # `excess`, which bounds the mass. The energy keeps this noise, and is rather too large.
+        # The mass that clients hold is unknown, but it causes sampling noise, which is part of
+        # `excess`. So `excess` bounds the mass. The noise is not subtracted from the energy, which
+        # is rather too large then.
         mass = min(mass, float(light.sum()) + max(excess + _CLEAR * error, 0.0) * clients / batches)
         unfitted = 0.0
     spread, spread_error = _heterogeneity(pilot.fit, pilot.sketches)
@@ -341,8 +349,8 @@ def _shape(
         HEAVY**2 / clients + math.sqrt(HEAVY**4 / clients**2 + 4 * HEAVY**2 * pilot.fit.scale**2)
     ) / 2
     cut = most
-    # In several batches each has signs of its own, and a cell's fourth cumulant mixes them. Then
-    # only the largest frequency that does not stand out is the cut.
+    # Each batch has signs of its own, and the fourth cumulant of a cell would mix them. So with
+    # several batches the cut is the largest frequency that does not stand out.
     if pilot.batches == 1:
         fourth, error = _fourth_powers(
             heads.residual,
@@ -411,8 +419,10 @@ def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
         kept: bool [support], the items that stay fitted. All others are put back into the cells.
     """
     residual = fit.residual.copy()
-    fit.landed.add(residual, fit.support.ids[~kept], fit.support.values[~kept])
-    # The whole support absorbs 1 - b. A part of the support is taken to absorb that part of 1 - b.
+    places = fit.landed.places(fit.support.ids[~kept])
+    fit.landed.add(residual, *places, fit.support.values[~kept])
+    # Fitting the whole support absorbs 1 - b of the other items: b is the mean share that is left
+    # of them. A part of the support is taken to absorb the same part of 1 - b.
     return residual, 1.0 - (1.0 - float(fit.share.mean())) * (
         float(kept.mean()) if len(kept) else 0.0
     )
@@ -538,8 +548,8 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
     if total <= 0:
         return 1.0, math.inf
     more = float((variance / mean).sum()) / total
-    # The squared error of `variance`, if all rounds had one distribution. No item is taken to have
-    # a smaller one.
+    # The squared error that `variance` would have if all rounds had one distribution. It is the
+    # least squared error that is taken for an item.
     alike = 2 * (noise @ (weights * (1 - weights))) ** 2 / (most - 1)
     errors = np.maximum((variance - more * square) ** 2, alike)
     return min(max(1.0, 1.0 + more), most), math.sqrt(float((errors / mean**2).sum())) / total

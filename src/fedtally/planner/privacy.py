@@ -18,6 +18,7 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.secure_sum import Summation
+from fedtally.planner.silos import Silos
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose
 from fedtally.privacy.events import Collisions, Relation, Trust, certify
@@ -46,6 +47,8 @@ class Privacy:
             needs less noise.
         population: whose budget is charged.
         not_private: allow what no private run may use: private candidates, a seed, the truth.
+        silos: what is asked of silos, whose relation is add-remove of a person, and whose number is
+            public; None: clients are no silos.
 
     Raises:
         InvalidInputError: values do not go together.
@@ -60,6 +63,7 @@ class Privacy:
     certify: bool = False
     population: str = POPULATION
     not_private: bool = False
+    silos: Silos | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
@@ -67,7 +71,9 @@ class Privacy:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _validate.integer(1, most, **{name: value}))
         checked_name(population=self.population)
-        if (self.relation is Relation.ADD_REMOVE) != (self.max_clients is not None):
+        if self.silos is not None:
+            self._check_silos()
+        elif (self.relation is Relation.ADD_REMOVE) != (self.max_clients is not None):
             raise InvalidInputError(
                 "add-remove needs max_clients, a public bound on the number of clients, which is"
                 " private then"
@@ -80,6 +86,18 @@ class Privacy:
         if self.certify and self.relation is not Relation.REPLACE_ONE:
             raise InvalidInputError(
                 f"certify goes with the relation replace-one, got {self.relation}"
+            )
+
+    def _check_silos(self) -> None:
+        if self.relation is not Relation.ADD_REMOVE:
+            raise InvalidInputError(
+                "neighbours must be add-remove where clients are silos, since how many people a"
+                f" silo has is not public, got {self.relation}: leave neighbours out"
+            )
+        if self.max_clients is not None:
+            raise InvalidInputError(
+                "max_clients bounds a number of clients that is private, and that of silos is"
+                " public: leave it out"
             )
 
     @property
@@ -104,12 +122,13 @@ class Privacy:
         num_clients: Sequence[int],
         most_clients: int,
         honest_survivors: int | None,
+        counters: int | None = None,
     ) -> PrivacyConfig:
         """Return what the plan says of privacy.
 
         Args:
-            rows: of the sketch.
-            width: of the sketch.
+            rows: of the sketch, those that spell names included.
+            width: of the sketch; the harmonic mean, where rows have several.
             schedule: of the rounds.
             max_items: the most items of one client in a round.
             participations: the most rounds of one client.
@@ -117,15 +136,19 @@ class Privacy:
             most_clients: in a sum, by the plan.
             honest_survivors: the fewest clients that count on each other's noise; None unless
                 clients add it.
+            counters: of a client's vector; None: rows times width.
 
         Raises:
             InvalidInputError: no noise keeps that guarantee.
         """
         together = max(map(len, self.releases(schedule, len(num_clients))))
         total = self.max_clients or sum(num_clients)
+        people, each = (
+            (1, 1) if self.silos is None else (self.silos.most, self.silos.silos_per_person)
+        )
         return propose(
             epsilon=self.epsilon,
-            delta=default_delta(total) if self.delta is None else self.delta,
+            delta=default_delta(total * people) if self.delta is None else self.delta,
             rows=rows,
             width=width,
             relation=self.relation,
@@ -133,10 +156,12 @@ class Privacy:
             max_items=max_items,
             participations=participations,
             per_release=min(participations, together),
+            silos_per_person=each,
             honest_survivors=honest_survivors,
             most_clients=most_clients,
             population=self.population,
             not_private=self.not_private,
+            counters=counters,
         )
 
 
@@ -144,7 +169,8 @@ def resolve_privacy(
     method: SecureSum,
     *,
     trust: str | None = None,
-    neighbours: str = Relation.ZERO_OUT,
+    neighbours: str | None = None,
+    silos: Silos | None = None,
     **asked: Any,
 ) -> Privacy:
     """Return the privacy that is asked for.
@@ -155,7 +181,8 @@ def resolve_privacy(
         method: how rounds are summed.
         trust: "central" or "distributed"; None: central where the secure sum is ideal, else
             distributed.
-        neighbours: the relation, or its name.
+        neighbours: the relation, or its name; None: zero-out, and of silos add-remove.
+        silos: what is asked of silos; None: clients are no silos.
         asked: the other arguments of `Privacy`.
 
     Raises:
@@ -165,11 +192,14 @@ def resolve_privacy(
     >>> resolve_privacy(SecureSum.SECAGG, epsilon=1.0).noise_by
     <NoiseBy.CLIENTS: 'clients'>
     """
-    relation = Relation.parse(neighbours)
+    default_relation = Relation.ZERO_OUT if silos is None else Relation.ADD_REMOVE
+    relation = default_relation if neighbours is None else Relation.parse(neighbours)
     default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
     trusted = default if trust is None else Trust.parse(trust)
     noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
-    privacy = Privacy(relation=relation, noise_by=noise_by, **asked)
+    privacy = Privacy(relation=relation, noise_by=noise_by, silos=silos, **asked)
+    if silos is not None:  # who noise the number of their people, whoever sums
+        return privacy
     if relation is Relation.ADD_REMOVE and method is not SecureSum.IDEAL:
         raise InvalidInputError(
             f"add-remove hides the number of clients, which the secure sum {method} shows: "

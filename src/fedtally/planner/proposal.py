@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedtally import planner
-from fedtally.domain import Domain
+from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
 from fedtally.planner.request import CampaignSpec
+from fedtally.planner.secure_sum import check_rounds, terms
+from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
-from fedtally.privacy.events import Relation
 from fedtally.recovery.decoding import kind_of
 from fedtally.secagg.config import SecureSum
+from fedtally.secagg.params import Adversary, corrupt_clients
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
 _FEW = 20  # campaigns that say what other small sketches would do
+_TRIED_SILOS, _MOST_TRIED = 12, 40  # numbers of silos that are tried where theirs does not fit
 _NOTHING = 0.5  # an error of a frequency that tells nothing
 _PRECISION = 1.02  # of what is said to do instead
 
@@ -44,6 +47,7 @@ class Proposal:
         found: what was looked for: "bytes", "error" or "epsilon".
         neighbours: plans of other widths, each with its predicted error.
         minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client.
+        expected: how many frequencies are shares of: the clients, or the people expected in silos.
     """
 
     plan: Plan
@@ -53,6 +57,7 @@ class Proposal:
     found: str
     neighbours: tuple[tuple[Plan, float], ...]
     minimax: tuple[Size, int]
+    expected: int
 
     @property
     def target(self) -> Target:
@@ -81,7 +86,9 @@ class Proposal:
         }
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
-        campaign = replace(Campaign.from_plan(self.plan, recovery), repeats=_FEW)
+        campaign = replace(
+            Campaign.from_plan(self.plan, recovery), num_clients=self.expected, repeats=_FEW
+        )
         cells = self.plan.rows * self.plan.width
         points = []
         for step in range(-4, 11):
@@ -114,7 +121,7 @@ def propose(
     Args:
         spec: what is asked.
         domain: the candidates.
-        num_clients: of all rounds together, each in one of them, drawn at random.
+        num_clients: of all rounds together, each in one of them, drawn at random; or silos.
         distribution: what is known of the frequencies.
         seed: 32 bytes, of the hashes.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
@@ -124,15 +131,25 @@ def propose(
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
             are named.
     """
+    if isinstance(domain, OpenStrings):
+        raise InvalidInputError(
+            "a campaign over an open domain is not planned before there are clients yet: run"
+            " fedtally estimate --domain open, or make a Plan with a spelling"
+        )
     draft = make_draft(spec, domain, num_clients, seed)
+    # A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
+    rounds = draft.num_rounds
+    check_rounds(spec.summation, [num_clients // rounds, -(-num_clients // rounds)])
     if find_epsilon:
         draft = _least_private(draft, distribution)
     tau, p = spec.tau, spec.failure_probability
     if tau is None:
         chosen, size = _for_bytes(draft, distribution)
         plan = draft.plan(*chosen)
-        linf = predict_linf(plan, distribution, draft.recovery, p)
-        careful = predict_linf(plan, distribution, draft.recovery, p * planner.RISK)
+        linf = predict_linf(plan, distribution, draft.recovery, p, expected=draft.expected)
+        careful = predict_linf(
+            plan, distribution, draft.recovery, p * planner.RISK, expected=draft.expected
+        )
         if careful >= _NOTHING:
             raise InvalidInputError(
                 f"with these bytes the error of a frequency may be {careful:.2g}: nothing could be"
@@ -153,6 +170,7 @@ def propose(
         found,
         neighbours,
         _minimax(draft, plan.schedule, max(tau or linf, 1e-9)),
+        draft.expected,
     )
 
 
@@ -163,10 +181,10 @@ def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tu
     """
     tau, budget, p = draft.spec.tau, draft.spec.max_bytes, draft.spec.failure_probability
     assert tau is not None
-    linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau)
+    linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau, expected=draft.expected)
     while linf > tau:
         plan, before = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)), linf
-        linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau)
+        linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau, expected=draft.expected)
         if linf > 0.999 * before or (budget is not None and plan.bytes_per_client > budget):
             raise _unreachable(draft, distribution)
     return plan, linf
@@ -182,10 +200,42 @@ def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes
     if num_clients > MAX_CLIENTS:
         raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
     sizes = _sizes(num_clients, rounds)
+    if spec.silos is not None:
+        spec.silos.check(num_clients)
     largest = num_clients
-    if spec.relation is not Relation.ADD_REMOVE:  # else how many there are in a round is hidden
+    if not spec.hides_clients:  # else how many there are in a round is hidden
         largest = min(num_clients, max(sizes[-1], round_size_bounds(num_clients / rounds)[1]))
-    return Draft(spec, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
+    draft = Draft(spec, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
+    if spec.silos is not None:
+        _check_number_of_silos(draft)
+    return draft
+
+
+def _check_number_of_silos(draft: Draft) -> None:
+    """Refuse a number of silos that no secure sum protects, and say which numbers fit."""
+    summation = draft.spec.summation
+    if summation.is_ideal:
+        return
+    try:  # neither length nor bits decide
+        terms(summation, draft.sums(draft.example), 1, 1)
+    except InvalidInputError as error:
+        number, rounds = draft.clients[0], draft.num_rounds
+        adversary, borne = summation.adversary, summation.borne
+        corrupt = corrupt_clients(summation.max_corrupt, number)
+        most = min(max(_TRIED_SILOS, number), _MOST_TRIED)
+        ways = ["have another number of them", "lower max_dropout"]
+        if adversary is Adversary.ACTIVE:
+            ways.append("choose the adversary semi-honest")
+        if rounds > 1:
+            ways = ["use one round", *ways]
+        if summation.min_cohort is not None:
+            ways = ["raise cohort_min", *ways]
+        fitting = in_ranges(fitting_numbers(borne, adversary, corrupt, most))
+        raise InvalidInputError(
+            f"{number:,} silos{f' in {rounds} rounds' * (rounds > 1)} cannot be summed safely"
+            f" against the adversary {adversary} with max_dropout {borne:g} and {corrupt} corrupt:"
+            f" of up to {most} silos in a sum, {fitting} can; {', or '.join(ways)}"
+        ) from error
 
 
 def _sizes(num_clients: int, rounds: int) -> list[int]:
@@ -212,19 +262,31 @@ def predict_linf(
     probability: float,
     repeats: int = Campaign.repeats,
     tau: float | None = None,
+    expected: int | None = None,
 ) -> float:
     """Return the largest error that a plan is predicted to exceed with a probability.
 
     Args:
         plan: the campaign's.
         distribution: what is known of the frequencies.
-        recovery: "joint" or "median".
+        recovery: "joint", "median" or "belief".
         probability: in (0, 1).
         repeats: as in `Campaign`.
         tau: as in `Campaign.linf`.
+        expected: how many frequencies are shares of; None: the clients of the plan.
     """
-    campaign = replace(Campaign.from_plan(plan, recovery), repeats=repeats)
-    return campaign.linf(distribution, probability, plan.rows, plan.width, tau)
+    campaign = replace(
+        Campaign.from_plan(plan, recovery),
+        num_clients=expected or plan.num_clients,
+        repeats=repeats,
+    )
+    linf = campaign.linf(distribution, probability, plan.rows, plan.width, tau)
+    if not plan.is_of_silos:
+        return linf
+    stddev = campaign.noise_of(plan.rows) * math.sqrt(plan.num_rounds)
+    return math.hypot(
+        linf, error_of_number(distribution, stddev / campaign.num_clients, probability)
+    )
 
 
 def chosen_for(
@@ -244,7 +306,8 @@ def chosen_for(
     assert spec.tau is not None
     question = draft.question(distribution, spec.rows)
     try:
-        schedule, size = planner.smallest(question, spec.tau, with_linf=with_linf)
+        tau = draft.tau_of_sketch(distribution)
+        schedule, size = planner.smallest(question, tau, with_linf=with_linf)
         chosen = Chosen(schedule, size.rows, size.width)
         if spec.max_bytes is None or draft.plan(*chosen).bytes_per_client <= spec.max_bytes:
             return chosen, size
@@ -285,7 +348,12 @@ def _neighbours(
             yield (
                 other,
                 predict_linf(
-                    other, distribution, draft.recovery, draft.spec.failure_probability, _FEW
+                    other,
+                    distribution,
+                    draft.recovery,
+                    draft.spec.failure_probability,
+                    _FEW,
+                    expected=draft.expected,
                 ),
             )
 
@@ -293,7 +361,7 @@ def _neighbours(
 def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
     size = planner.minimax(
         tau,
-        num_clients=draft.clients[0],
+        num_clients=draft.expected,
         domain_size=draft.domain.size,
         p=draft.spec.failure_probability,
     )
@@ -329,9 +397,11 @@ def reaches(draft: Draft, distribution: Frequencies) -> bool:
 
     Only the usual rows are tried, to be quick.
     """
-    tau = draft.spec.tau
-    assert tau is not None
     rows = draft.spec.rows or kind_of(draft.recovery).usual_rows
+    try:
+        tau = draft.tau_of_sketch(distribution)
+    except UnreachableError:
+        return False
     return planner.reach(draft.question(distribution, rows), rows, draft.spec.max_bytes) <= tau
 
 
@@ -344,6 +414,8 @@ def _unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
 
 def _why(draft: Draft) -> str:
     spec, clients = draft.spec, f"{draft.clients[0]:,} clients"
+    if spec.silos is not None:
+        clients = f"{draft.clients[0]:,} silos and {draft.expected:,} people"
     within = "" if spec.max_bytes is None else f" within {spec.max_bytes:,} bytes"
     if spec.privacy is None:
         return f"cannot be met with {clients}{within}"
@@ -374,11 +446,13 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
         _PRECISION,
     )
     if clients is not None:
-        yield f"{int(float(_up(clients))):,} clients"
+        unit = "clients" if spec.silos is None else "silos of as many people each"
+        yield f"{int(float(_up(clients))):,} {unit}"
     most, whole = spec.summation.most_clients, draft.clients[1]
     # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones
     # have less.
-    if spec.summation.method is SecureSum.SECAGG and spec.is_private and whole > most:
+    is_split = spec.summation.method is SecureSum.SECAGG and whole > most
+    if is_split and spec.is_private and spec.summation.min_cohort is None:
         cohort = planner.least(
             lambda x: reaches(_of_cohort(draft, math.ceil(x)), distribution),
             most,
@@ -390,7 +464,8 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
     if spec.max_bytes is not None:
         with suppress(UnreachableError):
             question = draft.question(distribution, spec.rows)
-            schedule, size = planner.smallest(question, tau, with_linf=False)
+            left = draft.tau_of_sketch(distribution)
+            schedule, size = planner.smallest(question, left, with_linf=False)
             yield f"{int(float(_up(question.cost(schedule, size)))):,} bytes"
 
 
@@ -404,8 +479,11 @@ def _asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = N
 
 
 def _of_clients(draft: Draft, num_clients: int) -> Draft:
-    """Return the draft for so many clients."""
+    """Return the draft for so many clients, or silos of as many people each."""
     spec = draft.spec
+    if spec.silos is not None and spec.silos.expected is not None:
+        expected = -(-spec.silos.expected * num_clients // draft.clients[0])
+        spec = replace(spec, silos=replace(spec.silos, expected=expected))
     if spec.privacy is not None and spec.privacy.max_clients is not None:
         spec = replace(spec, privacy=replace(spec.privacy, max_clients=num_clients))
     return make_draft(spec, draft.domain, num_clients, draft.seed)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fedtally import _validate
-from fedtally.domain import Domain
+from fedtally.domain import Domain, OpenStrings, domain_of
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.secure_sum import Summation
+from fedtally.planner.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Relation
 from fedtally.recovery.decoding import CONFIDENCE, Decoding, recovery_of
@@ -29,12 +33,14 @@ class Request:
     It is checked when it is resolved (`resolve`).
 
     Args:
-        domain: the candidate items: a `Domain`, text that `domain.parse` reads, "input" for the
-            distinct items of the input, or None: the own domain of a synthetic source, "input"
-            elsewhere.
+        domain: the candidate items: a `Domain`, a list or another column of distinct items, text
+            that `domain.parse` reads, the path of a file with one item a line, "open" for strings
+            of which nobody has the list, "input" for the distinct items of the input, or None: the
+            own domain of a synthetic source, "input" elsewhere.
         rows: rows of the sketch (7).
         width: counters per row; by default the widest that fits `max_bytes`.
-        max_bytes: upload per client and round (32,000), where no width is given.
+        max_bytes: upload per client and round (32,000), where no width is given: bytes, or a text
+            such as "16kB".
         num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
         schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a
             trusted aggregator, or of two servers, batches; "batched:auto": as many batches as are
@@ -53,6 +59,11 @@ class Request:
         adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
         max_corrupt: the share of a cohort that may collude with the server (0.05).
         max_cohort: the most clients that sum together; larger rounds are split.
+        cohort: the clients of a full cohort of "secagg", instead of `max_cohort`: for a real
+            campaign, whose sessions open with `cohort_min` to `cohort` clients (by default five
+            quarters of `cohort_min`).
+        cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
+            Noise by clients is sized for so few.
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
@@ -68,10 +79,10 @@ class Request:
         failure_probability: with which tau may be exceeded (0.1).
     """
 
-    domain: Domain | str | None = None
+    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None
     rows: int | None = None
     width: int | None = None
-    max_bytes: int | None = None
+    max_bytes: int | str | None = None
     num_rounds: int | None = None
     schedule: Schedule | str = AUTO
     max_items: int | None = None
@@ -85,6 +96,8 @@ class Request:
     max_corrupt: float | None = None
     max_cohort: int | None = None
     max_dropout: float | None = None
+    cohort: int | None = None
+    cohort_min: int | None = None
     epsilon: float | None = None
     delta: float | None = None
     trust: str | None = None
@@ -96,13 +109,17 @@ class Request:
     tau: float | None = None
     failure_probability: float = 0.1
 
-    def resolve(self, *, dropout: float = 0.0, not_private: bool = False) -> CampaignSpec:
+    def resolve(
+        self, *, dropout: float = 0.0, not_private: bool = False, silos: Silos | None = None
+    ) -> CampaignSpec:
         """Return what the request means, checked. Nothing below asks the request again.
 
         Args:
             dropout: the share of each cohort's clients that drops out of a simulation.
             not_private: with privacy, allow what is not private: a seed, the truth, the input's own
                 items as candidates.
+            silos: makes clients silos of many people each. Then the relation is add-remove of a
+                person, and the schedule is shared. Of a plan that is given, the plan says the rest.
 
         Raises:
             InvalidInputError: options are out of bounds, or do not go together.
@@ -120,8 +137,14 @@ class Request:
             max_corrupt=self.max_corrupt,
             max_cohort=self.max_cohort,
             max_dropout=self.max_dropout,
+            cohort=self.cohort,
+            cohort_min=self.cohort_min,
         )
         self._check_privacy(not_private)
+        if plan is not None:
+            silos = _silos_of(plan, silos)
+        elif silos is not None:
+            self._check_silos(silos, summation)
         privacy = None
         if self.epsilon is not None:
             privacy = resolve_privacy(
@@ -129,13 +152,17 @@ class Request:
                 epsilon=self.epsilon,
                 delta=self.delta,
                 trust=self.trust,
-                neighbours=Relation.ZERO_OUT if self.neighbours is None else self.neighbours,
+                neighbours=self.neighbours,
+                silos=silos,
                 max_rounds=self.max_rounds,
                 max_clients=self.max_clients,
                 certify=self.certify,
                 population=POPULATION if self.population is None else self.population,
                 not_private=not_private,
             )
+        domain = None if self.domain is None else domain_of(self.domain)
+        if isinstance(domain, OpenStrings):
+            self._check_open(silos)
         planned = None if plan is None else plan.privacy
         numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
         if self.num_rounds is not None:
@@ -151,6 +178,8 @@ class Request:
         schedule = self.schedule
         if schedule not in (AUTO, BATCHED_AUTO):
             schedule = Schedule.parse(schedule)
+        if silos is not None and plan is None:
+            schedule = self._schedule_of_silos(schedule)
         sized = [name for name, number in numbers.items() if number is not None]
         if plan is not None and (sized or schedule != AUTO):
             named = ", ".join(sized or ["schedule"])
@@ -165,7 +194,7 @@ class Request:
                 planned.population,
             )
         return CampaignSpec(
-            domain=self.domain,
+            domain=domain,
             plan=plan,
             rows=rows,
             width=numbers["width"],
@@ -182,7 +211,65 @@ class Request:
             is_not_private=not_private or (planned is not None and planned.not_private),
             tau=tau,
             failure_probability=failure_probability,
+            silos=silos,
         )
+
+    def _check_open(self, silos: Silos | None) -> None:
+        """Refuse what an open domain cannot have, or cannot have yet."""
+        refused = {
+            "width": (self.width, "its sketches share max_bytes"),
+            "tau": (self.tau, "no size is found for a target yet, so give max_bytes"),
+            "silos": (silos, "no person is known behind a client yet"),
+            "certify": (self.certify or None, "there is no list of candidates to look at"),
+            "recovery": (
+                "median" if self.recovery == Recovery.MEDIAN else None,
+                "joint recovery finds what stands out",
+            ),
+            "schedule": (
+                BATCHED_AUTO if self.schedule == BATCHED_AUTO else None,
+                "the best number of batches is not known, so name one",
+            ),
+        }
+        for name, (value, why) in refused.items():
+            if value is not None:
+                raise InvalidInputError(
+                    f"{name} is not for an open domain: {why}; leave {name} out"
+                )
+
+    def _check_silos(self, silos: Silos, summation: Summation) -> None:
+        if summation.is_two_server:
+            raise InvalidInputError(
+                "silos (people above 1) are not summed by two servers yet: use the secure sum"
+                " secagg, or an ideal one"
+            )
+        if silos.silos_per_person > 1 and self.epsilon is None:
+            raise InvalidInputError(
+                "silos_per_person goes with epsilon: give one, or leave silos_per_person out"
+            )
+        if silos.people is None and self.epsilon is not None:
+            raise InvalidInputError(
+                "with epsilon the most people of a silo must be public, whatever silos have: say"
+                " how many (people)"
+            )
+        if self.max_rounds is not None:
+            raise InvalidInputError(
+                "max_rounds bounds the rounds of a client, and a silo takes part in every natural"
+                " round: leave it out"
+            )
+
+    def _schedule_of_silos(self, schedule: Schedule | str) -> Schedule:
+        """Return the schedule of silos: the rounds are added up before they are decoded.
+
+        Errors of other schedules are predicted for rounds of clients drawn at random, which are
+        alike. The people of one silo are not like those of another.
+        """
+        shared = Schedule.parse("shared")
+        if self.num_rounds != 1 and schedule not in (AUTO, shared):
+            raise InvalidInputError(
+                f"schedule must be shared for several rounds of silos, got {schedule}: silos"
+                " differ, and errors are predicted for rounds that do not; leave schedule out"
+            )
+        return shared
 
     def _given(self, names: tuple[str, ...]) -> list[str]:
         """Return which options were given: 0 is, None is not; a flag is if it is true."""
@@ -236,7 +323,8 @@ class CampaignSpec:
     """A request for a campaign, resolved: with every default that no client decides.
 
     Attributes:
-        domain: as in `Request`: which domain that is, the source says.
+        domain: the candidates, "input" or None, as in `Request`. The source says what
+            the latter two mean.
         plan: that exists already; then sizes, schedule, rounds and privacy are its own.
         rows: of the sketch: of the plan, or as asked; None: to be chosen.
         width: counters per row, as asked; None: to be chosen.
@@ -255,6 +343,7 @@ class CampaignSpec:
         is_not_private: whether what is not private may be used: then nothing is guaranteed.
         tau: the largest error of any frequency; None: no target.
         failure_probability: with which tau may be exceeded, in (0, 1).
+        silos: what is asked of silos; None: clients are no silos.
     """
 
     domain: Domain | str | None
@@ -274,6 +363,24 @@ class CampaignSpec:
     is_not_private: bool
     tau: float | None
     failure_probability: float
+    silos: Silos | None
+
+    @property
+    def people(self) -> int:
+        """The most people behind one client, as in `Plan`."""
+        return 1 if self.silos is None else self.silos.most
+
+    def with_people(self, largest: int) -> CampaignSpec:
+        """Return the spec for silos of at most so many people, where no number is asked for."""
+        if self.silos is None or self.silos.people is not None:
+            return self
+        # a silo is a client of several people, even where none of these has more than one
+        return replace(self, silos=replace(self.silos, people=max(2, largest)))
+
+    @property
+    def hides_clients(self) -> bool:
+        """Whether the number of clients is private; that of silos is public."""
+        return self.relation is Relation.ADD_REMOVE and self.silos is None
 
     @property
     def is_private(self) -> bool:
@@ -333,8 +440,40 @@ class CampaignSpec:
         )
 
 
+def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
+    """Return what a plan says of silos; None: its clients are none.
+
+    Args:
+        plan: the plan that is given.
+        asked: what is asked of silos besides; None: the input names none.
+
+    Raises:
+        InvalidInputError: the plan and the input disagree on whether clients are silos, or more is
+            asked than that they are.
+    """
+    if not plan.is_of_silos:
+        if asked is not None:
+            raise InvalidInputError(
+                "the plan is not one of silos, and the input has a column of silos: leave it out,"
+                " or make a plan with the most people of a silo (--people)"
+            )
+        return None
+    if asked is None:
+        raise InvalidInputError(
+            f"the plan is one of silos, of at most {plan.people:,} people each: name the columns of"
+            " the silos and of the people (--silo, --client)"
+        )
+    if asked != Silos(None):
+        raise InvalidInputError(
+            "a plan already says people and silos_per_person; leave them out, or the plan"
+        )
+    each = 1 if plan.privacy is None else plan.privacy.event.silos_per_person
+    return Silos(plan.people, each)
+
+
 def _integer(name: str, value: Any) -> int | None:
-    return None if value is None else _validate.integer(1, **{name: value})
+    check = _validate.size if name == "max_bytes" else partial(_validate.integer, 1)
+    return None if value is None else check(**{name: value})
 
 
 def check_flag(**named: Any) -> None:

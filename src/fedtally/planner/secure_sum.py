@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -12,13 +13,24 @@ from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig, SecureSum, Terms, TwoServerConfig
-from fedtally.secagg.params import Adversary, corrupt_clients, modulus_bits
+from fedtally.secagg.params import (
+    MAX_ACTIVE_CLIENTS,
+    MAX_CLIENTS,
+    MIN_CLIENTS,
+    Adversary,
+    corrupt_clients,
+    modulus_bits,
+)
 from fedtally.secagg.proposal import propose
 
 # what a client costs grows with the cohort if active
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
 MAX_CORRUPT = 0.05
+MIN_HONEST = 2  # clients of a sum: that of one honest client is its own vector
 MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
+# the share of a full cohort that must come, where only one of the two sizes is given: as integers,
+# because 0.8 x 10 is no 8 in floating point
+_COMES, _FULL = 4, 5
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,8 @@ class Summation:
         dropout: the share of every cohort that drops out.
         max_corrupt: the share of a cohort that may be corrupt.
         max_cohort: the most clients in a cohort; a larger round is split.
+        min_cohort: the fewest clients that a cohort may have, so that a session opens where some
+            of `max_cohort` have not come; None: no fewer than an even split of the rounds makes.
         max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many
             as do, at least 5 %.
 
@@ -44,6 +58,7 @@ class Summation:
     max_corrupt: float = MAX_CORRUPT
     max_cohort: int | None = None
     max_dropout: float | None = None
+    min_cohort: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", SecureSum.parse(self.method))
@@ -101,6 +116,8 @@ class Summation:
         max_corrupt: float | None = None,
         max_cohort: int | None = None,
         max_dropout: float | None = None,
+        cohort: int | None = None,
+        cohort_min: int | None = None,
     ) -> Summation:
         """Return how rounds are summed.
 
@@ -114,14 +131,20 @@ class Summation:
         """
         if agreed is None:
             corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
-            return cls(
-                method or SecureSum.IDEAL,
-                adversary or Adversary.SEMI_HONEST,
-                dropout,
-                corrupt,
-                max_cohort,
-                max_dropout,
-            )
+            method, adversary = method or SecureSum.IDEAL, adversary or Adversary.SEMI_HONEST
+            least = None
+            if cohort is not None or cohort_min is not None:
+                name = "cohort_min" if cohort is None else "cohort"
+                if SecureSum.parse(method) is not SecureSum.SECAGG:
+                    raise InvalidInputError(
+                        f"{name} goes with the secure sum secagg, got {method}; leave it out"
+                    )
+                if max_cohort is not None:
+                    raise InvalidInputError(
+                        f"{name} and max_cohort both say how large cohorts are; give one of them"
+                    )
+                least, max_cohort = _cohort_sizes(cohort, cohort_min, Adversary.parse(adversary))
+            return cls(method, adversary, dropout, corrupt, max_cohort, max_dropout, least)
         is_secagg = isinstance(agreed, SecAggConfig)
         planned = (
             agreed.parameters.adversary
@@ -133,7 +156,13 @@ class Summation:
                 f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got"
                 f" {method or adversary}; leave that out, or the plan"
             )
-        given = {"max_corrupt": max_corrupt, "max_cohort": max_cohort, "max_dropout": max_dropout}
+        given = {
+            "max_corrupt": max_corrupt,
+            "max_cohort": max_cohort,
+            "max_dropout": max_dropout,
+            "cohort": cohort,
+            "cohort_min": cohort_min,
+        }
         for name, value in given.items():
             if value is not None:
                 raise InvalidInputError(
@@ -189,6 +218,28 @@ class Summation:
         return self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
 
 
+def _cohort_sizes(
+    cohort: int | None, cohort_min: int | None, adversary: Adversary
+) -> tuple[int, int]:
+    """Return the fewest and the most clients of a cohort; at least one of them is given.
+
+    The other one follows from it: four fifths of a full cohort must come.
+    """
+    bound = MAX_ACTIVE_CLIENTS if adversary is Adversary.ACTIVE else MAX_CLIENTS
+    if cohort is not None:
+        cohort = _validate.integer(MIN_CLIENTS, bound, cohort=cohort)
+    if cohort_min is not None:
+        cohort_min = _validate.integer(MIN_CLIENTS, bound, cohort_min=cohort_min)
+    if cohort is None:
+        assert cohort_min is not None
+        return cohort_min, min(bound, _FULL * cohort_min // _COMES)
+    if cohort_min is None:
+        return max(MIN_CLIENTS, -(-_COMES * cohort // _FULL)), cohort
+    if cohort_min > cohort:
+        raise InvalidInputError(f"cohort_min must be at most cohort, {cohort}, got {cohort_min}")
+    return cohort_min, cohort
+
+
 class Keys(NamedTuple):
     """The keys of a simulated campaign, with a registered identity for each client."""
 
@@ -220,9 +271,17 @@ def make_keys(
     )
 
 
-def terms(summation: Summation, num_clients: Sequence[int], max_items: int, counters: int) -> Terms:
+def terms(
+    summation: Summation, num_clients: Sequence[int], largest_entry: int, counters: int
+) -> Terms:
     """Return what the plan says of the secure sum, for rounds of so many clients.
     It lacks the keys.
+
+    Args:
+        summation: how the rounds are summed.
+        num_clients: of each round, or of each release of two servers.
+        largest_entry: the most that one client adds to an entry, without noise.
+        counters: the entries of a client's vector.
 
     Raises:
         InvalidInputError: a round is too small, or nothing protects from so many corrupt clients
@@ -230,6 +289,8 @@ def terms(summation: Summation, num_clients: Sequence[int], max_items: int, coun
     """
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
     n_min, n_max = min(sizes), max(sizes)
+    if summation.min_cohort is not None:
+        n_min, n_max = summation.min_cohort, summation.most_clients
     if n_min < 3:
         raise InvalidInputError(
             f"a cohort has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; "
@@ -238,55 +299,123 @@ def terms(summation: Summation, num_clients: Sequence[int], max_items: int, coun
     corrupt = corrupt_clients(summation.max_corrupt, n_max)
     try:
         if summation.is_two_server:
-            return _two_server_terms(summation, n_min, n_max, corrupt, max_items, counters)
-        return _secagg_terms(summation, n_min, n_max, corrupt, max_items, counters)
+            return _two_server_terms(summation, n_min, n_max, corrupt, largest_entry, counters)
+        return _secagg_terms(summation, n_min, n_max, corrupt, largest_entry, counters)
     except InvalidInputError as error:
         of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
+        way = "lower max_corrupt or dropout, or have larger cohorts of more even size"
+        if summation.min_cohort is not None:
+            way = _cohort_that_fits(summation, n_min, n_max)
         raise InvalidInputError(
             f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely"
-            f" ({error}); lower max_corrupt or dropout, or have larger cohorts of more even size"
+            f" ({error}); {way}"
         ) from error
 
 
+def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
+    """Return in words what to do where cohorts of these sizes cannot be summed safely.
+
+    It names the smallest size with which they can, if there is one.
+    """
+    bound, less = max(MAX_COHORT.values()), "lower max_corrupt or max_dropout"
+    if n_max > bound:  # to look for a size would take minutes
+        return f"{less}, or raise cohort_min"
+
+    def fits(least: int, most: int) -> bool:
+        corrupt = corrupt_clients(summation.max_corrupt, most)
+        try:  # the length does not matter
+            _secagg_terms(summation, least, most, corrupt, 1, 1)
+        except InvalidInputError:
+            return False
+        return True
+
+    if fits(n_max, n_max):
+        # what is left of a larger smallest cohort is larger, so that one boundary is the smallest
+        sizes = range(n_min, n_max + 1)
+        found = sizes[bisect_left(sizes, True, key=lambda least: fits(least, n_max))]
+        return f"the smallest cohort_min that fits a cohort of {n_max} is {found}"
+    # Shares of a few clients are rounded to whole ones, so that no size is a boundary for all. A
+    # larger cohort that fits is looked for by doubling first, so that where none does, it is quick.
+    size = n_max
+    while size < bound:
+        size = min(bound, 2 * size)
+        if fits(size, size):
+            break
+    else:
+        return less
+    found = next(n for n in range(n_max + 1, size + 1) if fits(n, n))
+    return f"the smallest cohort that fits is {found}, with a cohort_min of {found}"
+
+
 def _secagg_terms(
-    summation: Summation, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+    summation: Summation, n_min: int, n_max: int, corrupt: int, largest_entry: int, counters: int
 ) -> SecAggConfig:
     parameters = propose(
         n_max,
         length=counters,
-        bits=modulus_bits(n_max, max_items),
+        bits=modulus_bits(n_max, largest_entry),
         corrupt=corrupt,
         max_dropout=summation.borne,
         adversary=summation.adversary,
         n_min=n_min,
     )
-    if parameters.honest_survivors < 2:
+    if parameters.honest_survivors < MIN_HONEST:
         raise InvalidInputError(
-            f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least 2 are"
-            " needed"
+            f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least"
+            f" {MIN_HONEST} are needed"
         )
     return SecAggConfig(parameters=parameters)
 
 
 def _two_server_terms(
-    summation: Summation, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+    summation: Summation, n_min: int, n_max: int, corrupt: int, largest_entry: int, counters: int
 ) -> TwoServerConfig:
     return TwoServerConfig(
         length=counters,
-        bits=modulus_bits(n_max, max_items),
+        bits=modulus_bits(n_max, largest_entry),
         n_max=n_max,
         min_batch=n_min - int(summation.borne * n_min),
         corrupt=corrupt,
-        largest_entry=max_items,
+        largest_entry=largest_entry,
     )
 
 
-def with_noise(agreed: Terms, max_items: int, noise: int) -> Terms:
+def with_noise(agreed: Terms, largest_entry: int, noise: int) -> Terms:
     """Return the terms with room for so much noise in every counter of a sum."""
-    bits = modulus_bits(agreed.most_clients, max_items, noise)
+    bits = modulus_bits(agreed.most_clients, largest_entry, noise)
     if isinstance(agreed, SecAggConfig):
         return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
     return replace(agreed, bits=bits, noise=noise)
+
+
+def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
+    """Refuse sizes of cohorts that were asked for, where they do not fit the rounds.
+
+    The predicted error counts on every client being in some cohort.
+
+    Args:
+        summation: how the rounds are summed.
+        num_clients: of each round.
+
+    Raises:
+        InvalidInputError: a full cohort is larger than the largest round, or an even split of the
+            rounds makes cohorts below `min_cohort`.
+    """
+    if summation.min_cohort is None:
+        return
+    largest, most = max(num_clients), summation.most_clients
+    if most > largest:
+        raise InvalidInputError(
+            f"cohort must be at most {largest:,}, the clients of a round, got {most:,}; use smaller"
+            " cohorts, fewer rounds or more clients"
+        )
+    smallest, of = min((min(summation.sizes(count)), count) for count in num_clients if count)
+    if summation.min_cohort > smallest:
+        raise InvalidInputError(
+            f"cohort_min must be at most {smallest:,}, got {summation.min_cohort:,}: a round of"
+            f" {of:,} clients makes cohorts of {smallest:,}, since none may have more than"
+            f" {most:,}; lower cohort_min, or choose another cohort"
+        )
 
 
 def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int]) -> None:

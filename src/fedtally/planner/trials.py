@@ -49,7 +49,7 @@ class Trials:
     Args:
         distribution: of the frequencies.
         num_clients: of all rounds together.
-        recovery: "joint" or "median".
+        recovery: "joint", "median" or "belief".
         noise: standard deviation in each counter of the sum over all rounds, in counts.
         rows: of the sketch.
         width: of the sketch.
@@ -197,10 +197,10 @@ class Trials:
         candidates = IntegerRange(_FIRST_ID, len(counts))
         decoder = kind_of(self.recovery).make([sketch], candidates, None)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
-        light = errors[counts == 0].max(initial=0.0) * _growth(
-            len(counts), self.distribution.domain_size
-        )
-        return max(float(errors.max()), float(light)) / self.num_clients
+        largest = float(errors.max())
+        errors[places] = 0.0  # what is left is the error of what nobody holds
+        light = float(errors.max()) * _growth(len(counts), self.distribution.domain_size)
+        return max(largest, light) / self.num_clients
 
 
 @lru_cache(maxsize=4)

@@ -516,9 +516,10 @@ def _slack(events: Sequence[Event]) -> tuple[float, float]:
 
     The first adds to delta as it is, the second (1 + e^epsilon) times.
     """
-    sums = sum(event.participations for event in events if event.mechanism is Mechanism.SKELLAM)
+    # each of a person's silos may be in sums of its own
+    sums = sum(event.contributions for event in events if event.mechanism is Mechanism.SKELLAM)
     return sums * SECURE_SUM_DELTA, sum(
-        event.participations * event.total_variation for event in events
+        event.contributions * event.total_variation for event in events
     )
 
 

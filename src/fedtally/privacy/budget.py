@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
-from fedtally.privacy.events import Event, Relation, countable
+from fedtally.privacy.events import Event, Relation, countable, under_demand
 
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1  # what a column of a database holds on every system
@@ -86,7 +86,9 @@ class Cap:
     Args:
         epsilon: above 0, at most 1000.
         delta: 1e-15 to below 1.
-        relation: zero-out or replace-one, or its name. The relation of the plans does not matter.
+        relation: zero-out or replace-one, or its name. The relation of the plans does not matter,
+            but that a plan which hides who is there, as one of silos, is counted as add-remove
+            where this says zero-out.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -302,12 +304,15 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
     fedtally.privacy.budget.OverspentError: plan plan-b would take everything in this record to ...
     """
     # by plan, whatever the population: a server could name a new population in each plan
-    campaigns = {charge.plan: charge.event.under(cap.relation) for charge in (*charges, new)}
-    total = Composition.of(list(campaigns.values()), cap.delta)
-    if total.guarantee.epsilon > _spendable(cap.epsilon, total):
+    campaigns = {charge.plan: charge.event for charge in (*charges, new)}
+    events = under_demand(list(campaigns.values()), cap.relation)
+    total = Composition.of(events, cap.delta)
+    most = _spendable(cap.epsilon, total)
+    if total.guarantee.epsilon > most:
+        part = f", of which several campaigns may spend {most:g}" if most < cap.epsilon else ""
         raise OverspentError(
             f"plan {new.plan} would take everything in this record to {total.guarantee}, and its"
-            f" cap is epsilon {cap.epsilon:g}"
+            f" cap is epsilon {cap.epsilon:g}{part}"
         )
 
 

@@ -228,11 +228,13 @@ def propose(
     max_items: int = 1,
     participations: int = 1,
     per_release: int = 1,
+    silos_per_person: int = 1,
     honest_survivors: int | None = None,
     most_clients: int = 1,
     collisions: Collisions | None = None,
     population: str = POPULATION,
     not_private: bool = False,
+    counters: int | None = None,
 ) -> PrivacyConfig:
     """Return terms that guarantee epsilon at delta with the least noise.
 
@@ -241,20 +243,23 @@ def propose(
     Args:
         epsilon: the epsilon of the guarantee.
         delta: the delta of the guarantee.
-        rows: the rows of the sketch.
-        width: the width of the sketch.
+        rows: the rows of the sketch; in each an item changes one counter.
+        width: the width of the sketch; the harmonic mean, where rows have several.
         relation: the neighbouring relation, or its name.
         trust: central or distributed. Distributed noise comes in Skellam shares if
             `honest_survivors` is given, else from two servers.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds of a client.
         per_release: the most rounds of a client that are added up before they are opened.
+        silos_per_person: the most clients that one person is behind, where clients are silos.
         honest_survivors: the fewest clients whose shares count in a sum.
         most_clients: the most clients in a sum, and so the most draws.
         collisions: the certified collisions of the hashes.
         population: the population whose budget is charged.
         not_private: see `PrivacyConfig`.
+        counters: the counters of a client's vector; None: rows times width.
     """
+    counters = rows * width if counters is None else counters
     mechanism = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
     trust = Trust.parse(trust)
     event = Event(
@@ -265,9 +270,10 @@ def propose(
         clip_norm=default_clip_norm(rows, width, max_items) if max_items > 1 else None,
         participations=participations,
         per_release=per_release,
+        silos_per_person=silos_per_person,
         honest_survivors=honest_survivors,
         collisions=collisions,
-        total_variation=total_variation(mechanism, trust, rows * width, most_clients),
+        total_variation=total_variation(mechanism, trust, counters, most_clients),
         trust=trust,
     )
     least = _calibrated(event, _checked_epsilon(epsilon), checked_delta(delta))
@@ -287,7 +293,7 @@ def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: 
     Args:
         mechanism: the noise.
         trust: the parties that it trusts.
-        counters: rows times width.
+        counters: the counters of a client's vector.
         clients: the most clients in the sum. Each of them draws for every counter where the clients
             add the noise.
     """
@@ -302,12 +308,13 @@ def check_event(
     event: Event,
     *,
     rows: int,
-    width: int,
+    counters: int,
     max_items: int,
     num_rounds: int,
     clients: int,
     releases: list[range],
     is_two_server: bool,
+    people: int = 1,
 ) -> None:
     """Refuse an event that does not describe what a plan opens.
 
@@ -316,17 +323,34 @@ def check_event(
 
     Args:
         event: the event of the plan's privacy.
-        rows: the rows of the plan.
-        width: the width of the plan.
+        rows: the counters that one item changes by the plan: one in each row.
+        counters: the counters of a client's vector by the plan.
         max_items: the most items of a client by the plan.
         num_rounds: the rounds of the plan.
         clients: the most clients in a sum.
         releases: the rounds of each release.
         is_two_server: whether two servers sum, and not one.
+        people: the most people behind a client; above 1 the clients are silos.
 
     Raises:
         InvalidInputError: the event does not fit the plan.
     """
+    if people > 1 and not event.relation.hides_number:
+        raise InvalidInputError(
+            "privacy.event.relation must be add-remove where clients are silos (people above 1):"
+            " which people a silo has is not public, so that one of them more or less must not"
+            f" show; got {event.relation}"
+        )
+    if people == 1 and event.relation.hides_number and event.trust is Trust.DISTRIBUTED:
+        raise InvalidInputError(
+            "add-remove hides the number of clients, which a secure sum shows, and shares of noise"
+            " are summed securely: use zero-out or replace-one, or central trust"
+        )
+    if people == 1 and event.silos_per_person > 1:
+        raise InvalidInputError(
+            "privacy.event.silos_per_person goes with silos: set the plan's people, the most"
+            f" people of a silo, or leave it out, got {event.silos_per_person}"
+        )
     for name, planned in (("rows", rows), ("max_items", max_items)):
         if getattr(event, name) != planned:
             raise InvalidInputError(
@@ -365,7 +389,7 @@ def check_event(
             f"privacy.event.clip_norm must be at least the root of the rows, {math.sqrt(rows):.6g},"
             f" or no client could contribute any item, got {event.clip_norm:g}"
         )
-    least = total_variation(event.mechanism, event.trust or Trust.CENTRAL, rows * width, clients)
+    least = total_variation(event.mechanism, event.trust or Trust.CENTRAL, counters, clients)
     if event.total_variation < least:
         raise InvalidInputError(
             f"privacy.event.total_variation must be at least {least:.3g}, which the sampler of the"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -25,8 +25,16 @@ I64 = npt.NDArray[np.int64]
 SCHEMA = "fedtally-event/1"  # of an event's record: a change of its entries changes the name
 MAX_PARTICIPATIONS = 2**20  # rounds of a client: an event's sums stay exact in doubles
 # Entries that a record may lack. The others change what is charged, so that a default must not
-# stand in for them.
-_OPTIONAL = ("variance", "clip_norm", "honest_survivors", "collisions", "trust")
+# stand in for them. `silos_per_person` is the exception: it is written only where it is above 1,
+# and a reader that does not know it refuses the record.
+_OPTIONAL = (
+    "variance",
+    "clip_norm",
+    "honest_survivors",
+    "collisions",
+    "trust",
+    "silos_per_person",
+)
 
 
 class _Named(StrEnum):
@@ -74,6 +82,9 @@ class Relation(_Named):
     data sets, and must not depend on the data: a client that moves to another round is not covered.
     `ADD_REMOVE`: the client is there or not. Every release then holds the number of its clients as
     one more counter, with the same noise.
+
+    Under a plan of silos (`Plan.people`) read person for client: silos are public, and how many
+    people stand behind them is not.
     """
 
     ZERO_OUT = "zero-out"
@@ -94,7 +105,9 @@ class Relation(_Named):
 
     @property
     def hides_number(self) -> bool:
-        """Whether the number of clients is secret, and is released with noise as one more counter.
+        """Whether the number of clients, or of people in silos, is secret.
+
+        It is then released with noise as one more counter.
 
         >>> [str(relation) for relation in Relation if relation.hides_number]
         ['add-remove']
@@ -126,7 +139,9 @@ class Event:
     Args:
         mechanism: the noise, or its name.
         rows: L; an item adds +1 or -1 to one counter of each row.
-        relation: the neighbouring relation, or its name; `add-remove` under central trust alone.
+        relation: the neighbouring relation, or its name. `add-remove` goes with central trust, and
+            with Skellam noise of silos, each of which adds the number of its people as one more
+            counter.
         variance: of the noise in one counter of one release. None: `calibrate` has still to find
             it.
         max_items: the most distinct items of one client in one round.
@@ -145,6 +160,8 @@ class Event:
             all draws of one release together.
         trust: the parties that the noise trusts, or its name. None: `distributed` for Skellam
             noise, which allows nothing else, and `central` for rounded Gaussian noise.
+        silos_per_person: the most clients that one person is behind, each of which takes part
+            in `participations` rounds of its own; 1 unless the clients are silos.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -168,6 +185,7 @@ class Event:
     collisions: Collisions | None = None
     total_variation: float = 0.0
     trust: Trust | None = None
+    silos_per_person: int = 1
 
     def __post_init__(self) -> None:
         def keep(**checked: Any) -> None:
@@ -183,6 +201,17 @@ class Event:
             )
         )
         keep(per_release=_validate.integer(1, self.participations, per_release=self.per_release))
+        keep(
+            silos_per_person=_validate.integer(
+                1, MAX_PARTICIPATIONS, silos_per_person=self.silos_per_person
+            )
+        )
+        # what one person adds to a release, counted exactly, must stay exact in doubles
+        _validate.integer(
+            1,
+            MAX_PARTICIPATIONS,
+            **{"participations times silos_per_person": self.contributions},
+        )
         keep(total_variation=_validate.real(0.0, 1.0, total_variation=self.total_variation))
         for name, most in (("variance", 1e18), ("clip_norm", 1e9)):
             if getattr(self, name) is not None:
@@ -206,28 +235,44 @@ class Event:
                 "trust in skellam noise is distributed, since clients add it: choose that, or"
                 " rounded-gaussian noise"
             )
-        if self.relation is Relation.ADD_REMOVE and trust is Trust.DISTRIBUTED:
+        # Silos add the number of their people as one more counter, with shares of noise. Two
+        # servers count their reports, and nothing hides that number.
+        if self.relation.hides_number and trust is Trust.DISTRIBUTED and not is_skellam:
             raise InvalidInputError(
-                "add-remove needs the number of clients with noise, which a secure sum reveals: "
+                "add-remove needs the number of clients with noise, which two servers reveal: "
                 "choose zero-out or replace-one, or rounded-gaussian noise under central trust"
             )
         return trust
 
     def _checked_collisions(self, collisions: Collisions) -> Collisions:
-        if self.relation is not Relation.REPLACE_ONE or self.max_items > 1 or self.per_release > 1:
+        if (
+            self.relation is not Relation.REPLACE_ONE
+            or self.max_items > 1
+            or self.per_release * self.silos_per_person > 1
+        ):
             raise InvalidInputError(
-                "collisions are certified for replace-one, max_items 1 and per_release 1, "
-                f"not for {self.relation}, {self.max_items} and {self.per_release}: leave them out"
+                "collisions are certified for replace-one, max_items 1, per_release 1 and"
+                f" silos_per_person 1, not for {self.relation}, {self.max_items},"
+                f" {self.per_release} and {self.silos_per_person}: leave them out"
             )
         opposite, excess = _pair(collisions)
         opposite = _validate.integer(0, self.rows, opposite=opposite)
         return Collisions(opposite, _validate.integer(0, opposite, excess=excess))
 
     @property
+    def contributions(self) -> int:
+        """The most contributions of one client, or of one person in several silos."""
+        return self.participations * self.silos_per_person
+
+    @property
     def releases(self) -> list[tuple[int, int]]:
-        """The worst releases for a client, as (participations in it, number of such releases)."""
+        """The worst releases for a client, as (contributions to it, number of such releases).
+
+        All silos of a person may be in the same sums: docs/privacy-proofs/silos.md.
+        """
         full, rest = divmod(self.participations, self.per_release)
-        return [(self.per_release, full), *([(rest, 1)] if rest else [])]
+        parts = [(self.per_release, full), *([(rest, 1)] if rest else [])]
+        return [(self.silos_per_person * rounds, number) for rounds, number in parts]
 
     @property
     def num_releases(self) -> int:
@@ -301,19 +346,21 @@ class Event:
         return self.variance
 
     def under(self, relation: Relation | str) -> Event:
-        """Return what the same campaign exposes for zero-out or replace-one.
+        """Return what the same campaign exposes for another relation.
 
         The event has no `collisions`: a caller that needs another relation did not enumerate them,
         and must not rely on those of the plan.
 
         Raises:
-            InvalidInputError: as `countable`.
+            InvalidInputError: as `countable`, unless the event itself is of add-remove.
 
         >>> event = Event("rounded-gaussian", rows=16, relation="zero-out")
         >>> event.under(Relation.REPLACE_ONE).l2_sensitivity / event.l2_sensitivity
         2.0
         """
-        return replace(self, relation=countable(relation), collisions=None)
+        # add-remove holds only where the number has noise, and the event says that it is charged
+        asked = relation if self.relation.hides_number else countable(relation)
+        return replace(self, relation=Relation.parse(asked), collisions=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON-able values."""
@@ -321,6 +368,8 @@ class Event:
         values |= {name: str(values[name]) for name in ("mechanism", "relation", "trust")}
         if self.collisions is not None:
             values["collisions"] = list(self.collisions)
+        if self.silos_per_person == 1:  # as before there were silos: fingerprints stay
+            del values["silos_per_person"]
         return {"schema": SCHEMA, **values}
 
     @classmethod
@@ -343,13 +392,42 @@ class Event:
         del found["schema"]
         if "collisions" in found:
             found["collisions"] = _pair(found["collisions"])
-        return cls(**found)
+        event = cls(**found)
+        if "silos_per_person" in found and event.silos_per_person == 1:  # one form alone
+            raise InvalidInputError(
+                "silos_per_person must be at least 2 in an event: leave the entry out for 1"
+            )
+        return event
 
 
 def _pair(collisions: Any) -> Collisions:
     if not isinstance(collisions, list | tuple) or len(collisions) != 2:
         raise InvalidInputError(f"collisions must be two integers, got {collisions!r}")
     return Collisions(*collisions)
+
+
+def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
+    """Return what campaigns expose for the relation in which a demand is written.
+
+    A demand in zero-out is one on people who may be there or not, where a campaign hides that: of
+    silos, it takes the number of their people into account. Then all events are of add-remove,
+    which costs those of clients that are counted a little more than they expose.
+
+    Args:
+        events: the events of the campaigns.
+        relation: zero-out or replace-one, of the demand.
+
+    >>> silo = Event("skellam", 3, "add-remove", honest_survivors=4)
+    >>> client = Event("skellam", 3, "zero-out", honest_survivors=4)
+    >>> [str(event.relation) for event in under_demand([silo, client], Relation.ZERO_OUT)]
+    ['add-remove', 'add-remove']
+    >>> [str(event.relation) for event in under_demand([silo], Relation.REPLACE_ONE)]
+    ['replace-one']
+    """
+    is_hidden = any(event.relation.hides_number for event in events)
+    if relation is Relation.ZERO_OUT and is_hidden:
+        return [replace(event, relation=Relation.ADD_REMOVE, collisions=None) for event in events]
+    return [event.under(relation) for event in events]
 
 
 def countable(relation: Relation | str) -> Relation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from scipy.special import erfinv, i0e, log_ndtr
@@ -70,6 +70,9 @@ def _unit(event: Event) -> float:
             return 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
 
 
+# cached, with what was asked of it: a planner calibrates the noise of several widths, whose events
+# differ in the distance of the sampler alone
+@lru_cache(maxsize=16)
 def gaussian_curve(mu: float, method: Method) -> Bound:
     """Return the curve of one Gaussian that is shifted by mu standard deviations.
 
@@ -80,7 +83,9 @@ def gaussian_curve(mu: float, method: Method) -> Bound:
 
     return Bound(
         method,
-        lambda delta: with_margin(float(get_epsilon_gaussian(1 / mu, delta))),
+        lru_cache(maxsize=16)(
+            lambda delta: with_margin(float(get_epsilon_gaussian(1 / mu, delta)))
+        ),
         # Both terms nearly cancel where mu is small: their difference is known to about 1e-16 / mu
         # of itself, and the margins are a thousand times that.
         lambda epsilons: gaussian_delta(mu, epsilons) * (1 + 1e-9 + 1e-13 / mu) + 1e-15,

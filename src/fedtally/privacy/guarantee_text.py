@@ -26,6 +26,12 @@ CHANGED = {
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",
     Relation.ADD_REMOVE: "if one client takes part or does not",
 }
+# the same where clients are silos, and a person is the unit
+CHANGED_OF_PEOPLE = {
+    Relation.ZERO_OUT: "if one person's items are taken away and the person is still counted",
+    Relation.REPLACE_ONE: "if one person's items are replaced by any others",
+    Relation.ADD_REMOVE: "if one person is there or is not",
+}
 PROVEN = {
     Method.ANALYTIC_GAUSSIAN: "exact for Gaussian noise (analytic Gaussian mechanism)",
     Method.LOSS_DISTRIBUTION: (
@@ -39,7 +45,11 @@ PROVEN = {
 
 
 def fields(
-    terms: PrivacyConfig, fewest_survivors: int | None = None, corrupt: int = 0
+    terms: PrivacyConfig,
+    fewest_survivors: int | None = None,
+    corrupt: int = 0,
+    *,
+    is_of_silos: bool = False,
 ) -> dict[str, Any]:
     """Return the privacy statement as the fields of JSON documents.
 
@@ -48,6 +58,7 @@ def fields(
         fewest_survivors: the fewest clients in a sum, once that is known, where clients add the
             noise.
         corrupt: the number of these that may be corrupt.
+        is_of_silos: whether clients are silos, so that a person is the unit.
 
     >>> from fedtally.privacy.config import propose
     >>> found = fields(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
@@ -59,8 +70,8 @@ def fields(
     event, found = terms.event, terms.guarantee
     rho, rho_delta = concentrated(event)
     return {
-        "unit": unit(event),
-        "period": period(event),
+        "unit": unit(event, is_of_silos),
+        "period": period(event, is_of_silos),
         "epsilon": found.epsilon,
         "delta": found.delta,
         "epsilon_replace_one": _finite(terms.replace_one.epsilon),
@@ -77,6 +88,7 @@ def fields(
         "max_items": event.max_items,
         "clip_norm": event.clip_norm,
         "honest_survivors": event.honest_survivors,
+        "silos_per_person": event.silos_per_person if is_of_silos else None,
         "method": str(found.method),
         "population": terms.population,
         "not_private": terms.not_private,
@@ -94,13 +106,20 @@ def _finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = False) -> list[str]:
+def sentences(
+    terms: PrivacyConfig,
+    *,
+    num_releases: int,
+    is_two_server: bool = False,
+    is_of_silos: bool = False,
+) -> list[str]:
     """Return the statement in words, the guarantee first, in the terms of NIST SP 800-226.
 
     Args:
         terms: the privacy terms of the plan.
         num_releases: the number of sums that are opened, each with noise of its own.
         is_two_server: whether two servers sum.
+        is_of_silos: whether clients are silos, so that a person is the unit.
 
     >>> from fedtally.privacy.config import propose
     >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, relation="replace-one")
@@ -108,35 +127,59 @@ def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = 
     epsilon 1, delta 1e-06 if one client's items are replaced by any others (replace-one)
     """
     found, event = terms.guarantee, terms.event
-    guarantee = f"{_numbers(found)} {CHANGED[event.relation]} ({event.relation})"
+    guarantee = f"{_numbers(found)} {changed(event.relation, is_of_silos)} ({event.relation})"
     # many readers mean replace-one by differential privacy; the other epsilons are smaller
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
             f"epsilon {rounded_up(other.epsilon):g}" if math.isfinite(other.epsilon) else "no bound"
         )
-        guarantee += f"; {bound} {CHANGED[Relation.REPLACE_ONE]} (replace-one)"
+        guarantee += f"; {bound} {changed(Relation.REPLACE_ONE, is_of_silos)} (replace-one)"
     return [
         f"{NOT_PRIVATE}: {guarantee}" if terms.not_private else guarantee,
-        _noise(terms, num_releases, is_two_server),
-        f"{_bound(event)}; proven {PROVEN[found.method]}",
-        f"unit of privacy: {unit(event)}; period: {period(event)}; {_concentrated(event)}",
+        _noise(terms, num_releases, is_two_server, "silos" if is_of_silos else "clients"),
+        f"{_bound(event, is_of_silos)}; proven {PROVEN[found.method]}",
+        "; ".join(
+            [
+                f"unit of privacy: {unit(event, is_of_silos)}",
+                f"period: {period(event, is_of_silos)}",
+                _concentrated(event),
+            ]
+        ),
     ]
 
 
-def unit(event: Event) -> str:
-    """Return the unit of privacy: what one client is.
+def changed(relation: Relation, is_of_silos: bool = False) -> str:
+    """Return the change between two data sets that shall look alike, in words.
+
+    >>> changed(Relation.ADD_REMOVE, is_of_silos=True)
+    'if one person is there or is not'
+    """
+    return (CHANGED_OF_PEOPLE if is_of_silos else CHANGED)[relation]
+
+
+def unit(event: Event, is_of_silos: bool = False) -> str:
+    """Return the unit of privacy: what one client is, or one person behind the silos.
 
     >>> unit(Event("rounded-gaussian", 5, "zero-out"))
     'one client of the population (a row, where no column names clients), all its items'
     """
-    what = (
-        "that it takes part and all its items" if event.relation.hides_number else "all its items"
-    )
-    return f"one client of the population (a row, where no column names clients), {what}"
+    who, held = "one client of the population (a row, where no column names clients)", "its items"
+    there = "it takes part"
+    if is_of_silos:
+        who, held = f"one person of the population, in {_silos(event)}", "that person's items"
+        there = "that person is there"
+    if event.relation.hides_number:
+        return f"{who}: whether {there}, and all {held}"
+    return f"{who}, all {held}"
 
 
-def period(event: Event) -> str:
+def _silos(event: Event) -> str:
+    number = event.silos_per_person
+    return "one silo" if number == 1 else f"at most {number:,} silos"
+
+
+def period(event: Event, is_of_silos: bool = False) -> str:
     """Return the period that the guarantee covers: all that the campaign opens of a client.
 
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
@@ -145,7 +188,7 @@ def period(event: Event) -> str:
     rounds = (
         "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
     )
-    return f"the whole campaign, {rounds} of a client"
+    return f"the whole campaign, {rounds} of a {'silo' if is_of_silos else 'client'}"
 
 
 class JointGuarantee(NamedTuple):
@@ -224,7 +267,7 @@ def _numbers(found: Guarantee) -> str:
     return f"epsilon {rounded_up(found.epsilon):g}, delta {rounded_up(found.delta):g}"
 
 
-def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool) -> str:
+def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients: str) -> str:
     event = terms.event
     noise = f"noise of standard deviation {terms.stddev:.4g} in every counter"
     sums = "the one sum" if num_releases == 1 else f"each of {num_releases:,} sums"
@@ -239,12 +282,12 @@ def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool) -> str:
             " may be dishonest"
         )
     return (
-        f"distributed trust: the clients of a sum add Skellam {noise} of {sums} if only"
+        f"distributed trust: the {clients} of a sum add Skellam {noise} of {sums} if only"
         f" {event.honest_survivors:,} honest ones stay in it; with more there is more"
     )
 
 
-def _bound(event: Event) -> str:
+def _bound(event: Event, is_of_silos: bool) -> str:
     rounds = (
         "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
     )
@@ -253,4 +296,7 @@ def _bound(event: Event) -> str:
     worst = (
         ", the worst pair of candidates under these hashes" if event.collisions is not None else ""
     )
+    if is_of_silos:
+        silos = f"a silo takes part in {rounds}, a person in {_silos(event)}"
+        return f"{silos}, with {items} in each{clip}"
     return f"a client takes part in {rounds} with {items}{clip}{worst}"

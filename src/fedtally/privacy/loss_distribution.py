@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +86,9 @@ def loss_bound(events: Sequence[Event]) -> Bound | None:
     True
     """
     folds = _folds(events)
-    return _composed(folds) if any(isinstance(pair, _Integer) for pair in folds) else None
+    if not any(isinstance(pair, _Integer) for pair in folds):
+        return None
+    return _composed(tuple(folds.items()))
 
 
 def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
@@ -103,22 +105,28 @@ def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
     return folds
 
 
-def _composed(folds: Counter[_Integer | _Normal]) -> Bound | None:
+# Cached: a planner calibrates the noise of several widths, whose events differ in the distance of
+# the sampler alone, and so have the same pairs.
+@lru_cache(maxsize=16)
+def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None:
     """Compose the pairs on one grid; return None if there are too many or one hardly overlaps.
+
+    Args:
+        folds: the pairs, each with its number.
 
     Each pair is put on the grid from above by connecting the dots (Doroshenko et al. 2022). The
     length of the steps decides how much is lost: see `_step`.
     """
     from dp_accounting.pld import pld_pmf
 
-    count = folds.total()
+    count = sum(number for _, number in folds)
     losses = {
         pair: _normal_loss(pair) if isinstance(pair, _Normal) else _integer_loss(pair)
-        for pair in folds
+        for pair, _ in folds
     }
     if count > _MOST_FOLDS or any(math.isinf(loss.largest) for loss in losses.values()):
         return None
-    step = _step([(losses[pair], number) for pair, number in folds.items()])
+    step = _step([(losses[pair], number) for pair, number in folds])
 
     def composed(pair: _Integer | _Normal, number: int) -> Any:
         ends = max(1, math.ceil(losses[pair].largest / step))
@@ -131,10 +139,11 @@ def _composed(folds: Counter[_Integer | _Normal]) -> Bound | None:
         return one.self_compose(number) if number > 1 else one
 
     total = reduce(
-        lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds.items())
+        lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds)
     )
     error = count * _CONVOLUTION_ERROR
 
+    @lru_cache(maxsize=16)
     def epsilon(delta: float) -> float:
         # what rounding may add to delta is taken off the target first
         return (

@@ -11,13 +11,14 @@ fedtally.privacy.policy.WeakPrivacyError: this client's policy demands epsilon 1
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import checked_delta
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Relation, Trust, countable
+from fedtally.privacy.events import Relation, Trust, under_demand
 
 
 class WeakPrivacyError(InvalidInputError):
@@ -35,14 +36,16 @@ class PrivacyPolicy:
         epsilon: the largest epsilon, above 0, for the whole campaign of one plan.
             `store.ClientRecord.cap` bounds all campaigns together.
         delta: the largest delta, between 0 and 1, exclusive; choose one below 1 / clients.
-        relation: the data sets that shall look alike, `zero-out` or `replace-one`, or the name.
+        relation: the data sets that shall look alike, or the name. `add-remove` is proven for
+            plans that charge the noise of their number of people, such as those of silos; for
+            these zero-out is read as add-remove.
         trust: the parties that the client trusts with the noise, or the name: `distributed`, or
             also `central`.
         not_private: whether the client accepts a plan that is marked as not private, which
             guarantees nothing.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or add-remove is asked for.
+        InvalidInputError: a value is out of bounds.
     """
 
     epsilon: float
@@ -57,9 +60,10 @@ class PrivacyPolicy:
             raise InvalidInputError(
                 "epsilon must be above 0, got 0: no sum of data is that private"
             )
+        # names become the values that `check` compares; the class is frozen, hence the detour
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", checked_delta(self.delta))
-        object.__setattr__(self, "relation", countable(self.relation))
+        object.__setattr__(self, "relation", Relation.parse(self.relation))
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         if not isinstance(self.not_private, bool):
             raise InvalidInputError(f"not_private must be true or false, got {self.not_private!r}")
@@ -73,30 +77,41 @@ class PrivacyPolicy:
         Raises:
             WeakPrivacyError: names the demand and what the plan has.
         """
+        for reason in self.refusals(terms):
+            raise WeakPrivacyError(reason)
+
+    def _relation_for(self, terms: PrivacyConfig) -> Relation:
+        [event] = under_demand([terms.event], Relation.ZERO_OUT)
+        return event.relation if self.relation is Relation.ZERO_OUT else self.relation
+
+    def refusals(self, terms: PrivacyConfig | None) -> Iterator[str]:
+        """Yield every reason why `check` refuses a plan, the first one first."""
         if terms is None:
-            raise WeakPrivacyError(
-                "this client's policy demands differential privacy, and the plan has none: "
-                "take part in a plan with an epsilon"
+            yield (
+                "this client's policy (epsilon) demands differential privacy, and the plan has"
+                " none: take part in a plan with an epsilon"
             )
+            return
         if terms.not_private and not self.not_private:
-            raise WeakPrivacyError(
+            yield (
                 "this client's policy demands a private plan, and the plan is marked as not"
                 " private, which guarantees nothing"
             )
+        # Who accepts an aggregator accepts the clients' own noise too, which trusts nobody more.
         if terms.event.trust is Trust.CENTRAL and self.trust is not Trust.CENTRAL:
-            raise WeakPrivacyError(
-                f"this client's policy demands {self.trust} trust, and under the plan's central"
-                " trust the server sees exact sums"
+            yield (
+                f"this client's policy (trust) demands {self.trust} trust, and under the plan's"
+                " central trust the server sees exact sums"
             )
         # computed anew from the event: the epsilon that the plan states is a claim of its maker
         try:
-            found = terms.proven(self.relation, self.delta)
-        except InvalidInputError as error:  # a delta that secure sums and samplers use up
-            raise WeakPrivacyError(
-                f"nothing is proven for this client's policy: {error}"
-            ) from error
+            found = terms.proven(self._relation_for(terms), self.delta)
+        # a delta that secure sums and samplers use up, or add-remove of clients that are counted
+        except InvalidInputError as error:
+            yield f"nothing is proven for this client's policy: {error}"
+            return
         if found.epsilon > self.epsilon:
-            raise WeakPrivacyError(
+            yield (
                 f"this client's policy demands epsilon {self.epsilon:g} at most, and the plan is"
                 f" proven to have {found}"
             )

@@ -14,6 +14,8 @@ from typing import Any
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError
+from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.belief_intervals import BeliefIntervals
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.joint_intervals import JointIntervals, kappa_of
 from fedtally.recovery.limits import KINDS, Intervals
@@ -34,6 +36,7 @@ MAX_ENUMERATED = 2**36
 # The most candidates that the paper's decoder prepares for.
 _MAX_EXPECTED = 1 << 24
 Progress = Callable[[int, int], None]
+AnyDecoder = MedianDecoder | JointDecoder | BeliefDecoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +60,20 @@ class DecoderKind:
         schedules: the schedules that a planner tries for several rounds whose sums are exact.
     """
 
-    decoder: type[MedianDecoder | JointDecoder]
-    make: Callable[[Sequence[CountSketch], Domain, Progress | None], MedianDecoder | JointDecoder]
+    decoder: type[AnyDecoder]
+    make: Callable[[Sequence[CountSketch], Domain, Progress | None], AnyDecoder]
     limits: Callable[[Any, Sequence[CountSketch], Domain, float, str], Intervals]
     fits_items: bool
     most_candidates: int
     planned_rows: range
     usual_rows: int
     schedules: tuple[str, ...]
+
+
+def _make_belief(
+    sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None
+) -> BeliefDecoder:
+    return BeliefDecoder(sketches, domain, progress)
 
 
 def _make_joint(
@@ -77,6 +86,18 @@ def _make_median(
     sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None
 ) -> MedianDecoder:
     return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
+
+
+def _limits_of_belief(
+    decoder: BeliefDecoder,
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    confidence: float,
+    kind: str,
+) -> Intervals:
+    if decoder.fallback:
+        return _limits_of_joint(decoder.joint, sketches, domain, confidence, kind)
+    return BeliefIntervals(decoder, confidence, domain.size, kind)
 
 
 def _limits_of_joint(
@@ -126,6 +147,17 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             planned_rows=range(3, 32),
             usual_rows=15,
             schedules=("hybrid", "fresh"),
+        ),
+        # Planned like joint recovery, which answers where belief propagation is not better.
+        Recovery.BELIEF: DecoderKind(
+            decoder=BeliefDecoder,
+            make=_make_belief,
+            limits=_limits_of_belief,
+            fits_items=True,
+            most_candidates=MAX_JOINT,
+            planned_rows=range(7, 17),
+            usual_rows=7,
+            schedules=("hybrid",),
         ),
     }
 )

@@ -1,7 +1,8 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
 A `Setting` says what is given beside the frequencies, and predicts. Each decoder has a model of its
-own (`MODELS`): joint recovery in `joint_error`, the median over rows in `median_error`. No constant
+own (`MODELS`): joint recovery in `joint_error`, the median over rows in `median_error`; belief
+propagation is predicted as joint recovery, which it starts from. No constant
 of either was fitted to simulations. docs/error-model.md derives both, says what they assume, and
 where they fail; `python -m experiments error_model` compares them with simulations.
 """
@@ -62,6 +63,8 @@ class ErrorModel(NamedTuple):
 MODELS = {
     Recovery.JOINT: ErrorModel(joint_error.predict, joint_error.failure),
     Recovery.MEDIAN: ErrorModel(median_error.predict, median_error.failure),
+    # Belief propagation has no model yet. Its errors are those of joint recovery, or smaller.
+    Recovery.BELIEF: ErrorModel(joint_error.predict, joint_error.failure),
 }
 
 
@@ -79,7 +82,7 @@ class Setting:
         num_clients: of all rounds together, at least 1; may be left out where `round_sizes` are
             given.
         noise: standard deviation of the noise in each counter of each round's sum, in counts.
-        recovery: "joint" or "median".
+        recovery: "joint", "median" or "belief".
         candidates: size of the domain where it is larger than the number of frequencies; the others
             are held by nobody.
         numbers: how many items have each frequency; one if absent.

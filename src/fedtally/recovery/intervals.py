@@ -21,8 +21,8 @@ from scipy.special import ndtri
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.decoding import kind_of_decoder
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.belief_intervals import BeliefIntervals
+from fedtally.recovery.decoding import AnyDecoder, kind_of_decoder
 from fedtally.recovery.joint_intervals import (
     KAPPA,
     JointIntervals,
@@ -33,13 +33,13 @@ from fedtally.recovery.joint_intervals import (
 )
 from fedtally.recovery.limits import KINDS, Intervals, Limits, check_confidence, list_tails
 from fedtally.recovery.linear_system import F64, U64, Ids, Landed
-from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.median_intervals import MedianIntervals, OrderIntervals, order_statistic
 from fedtally.sketch import CountSketch
 
 __all__ = [
     "KAPPA",
     "KINDS",
+    "BeliefIntervals",
     "Intervals",
     "JointIntervals",
     "Kappa",
@@ -60,7 +60,7 @@ __all__ = [
 
 
 def make_intervals(
-    decoder: MedianDecoder | JointDecoder,
+    decoder: AnyDecoder,
     sketches: Sequence[CountSketch],
     domain: Domain,
     confidence: float = 0.95,

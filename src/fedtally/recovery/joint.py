@@ -32,7 +32,7 @@ from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
-from fedtally.recovery.quantiles import median, quantile
+from fedtally.recovery.quantiles import median, quantile, quantiles
 from fedtally.sketch import CountSketch, Recovery
 
 Progress = Callable[[int, int], None]
@@ -59,8 +59,8 @@ PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # numbers of random cells for one batch of rounds, and for several: `Landed.several` is the index.
 PROBED_CELLS = (80_000, 200_000)
 _GROUPS = 10  # groups of cells by load; the absorbed share is interpolated between their means
-# If b averages at least this, the estimate b e has a smaller squared error than e, and as large a
-# largest error.
+# If b averages at least this, the estimate b e has a smaller squared error than e, and the largest
+# errors of the two are equally large.
 _SHRUNK_FROM = 0.7
 # The largest support, as a share of one sketch's cells, for one batch of rounds, and for several,
 # which tell items apart better: `Landed.several` is the index.
@@ -153,10 +153,12 @@ class Fit:
             np.empty((0, batches)),
             np.empty((0, batches)),
         )
+        self._places = landed.places(self.support.ids)
         if threshold is None:
             threshold = max(
                 SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size))
             )
+        # `_settle` may raise `threshold`; a fit that is repeated starts from `selected`
         self.selected = self.threshold = threshold
         # The ladder chooses the support by the paper's estimates. A polish chooses the support by
         # e, in units of each item's own standard deviation.
@@ -249,9 +251,11 @@ class Fit:
             leaving[at[stays]] = False
         # The mass of the items that leave returns to the residual, for other items to explain.
         if leaving.any():
-            self.landed.add(self.residual, old.ids[leaving], old.values[leaving])
+            cells, signs = self._places
+            self.landed.add(self.residual, cells[leaving], signs[leaving], old.values[leaving])
         self.support = Support(positions, self.candidates.ids(positions), values, shrinkage)
         self._places = self.landed.places(self.support.ids)
+        # changes residual, values and shrinkage in place, and so the support above
         kernels.refit(*self._places, self.landed.clients, self.residual, values, shrinkage, sweeps)
 
     # ---- the polish ----
@@ -268,15 +272,17 @@ class Fit:
         landed, support = self.landed, self.support
         cells, signs = self._places
         weights = landed.weights
-        # The share of a change in a batch's own cells that the batch's value follows. The part k
-        # that shrinkage keeps follows fully. The rest follows through the mean over batches, in
-        # which the batch has its weight.
+        # If the cells of one batch change, the item's value in that batch moves by this share of
+        # the change: by `shrinkage` for the batch's own deviation, and for the rest by the batch's
+        # weight in the mean over batches.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
         if landed.fresh:
             np.add.at(load.reshape(-1), cells, moved[:, None, :])
         else:
+            # `cells` are indexes into [rows, width, batches], and `load` is [rows, width] here:
+            # all batches have the same locations
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
         probes = int(np.clip(-(-PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
@@ -327,7 +333,7 @@ class Fit:
         The scale makes the .95 quantile of the phantoms' |z| equal to that of a normal variable.
         """
         self.share = self._shares.at(phantoms)
-        self.null = self._means.at(phantoms) / np.sqrt(self.share)
+        self.null = self._means.at(phantoms) / np.sqrt(self.share)  # e sqrt(b) of the phantoms
         self.scale = max(quantile(np.abs(self.null), 0.95) / _NORMAL_95, _TINY)
         self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
@@ -336,9 +342,9 @@ class Fit:
         left, share = ask(self._means, ids), ask(self._shares, ids)
         places, index = self._find(ids)
         values = left / share
-        # Off the support both arrays are final now. The next lines correct both arrays on the
-        # support, where e and the estimate are the fitted value plus the mean residual.
         estimates = left if self.shrinks else values.copy()
+        # Off the support `values` and `estimates` are final now. The next lines correct both on the
+        # support, where e and the estimate are the fitted value plus the mean residual.
         estimates[places] = left[places] + self.fitted[index]
         values[places] = estimates[places]
         share[places] = self.own_shares[index]
@@ -405,11 +411,12 @@ class Fit:
         self._fit(positions[chosen], POLISH_SWEEPS)
 
     def _settle(self) -> None:
-        """Measure how good the fit is, and set the threshold that was in force.
+        """Measure how good the fit is, and correct the threshold to the one that was in force.
 
         If the bound on the support kept items out, the threshold in force is larger than the given
         one: it lies between the items on the support and those that were kept out.
         """
+        # A phantom's estimate is b e, or e: `null` times or divided by sqrt(b).
         root = np.sqrt(self.share)
         self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
         # One phantom in a thousand has an estimate whose size exceeds `error`. `worst` is the
@@ -565,12 +572,10 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     A cell with more load should keep a smaller share. So a share that rises with the load is noise
     of the probes, and gets the value of the group before.
     """
-    loaded = loads > 1e-12
+    loaded = loads > 1e-12  # what shrinkage keeps of an item may be 0 but for rounding
     if not loaded.any():
         return np.zeros(1), np.ones(1)
-    edges = np.unique(
-        [quantile(loads[loaded], share) for share in np.linspace(0, 1, _GROUPS + 1)[1:]]
-    )
+    edges = np.unique(quantiles(loads[loaded], np.linspace(0, 1, _GROUPS + 1)[1:]))
     group = np.searchsorted(edges, loads[loaded])
     size = np.maximum(np.bincount(group, minlength=len(edges) + 1), 1)
     used = np.flatnonzero(np.bincount(group, minlength=len(edges) + 1))

@@ -28,6 +28,8 @@ _SCALES = 240  # of the grid on which the largest scale is looked for
 _BLOCK = 24  # scales that are looked at together
 _EXACT = 1e-3  # clients: a smaller scale is taken as none
 _SAME = 1e-6  # relative: scales this close are one
+_HALVINGS = 40  # of a range of thresholds: what is left of it is next to nothing
+_FULL = 1e-12  # relative: a support this close to the largest is full
 
 
 def _drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F64, F64]:
@@ -71,15 +73,65 @@ class _Ladder:
     def _threshold(self, s: F64) -> F64:
         """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
         low = np.maximum(self.selected * s, 0.5 / self.plan.clients)
-        full = np.flatnonzero(self._support(low, s) > self.most)
+        excess = self._excess(low, s)
+        full = np.flatnonzero(excess > 0.0)
         if len(full):
-            least, most, scales = low[full], self.f[-1] + 40 * s[full], s[full]
-            for _ in range(40):
-                middle = (least + most) / 2
-                over = self._support(middle, scales) > self.most
-                least, most = np.where(over, middle, least), np.where(over, most, middle)
-            low[full] = most
+            least, scales = low[full], s[full]
+            found = self._filled(least, excess[full], scales)
+            # Where few items are left, many thresholds leave as many of them: halving finds the
+            # least of these. It also finds a jump, of which regula falsi may see one side alone.
+            step = (self._most(scales) - least) / 2**_HALVINGS
+            flat = self._excess(found - step, scales) <= 0.0
+            missed = np.flatnonzero(flat | (self._excess(found, scales) > 2 * _FULL))
+            if len(missed):
+                found[missed] = self._halved(least[missed], scales[missed])
+            low[full] = found
         return low
+
+    def _most(self, s: F64) -> F64:
+        """Return thresholds that leave no items: [scales, 1]."""
+        most: F64 = self.f[-1] + 40 * s
+        return most
+
+    def _excess(self, threshold: F64, s: F64) -> F64:
+        """Return the logarithm of how often the items fill the support, within [-1, 1]."""
+        filled: F64 = np.log(np.maximum(self._support(threshold, s) / self.most, 0.1))
+        return np.clip(filled, -1.0, 1.0)
+
+    def _filled(self, least: F64, above: F64, s: F64) -> F64:
+        """Return thresholds that leave as many items as may be fitted: [scales, 1].
+
+        It is regula falsi, in which an end that stays twice counts half (Illinois). It takes a
+        quarter of the looks that halving takes.
+
+        Args:
+            least: [scales, 1], thresholds that leave more.
+            above: [scales, 1], their `_excess`.
+            s: [scales, 1], the scales.
+        """
+        most, below, was_over = self._most(s), np.full_like(above, -1.0), np.full_like(above, -1.0)
+        middle = most
+        for _ in range(_HALVINGS):
+            middle = (least * below - most * above) / (below - above)
+            found = self._excess(middle, s)
+            if np.abs(found).max() < _FULL:
+                break
+            over = found > 0.0
+            least, most = np.where(over, middle, least), np.where(over, most, middle)
+            stays = np.where(over == was_over, 0.5, 1.0)
+            above = np.where(over, found, above * stays)
+            below = np.where(over, below * stays, found)
+            was_over = over.astype(np.float64)
+        return middle
+
+    def _halved(self, least: F64, s: F64) -> F64:
+        """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
+        most = self._most(s)
+        for _ in range(_HALVINGS):
+            middle = (least + most) / 2
+            over = self._support(middle, s) > self.most
+            least, most = np.where(over, middle, least), np.where(over, most, middle)
+        return most
 
     def at(self, scale: F64) -> _State:
         """Return what the decoder makes of scales, float64 [scales], positive."""

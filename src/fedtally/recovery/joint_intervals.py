@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedtally.recovery.joint import Fit, LeaveOneOut, generator
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
-from fedtally.recovery.linear_system import F64, U64, Ids
+from fedtally.recovery.linear_system import F64, U64, Ids, Landed
 
 # Kappa where it is not measured: for one batch of rounds, and for five or more. Both are the upper
 # end of what the experiments measured.
@@ -41,7 +41,7 @@ _ALL_CANDIDATES = 1 << 18
 _CONTENDERS = 1.5
 # Factor on the half-width of the simultaneous band. It was measured on other seeds than those that
 # check the band (experiments/band.py).
-_BAND_SLACK = 1.06
+BAND_SLACK = 1.06
 # The most standard deviations that the true frequency of an item which is not fitted may lie above
 # its value. Rarer errors are given up: without this bound the upper limits of all items just below
 # the threshold would grow for the sake of errors that hardly occur. Where it is more, the bound is
@@ -103,12 +103,12 @@ class JointIntervals:
                 f" ({kappa.source})"
             )
         self.about = "; ".join(about)
-        distribution = self._distribution = _PhantomLaw(fit)
+        distribution = self._distribution = PhantomLaw(fit.landed, fit.residual)
         # The tails are heavier than normal ones, which shows at high confidence.
         self._stretch = distribution.excess(self._alpha / 2)
         tail = self._alpha / (2 * size)  # Bonferroni: each of d intervals, on either side
         self._band = (
-            _BAND_SLACK
+            BAND_SLACK
             * kappa.value
             * float(np.std(fit.null))
             * float(-ndtri(tail))
@@ -116,7 +116,7 @@ class JointIntervals:
         )
         self.predicted_linf = self._largest_error(distribution, size)
 
-    def _largest_error(self, distribution: _PhantomLaw, size: int) -> float:
+    def _largest_error(self, distribution: PhantomLaw, size: int) -> float:
         """Return the median of the largest error: the size that an expected ln 2 errors exceed.
 
         The number of errors beyond a size is about a Poisson variable, which is 0 with probability
@@ -346,17 +346,20 @@ def _selection_table(tail: float) -> tuple[F64, F64, F64]:
     return gaps, below, -below
 
 
-class _PhantomLaw:
+class PhantomLaw:
     """The distribution of the mean residual in the cells of an id that no client holds.
 
     It is over the id's cells and signs, given the sums. Rows are independent, each a uniform cell
     with uniform signs, so the cumulant function is exact. The tail follows from it by the
     saddlepoint approximation of Lugannani and Rice (1980).
+
+    Args:
+        landed: the sums.
+        residual: float64 [rows, width, batches], frequencies.
     """
 
-    def __init__(self, fit: Fit) -> None:
-        landed = fit.landed
-        r = fit.residual * landed.weights / landed.spec.rows  # [rows, width, batches]
+    def __init__(self, landed: Landed, residual: F64) -> None:
+        r = residual * landed.weights / landed.spec.rows  # [rows, width, batches]
         self.sd = max(float(np.sqrt(np.mean(r**2, axis=1).sum())), 1e-300)
         # Of wide rows about 2^17 cells stand for all, to bound the time.
         size = np.abs(r[:, :: max(1, r.size // (1 << 17))]) / self.sd

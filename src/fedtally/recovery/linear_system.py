@@ -41,6 +41,17 @@ def ask(decoder: Decoder, ids: Ids) -> F64:
     return decoder.range(ids.start % 2**64, len(ids)) if isinstance(ids, range) else decoder.at(ids)
 
 
+def as_array(ids: Ids) -> U64:
+    """Return ids as uint64 [n]; a range counts mod 2^64.
+
+    >>> as_array(range(2**64 - 1, 2**64 + 1)).tolist()
+    [18446744073709551615, 0]
+    """
+    if not isinstance(ids, range):
+        return ids
+    return np.arange(len(ids), dtype=np.uint64) + np.uint64(ids.start % 2**64)
+
+
 class Summed:
     """A decoder that adds the numbers of several decoders."""
 
@@ -150,9 +161,8 @@ class Landed:
             signs.swapaxes(0, 1)
         )
 
-    def add(self, frequencies: F64, ids: U64, values: F64) -> None:
-        """Add the signed values of items, float64 [n, batches], to their cells, in place."""
-        cells, signs = self.places(ids)
+    def add(self, frequencies: F64, cells: I64, signs: I8, values: F64) -> None:
+        """Add the signed values of items, float64 [n, batches], to their `places`, in place."""
         offsets = np.arange(signs.shape[2]) if cells.shape[2] == 1 else 0
         np.add.at(frequencies.reshape(-1), cells + offsets, signs * values[:, None, :])
 
@@ -167,7 +177,7 @@ class Landed:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.frequencies = self.frequencies.copy()
-        other.add(other.frequencies, ids, values)
+        other.add(other.frequencies, *self.places(ids), values)
         return other
 
     def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:
@@ -258,6 +268,7 @@ class Candidates:
         self._first, self._listed = domain.first_id or 0, domain.size
         self._ids = None if domain.first_id is not None else domain.ids(0, domain.size)
         self._extra = np.empty(0, np.uint64)
+        self._order: I64 | None = None  # of listed ids by size, made when it is needed
 
     @property
     def size(self) -> int:
@@ -270,7 +281,7 @@ class Candidates:
         other.__dict__.update(self.__dict__)
         other._extra = extra
         if only is not None:
-            other._ids, other._listed = only, len(only)
+            other._ids, other._listed, other._order = only, len(only), None
         return other
 
     def ids(self, positions: I64) -> U64:
@@ -281,6 +292,26 @@ class Candidates:
             found[~further] = self._ids[positions[~further]]
         found[further] = self._extra[positions[further] - self._listed]
         return found
+
+    def positions(self, ids: Ids) -> I64:
+        """Return the positions of ids among the candidates: int64 [n], -1 of others.
+
+        >>> from fedtally.domain import IntegerRange
+        >>> Candidates(IntegerRange(5, 7)).positions(range(4, 9)).tolist()
+        [-1, 0, 1, 2, -1]
+        """
+        asked = as_array(ids)
+        if self._ids is None:
+            # The difference wraps mod 2^64, so that one comparison is enough.
+            offsets = asked - np.uint64(self._first)
+            return np.where(
+                offsets < np.uint64(self._listed), offsets, np.uint64(2**64 - 1)
+            ).astype(np.int64)
+        if self._order is None:
+            self._order = np.argsort(self._ids)
+        order = self._order
+        place = order[np.minimum(np.searchsorted(self._ids, asked, sorter=order), self._listed - 1)]
+        return np.where(self._ids[place] == asked, place, -1)
 
     def blocks(self) -> Iterator[tuple[int, Ids]]:
         """Yield (first position, ids from there on) in blocks that cover all candidates."""

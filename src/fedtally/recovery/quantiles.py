@@ -24,13 +24,32 @@ def quantile(values: F64, share: float) -> float:
     >>> quantile(np.array([4.0, 1.0, 2.0, 3.0]), 0.5)
     2.5
     """
-    place = (len(values) - 1) * share
-    at = math.floor(place)
-    beyond = place - at
+    at = math.floor((len(values) - 1) * share)
     if at + 1 >= len(values):
-        return float(np.partition(values, len(values) - 1)[-1])
-    parted = np.partition(values, (at, at + 1))
-    low, high = float(parted[at]), float(parted[at + 1])
+        return float(values.max())
+    return _between(*_neighbours(values, at), (len(values) - 1) * share - at)
+
+
+def quantiles(values: F64, shares: F64) -> F64:
+    """Return what `np.quantile(values, shares)` does, to the bit: float64 [shares].
+
+    Args:
+        values: as for `quantile`; a few hundred, for which one sort is the fastest.
+        shares: float64 [shares], in [0, 1].
+
+    >>> quantiles(np.array([4.0, 1.0, 2.0, 3.0]), np.array([0.5, 1.0])).tolist()
+    [2.5, 4.0]
+    """
+    ordered = np.sort(values).tolist()
+    ordered.append(ordered[-1])  # so that the largest value has a neighbour
+    found = []
+    for place in ((len(values) - 1) * shares).tolist():
+        at = math.floor(place)
+        found.append(_between(ordered[at], ordered[at + 1], place - at))
+    return np.array(found)
+
+
+def _between(low: float, high: float, beyond: float) -> float:
     # from the nearer end, as NumPy does, so that rounding cannot pass it
     if beyond >= 0.5:
         return high - (high - low) * (1 - beyond)
@@ -46,5 +65,11 @@ def median(values: F64) -> float:
     half = len(values) // 2
     if len(values) % 2:
         return float(np.partition(values, half)[half])
-    parted = np.partition(values, (half - 1, half))
-    return (float(parted[half - 1]) + float(parted[half])) / 2
+    return sum(_neighbours(values, half - 1)) / 2
+
+
+def _neighbours(values: F64, at: int) -> tuple[float, float]:
+    """Return the at-th smallest value, from 0 on, and the next."""
+    # One place and a minimum: NumPy takes five times as long for two places of 20,000 values.
+    parted = np.partition(values, at)
+    return float(parted[at]), float(parted[at + 1 :].min())

@@ -223,7 +223,7 @@ def errors_by_law(
         release: the sums that are opened, and their privacy; clients hold one item each.
         width: W.
         frequencies: [d], the expected frequencies in any order, together at most 1.
-        recovery: "joint" or "median".
+        recovery: "joint", "median" or "belief".
         candidates: size of the domain where it is larger than d.
         batches: numbers of batches besides 1 and M. None stands for numbers about a factor of
             sqrt(2) apart. The best of them is at most 1 % above the best of all where (1) holds.

@@ -23,6 +23,7 @@ from scipy.optimize import isotonic_regression
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
+from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.joint import NUM_PHANTOMS, JointDecoder, generator
 from fedtally.recovery.linear_system import BLOCK, F64, U64, Candidates, Ids, ask
 from fedtally.recovery.median import MedianDecoder
@@ -59,8 +60,9 @@ class ShrunkDecoder:
     For a `JointDecoder` the leave-one-out values are shrunk: their noise is normal, with a known
     scale for each item. For a `MedianDecoder` (or a joint decoder that fell back to it) the
     estimates are shrunk: the distribution of their noise is learned from ids that no client holds.
-    At equal scale a larger value never gives a smaller result. The same sums always give the same
-    results. All candidates are decoded once in advance, in blocks.
+    The estimates of a `BeliefDecoder` are posterior means already. At equal scale a larger value
+    never gives a smaller result. The same sums always give the same results. All candidates are
+    decoded once in advance, in blocks.
 
     Attributes:
         spec: the spec of the sketches.
@@ -89,12 +91,16 @@ class ShrunkDecoder:
     True
     """
 
-    def __init__(self, decoder: MedianDecoder | JointDecoder, domain: Domain) -> None:
-        if not isinstance(decoder, MedianDecoder | JointDecoder):
+    def __init__(
+        self, decoder: MedianDecoder | JointDecoder | BeliefDecoder, domain: Domain
+    ) -> None:
+        if not isinstance(decoder, MedianDecoder | JointDecoder | BeliefDecoder):
             raise InvalidInputError(
-                "only the estimates of a MedianDecoder or a JointDecoder can be shrunk, got"
-                f" {type(decoder).__name__}"
+                "only the estimates of a MedianDecoder, a JointDecoder or a BeliefDecoder can be"
+                f" shrunk, got {type(decoder).__name__}"
             )
+        if isinstance(decoder, BeliefDecoder) and decoder.fallback:
+            decoder = decoder.joint
         self.spec, self.num_clients = decoder.spec, decoder.num_clients
         self._fit = None
         self._decoder = decoder
@@ -102,6 +108,8 @@ class ShrunkDecoder:
         if isinstance(decoder, JointDecoder) and decoder.fallback is None:
             self._fit = decoder.fit
             self.noise = decoder.fit.scale * decoder.num_clients
+        elif isinstance(decoder, BeliefDecoder):
+            self.noise = 0.0
         else:
             phantoms = decoder.at(
                 candidates.fresh_ids(generator(self.spec.seed, b"shrinkage"), NUM_PHANTOMS)

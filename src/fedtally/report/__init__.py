@@ -1,6 +1,7 @@
 """Results as text for a person at a terminal, and as JSON for a program.
 
-The rooms are `fields` (JSON), `wording` (lines of text) and `terminal` (tables and headings).
+The rooms are `fields` (JSON), `wording` (lines of text), `terminal` (tables and headings) and
+`page` (HTML).
 Frequencies are shown in percent of the clients, their errors in percentage points, and sizes in
 decimal units (1 kB = 1000 bytes).
 """
@@ -8,16 +9,17 @@ decimal units (1 kB = 1000 bytes).
 from fedtally.report.fields import (
     SCHEMA,
     document,
+    estimate_fields,
     intervals_fields,
     limits_fields,
     plan_fields,
     privacy_fields,
 )
+from fedtally.report.page import check_report_path, write_page
 from fedtally.report.terminal import (
     answer,
     estimates_table,
     facts,
-    footnotes,
     heading,
     is_told_from_zero,
     new_table,
@@ -42,6 +44,7 @@ from fedtally.report.wording import (
     secure_sum_rows,
     size,
     sizing_rows,
+    who,
 )
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "SCHEMA",
     "answer",
     "candidates",
+    "check_report_path",
     "collisions",
     "cost",
     "counted",
@@ -57,9 +61,9 @@ __all__ = [
     "covers",
     "decimals",
     "document",
+    "estimate_fields",
     "estimates_table",
     "facts",
-    "footnotes",
     "guarantee",
     "heading",
     "intervals_fields",
@@ -77,4 +81,6 @@ __all__ = [
     "secure_sum_rows",
     "size",
     "sizing_rows",
+    "who",
+    "write_page",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fedtally.domain import OpenStrings, Unread
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.report.wording import covers
@@ -35,6 +36,8 @@ def document(
         "warnings": list(result.warnings),
         "plan": plan_fields(result.plan) | {"num_clients": result.num_clients},
         "num_contributions": result.num_contributions,
+        "num_silos": result.num_silos if result.plan.is_of_silos else None,
+        "columns": result.columns,
         "draw": result.draw,
         "privacy": privacy_fields(result.plan, result.secure_sum),
         "secure_sum": result.secure_sum,
@@ -42,11 +45,42 @@ def document(
         "recovery": result.recovery,
         "objective": result.objective,
         "intervals": intervals_fields(result),
-        "estimates": [asdict(estimate) for estimate in estimates],
+        "estimates": [estimate_fields(estimate) for estimate in estimates],
+        "open": _open_fields(result),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
         "timings": result.timings,
     }
-    return filled | ({"queries": [asdict(estimate) for estimate in queried]} if queried else {})
+    return filled | (
+        {"queries": [estimate_fields(estimate) for estimate in queried]} if queried else {}
+    )
+
+
+def estimate_fields(estimate: Estimate) -> dict[str, Any]:
+    """Return the fields of an estimate. A hash without a name has no item, but a `hash`.
+
+    >>> from fedtally.domain import Unread
+    >>> fields = estimate_fields(Estimate(Unread.of(7), 0.25, None, None, 5.0))
+    >>> fields["item"], fields["hash"]
+    (None, '0000007')
+    """
+    fields = asdict(estimate)
+    if isinstance(estimate.item, Unread):
+        return fields | {"item": None, "hash": estimate.item.removeprefix("#")}
+    return fields
+
+
+def _open_fields(result: Result) -> dict[str, Any] | None:
+    """Return the fields of an open domain; None of others."""
+    domain = result.domain
+    if not isinstance(domain, OpenStrings):
+        return None
+    return {
+        "bits": domain.bits,
+        "max_length": domain.max_length,
+        "found": result.num_found,
+        "named": len(result.names),
+        "collision_probability": domain.collides(result.num_found),
+    }
 
 
 def privacy_fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -61,7 +95,12 @@ def privacy_fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict
     from fedtally.privacy import guarantee_text
 
     seen = traffic or {}
-    return guarantee_text.fields(plan.privacy, seen.get("fewest_survivors"), seen.get("corrupt", 0))
+    return guarantee_text.fields(
+        plan.privacy,
+        seen.get("fewest_survivors"),
+        seen.get("corrupt", 0),
+        is_of_silos=plan.is_of_silos,
+    )
 
 
 def intervals_fields(result: Result) -> dict[str, Any] | None:
@@ -111,6 +150,7 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
         "num_rounds": plan.num_rounds,
         "schedule": str(plan.schedule),
         "num_clients": plan.num_clients,
+        "people": plan.people,
         "domain_size": plan.domain_size,
         "domain_public": bool(plan.domain["public"]),
         "modulus_bits": plan.modulus_bits,

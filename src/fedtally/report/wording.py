@@ -14,10 +14,12 @@ from typing import Any
 from fedtally.domain import Domain
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
-from fedtally.result import Estimate
+from fedtally.result import Estimate, Result
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 COVERS = "frequencies among the clients that took part"
+# what a kind of interval holds for, in a few words; the other kinds hold for one item each
+_HOLDS = {"selective": "on average over the list", "simultaneous": "for all items at once"}
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
 
@@ -102,6 +104,78 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def escaped(text: str) -> str:
+    r"""Return text with its control characters escaped: data of strangers must not drive a screen.
+
+    >>> escaped("tab\there\x1b[31m")
+    'tab\\there\\x1b[31m'
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def contributions(result: Result) -> str:
+    """Return what the frequencies of a result are shares of, in words.
+
+    >>> import fedtally
+    >>> contributions(fedtally.estimate(["tea", "milk"], seed=1))
+    '2 clients'
+    """
+    if result.unit == "people":
+        return f"{result.num_clients:,} people in {counted(result.num_silos, 'silo')}"
+    named = result.columns.get("client")
+    clients = counted(result.num_clients, "client") + (f" ({escaped(named[0])})" if named else "")
+    if result.unit == "clients":
+        return clients
+    by = result.columns.get("round")
+    of = f"{result.num_contributions:,} contributions of {clients}"
+    return f"{of} by {escaped(by[0])}" if by else of
+
+
+def question(result: Result) -> str:
+    """Return what was counted, in words of the table where it named its columns.
+
+    >>> import fedtally
+    >>> question(fedtally.estimate(["tea", "milk"], seed=1))
+    'Share of 2 clients whose item it is; 2 candidates'
+    """
+    named = result.columns.get("item", [])
+    item = escaped(named[0]) if len(named) == 1 else "item"
+    # Under privacy nobody may know whether a client had more than were drawn.
+    is_hidden = result.plan.privacy is not None and "client" in result.columns
+    most, drawn = result.plan.max_items, "drawn " * bool(drawn_away(result.draw) or is_hidden)
+    which = f"whose {drawn}{item} it is" if most == 1 else f"with it among {most:,} {drawn}items"
+    of = f"Share of {contributions(result)} {which}"
+    return f"{of}; {counted(result.domain.size, 'candidate')}"
+
+
+def drawn_away(draw: Mapping[str, Any] | None) -> str:
+    """Return the share of the clients' items that the bound on them left out; "" for none.
+
+    Args:
+        draw: the field `draw` of a result.
+
+    >>> drawn_away({"max_items": 1, "pairs": 100, "drawn_away": 73, "share_with_several": 0.5,
+    ...             "max_items_for_all": 15})
+    '73 % of their items were drawn away: --max-items 15 counts all'
+    """
+    if draw is None or not draw["drawn_away"]:
+        return ""
+    # Rounded down below 100: not all of them can be drawn away. More than none are.
+    share = math.floor(100 * draw["drawn_away"] / draw["pairs"])
+    return (
+        f"{share or 'under 1'} % of their items were drawn away: --max-items"
+        f" {draw['max_items_for_all']} counts all"
+    )
+
+
+def who(plan: Plan) -> str:
+    """Return what a client of a plan is called: a silo holds the items of many people."""
+    return "silo" if plan.is_of_silos else "client"
+
+
 def cost(plan: Plan) -> str:
     """Return what a client uploads, beside the cost of the two exact encodings, in words.
 
@@ -113,14 +187,29 @@ def cost(plan: Plan) -> str:
     >>> cost(plan).split("; ")[1]
     'the item itself, binary: 2 B, but then the server would see it)'
     """
-    per = "per client" if plan.num_rounds == 1 else "per client, in its round"
-    items = "the item itself, binary" if plan.max_items == 1 else "the items themselves, binary"
-    seen = "it" if plan.max_items == 1 else "them"
+    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
+    items = "the item itself, binary" if plan.largest_entry == 1 else "the items themselves, binary"
+    seen = "it" if plan.largest_entry == 1 else "them"
     exact = (
         f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {items}:"
         f" {size(plan.binary_bytes_per_client)}"
     )
     return f"{size(plan.bytes_per_client)} {per} ({exact}, but then the server would see {seen})"
+
+
+def short_cost(plan: Plan) -> str:
+    """Return what a client uploads, beside the exact histogram, in words.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> short_cost(plan)
+    '49 B per client; an exact histogram takes 788 B'
+    """
+    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
+    exact = plan.one_hot_bytes_per_client
+    takes = "only" if exact <= plan.bytes_per_client else "takes"
+    return f"{size(plan.bytes_per_client)} {per}; an exact histogram {takes} {size(exact)}"
 
 
 def candidates(domain: Domain) -> str:
@@ -136,6 +225,7 @@ def candidates(domain: Domain) -> str:
         "dictionary": "item",
         "strings": "string",
         "grid": "cell",
+        "open": "hash of a string",
     }
     known = "public" if domain.public else "not public: taken from the input itself"
     return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
@@ -173,6 +263,52 @@ def guarantee(fields: Mapping[str, Any]) -> str:
     return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{numbers} ({how})"
 
 
+def privacy_sentence(plan: Plan) -> str:
+    """Return in one sentence what a plan protects: as the odds of a guess, and as epsilon.
+
+    The odds are those of somebody who holds the two cases equally likely, and guesses from all that
+    is published: at most (e^epsilon + delta) : (1 - delta).
+
+    >>> domain = {"kind": "range", "size": 900, "public": True}
+    >>> privacy_sentence(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                       max_round_clients=50, domain=domain, max_items=1, seed=bytes(32)))
+    'no differential privacy: the sums of each round are exact, and may show rare items'
+    """
+    if plan.privacy is None:
+        return f"{NO_PRIVACY}, and may show rare items"
+    from fedtally.privacy import NOT_PRIVATE
+    from fedtally.privacy.accounting import rounded_up
+    from fedtally.privacy.events import Relation
+
+    terms = plan.privacy
+    found, whom = terms.guarantee, "person" if plan.is_of_silos else "client"
+    numbers = f"epsilon {rounded_up(found.epsilon):g}, delta {rounded_up(found.delta):g}"
+    if terms.not_private:
+        return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {numbers}"
+    guessed = {
+        Relation.ZERO_OUT: f"whether a {whom} has its items or none",
+        Relation.REPLACE_ONE: f"which of two sets of items a {whom} has",
+        Relation.ADD_REMOVE: f"whether a {whom} takes part",
+    }[terms.event.relation]
+    odds = _odds(found.epsilon, found.delta)
+    said = f"a guess {guessed} has odds of {odds} at most"
+    other = terms.replace_one
+    if terms.event.relation is not Relation.REPLACE_ONE:
+        is_bounded = math.isfinite(other.epsilon)
+        odds = _odds(other.epsilon, other.delta) if is_bounded else "without a bound"
+        said += f"; which of two sets of items, {odds}"
+    return f"{said} ({numbers})"
+
+
+def _odds(epsilon: float, delta: float) -> str:
+    """Return the odds at which an even guess is right at most, rounded up."""
+    if epsilon > 20:  # nobody reads such a number
+        return f"e^{math.ceil(epsilon)} : 1"
+    odds = (math.exp(epsilon) + delta) / (1 - delta)
+    digits = max(0, 2 - math.floor(math.log10(odds)))
+    return f"{math.ceil(odds * 10**digits) / 10**digits:,.{digits}f} : 1"
+
+
 def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
     """Return the rows on a plan's privacy and on the parties that see the sums.
 
@@ -193,7 +329,10 @@ def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[t
     # Where clients add the noise, each cohort's sum holds noise of its own and is a release.
     split = (traffic or {}).get("cohorts", 0) if plan.privacy.by_clients else 0
     said = guarantee_text.sentences(
-        plan.privacy, num_releases=split or len(plan.releases), is_two_server=plan.is_two_server
+        plan.privacy,
+        num_releases=split or len(plan.releases),
+        is_two_server=plan.is_two_server,
+        is_of_silos=plan.is_of_silos,
     )
     rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
     # Under central trust the server sees sums without noise, and the sentences above say so.
@@ -261,14 +400,42 @@ def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tu
             ("Secure sum", _trust(traffic)),
             ("", f"{corrupt}; {bits}; summed elsewhere, by the plan"),
         ]
-    return [
+    rows = [
         ("Secure sum", _trust(traffic)),
         ("", f"{_cohorts(traffic)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
         ("", _attendance(traffic, unit)),
+    ]
+    # Real clients count their own bytes and seconds; a simulation counts those of all.
+    if "engine" in traffic:
+        return rows
+    return [
+        *rows,
         ("Messages", _traffic(traffic, "up")),
         ("", _traffic(traffic, "down")),
         *_cpu(traffic),
     ]
+
+
+def part_of_sum(result: Result) -> str:
+    """Return the noun for a part of a result's sums: a client, a contribution or a silo."""
+    return "silo" if result.plan.is_of_silos else result.unit.removesuffix("s")
+
+
+def attendance(traffic: Mapping[str, Any], unit: str) -> str:
+    """Return who saw the secure sums, and how many parts they have; "" where they were ideal.
+
+    Args:
+        traffic: the traffic of the secure sum.
+        unit: the noun for a part of a sum.
+
+    >>> attendance({"method": "ideal"}, "client")
+    ''
+    """
+    if traffic["method"] == "ideal":
+        return ""
+    said = f"{traffic['method']}: {_seen(traffic)}"
+    # What the plan says of a sum that was made elsewhere has no numbers.
+    return f"{said}; {_attendance(traffic, unit)}" if "cohorts" in traffic else said
 
 
 def _cpu(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -305,22 +472,62 @@ def _cohorts(traffic: Mapping[str, Any]) -> str:
 
 
 def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
+    counted_in = f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)}"
+    if "engine" in traffic:
+        return f"{counted_in} that were asked are in the sums; an agent answered for each"
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
     equal = (
         "the sums equal the plain sums exactly"
         if traffic["equals_plain_sum"]
         else "not compared with plain sums"
     )
-    return (
-        f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)} in the sums, {gone};"
-        f" {equal}"
-    )
+    return f"{counted_in} in the sums, {gone}; {equal}"
 
 
 def _traffic(traffic: Mapping[str, Any], way: str) -> str:
     name = f"{way}load_bytes"
     parts = [f"{stage['stage']} {size(stage[name])}" for stage in traffic["stages"] if stage[name]]
     return f"{way} {size(traffic[name])} a client{': ' if parts else ''}{', '.join(parts)}"
+
+
+def sure(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> str:
+    """Return the errors in a few words: those found, or those to expect.
+
+    Args:
+        result: the whole answer.
+        listed: estimates in a list that they chose themselves.
+        named: estimates of items named beforehand.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea", "milk"], seed=1)
+    >>> sure(result, [], [])
+    'none beyond rounding: recovery looks exact'
+    """
+    said, found, intervals = [], result.evaluation, result.intervals
+    expected = "" if intervals is None else points(intervals.predicted_linf)
+    if found is not None:
+        known = f", {expected} expected" if intervals and intervals.predicted_linf else ""
+        said.append(f"largest {points(found.linf)}{known}")
+        said.append(f"{100 * found.precision_at_k:.0f} % of the top {found.k:,} are right")
+    elif intervals is not None:
+        before = " before shrinkage" if result.objective == "l2" else ""
+        said.append(
+            f"largest about {expected}{before}"
+            if intervals.predicted_linf
+            else "none beyond rounding: recovery looks exact"
+        )
+    if intervals is not None:
+        asked = result.interval_kind
+        kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
+        certain = [_HOLDS.get(kind, "for an item named beforehand") for kind in kinds]
+        if certain:
+            said.append(
+                f"± holds with {level(result.confidence)} {', '.join(dict.fromkeys(certain))}"
+            )
+        sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
+        if sampling:
+            said.append(f"± {points(sampling)} more if these {result.unit} are a sample")
+    return "; ".join(said) or "not estimated: the confidence is 0"
 
 
 def covered(
@@ -349,3 +556,66 @@ def covered(
         )
         rows.append(("Sampling", text))
     return rows
+
+
+def banner(plan: Plan) -> str:
+    """Return what stands first in a report without privacy, or marked so; else "".
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> banner(plan)
+    'No differential privacy: the sums of each round are exact'
+    """
+    if plan.privacy is None:
+        return f"{NO_PRIVACY[0].upper()}{NO_PRIVACY[1:]}"
+    return "Not private: nothing is guaranteed" if plan.privacy.not_private else ""
+
+
+def protects(plan: Plan) -> list[str]:
+    """Return what a plan protects, in sentences without formulas."""
+    who = "person" if plan.is_of_silos else "client"
+    if plan.privacy is None:
+        return [
+            (
+                f"Nothing hides what one {who} contributed from somebody who sees exact sums and"
+                " knows what the others contributed."
+            )
+        ]
+    from fedtally.privacy.guarantee_text import changed, period, unit
+
+    terms, of_silos = plan.privacy, plan.is_of_silos
+    if terms.not_private:
+        return ["This run is marked not private: nobody may rely on any protection."]
+    # An (epsilon, delta) guarantee bounds every test between neighbours of equal prior chance.
+    found = terms.guarantee
+    weight = math.exp(-found.epsilon)
+    right = (1 + found.delta * weight) / (1 + weight)
+    most = min(100.0, math.ceil(1000 * right) / 10)
+    return [
+        f"What is published changes little {changed(terms.event.relation, of_silos)}.",
+        (
+            "Somebody who holds the two cases equally likely, and guesses from all that was"
+            f" published, is right in at most {most:g} % of cases, whatever else that person"
+            " knows; 50 % is chance."
+        ),
+        f"This protects {unit(terms.event, of_silos)}, over {period(terms.event, of_silos)}.",
+    ]
+
+
+def trusted(plan: Plan, traffic: Mapping[str, Any]) -> list[str]:
+    """Return which parties had to be trusted, in sentences."""
+    method = traffic["method"]
+    said = {
+        "ideal": "No secure sum was run: whoever made the sums had to be trusted with the data.",
+        "two-server": "The two servers had to be trusted not to collude.",
+    }.get(
+        method,
+        "The server saw no client's part, as long as at most so many clients of each sum worked"
+        " with it as the plan counts as corrupt.",
+    )
+    central = plan.privacy is not None and plan.privacy.event.trust == "central"
+    return [
+        said,
+        *(["Whoever added the noise had to be trusted: that party saw exact sums."] * central),
+    ]

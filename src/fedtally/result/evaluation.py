@@ -76,6 +76,7 @@ def evaluate(result: Result, k: int) -> Evaluation:
         raise InvalidInputError(
             "the truth is not known here: run estimate with evaluate=True (--evaluate)"
         )
+    result.check_listed()
     # block by block: the frequencies of all candidates at once may not fit in memory
     largest, squares, covered = 0.0, 0.0, 0
     for start, ids, block in result.blocks():

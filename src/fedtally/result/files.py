@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedtally.plan import Plan
 from fedtally.recovery.decoding import CONFIDENCE, Decoding
 from fedtally.result.evaluation import Evaluation
 from fedtally.sketch import CountSketch
-from fedtally.sketch.count_sketch import noise_mark
+from fedtally.sketch.count_sketch import checked_number, noise_mark
 
 if TYPE_CHECKING:
     from fedtally.result.result import Result
@@ -36,6 +36,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "domain": result.domain.describe(),
         "rounds": [sketch.round for sketch in result.sketches],
         "num_clients": [sketch.num_clients for sketch in result.sketches],
+        "num_silos": [sketch.num_silos for sketch in result.sketches],
         "noise": [sketch.noise for sketch in result.sketches],
         "recovery": result.recovery,
         "objective": result.objective,
@@ -48,6 +49,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "timings": result.timings,
         "attendance": result.attendance,
         "draw": result.draw,
+        "columns": result.columns,
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
@@ -56,7 +58,11 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         path,
         SCHEMA,
         meta,
-        {"counters": np.stack([s.counters for s in result.sketches]), **arrays},
+        {
+            "counters": np.stack([s.counters for s in result.sketches]),
+            **_spelled(result.sketches),
+            **arrays,
+        },
     )
 
 
@@ -74,7 +80,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             for name, values in arrays.items()
             if name.startswith("domain_")
         }
-        sketches = _sketches(plan, meta, arrays["counters"])
+        sketches = _sketches(plan, meta, arrays["counters"], arrays.get("spelled"))
         result = kind(
             plan,
             domains.load(meta["domain"], parts),
@@ -92,6 +98,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             timings=meta["timings"],
             attendance=meta["attendance"],
             draw=meta["draw"],
+            columns=meta.get("columns"),
         )
         if meta["evaluation"] is not None:
             result.evaluation = Evaluation(**meta["evaluation"])
@@ -101,21 +108,41 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
     return result
 
 
-def _sketches(plan: Plan, meta: Mapping[str, Any], counters: npt.NDArray[Any]) -> list[CountSketch]:
+def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the counters that spell names, as an array of a file; none if no domain is open."""
+    if sketches[0].spec.spelling is None:
+        return {}
+    return {"spelled": np.stack([sketch.vector[sketch.counters.size :] for sketch in sketches])}
+
+
+def _sketches(
+    plan: Plan,
+    meta: Mapping[str, Any],
+    counters: npt.NDArray[Any],
+    spelled: npt.NDArray[Any] | None,
+) -> list[CountSketch]:
     """Return the landed sums of a file, checked against its plan."""
     rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noise"]
+    silos = meta.get("num_silos", [0] * len(rounds))  # files of earlier versions lack it
     if (
         counters.dtype != np.int64
         or counters.shape != (len(rounds), plan.rows, plan.width)
-        or not len(clients) == len(marks) == len(rounds)
+        or not len(clients) == len(silos) == len(marks) == len(rounds)
     ):
         raise InvalidInputError(f"counters of shape {counters.shape} do not fit the plan")
+    rest = plan.spec.vector_length - plan.rows * plan.width
+    spelled = np.zeros((len(rounds), 0), np.int64) if spelled is None else spelled
+    if spelled.dtype != np.int64 or spelled.shape != (len(rounds), rest):
+        raise InvalidInputError(f"spelled counters of shape {spelled.shape} do not fit the plan")
     sketches = []
-    for round, num_clients, mark, values in zip(rounds, clients, marks, counters, strict=True):
+    for round, number, num_silos, mark, values, letters in zip(
+        rounds, clients, silos, marks, counters, spelled, strict=True
+    ):
         sketch = CountSketch(plan.spec, round)
-        sketch.num_clients = _validate.integer(0, num_clients=num_clients)
         sketch.noise = noise_mark(mark)
-        sketch.counters = np.ascontiguousarray(values)
+        sketch.num_silos = _validate.integer(0, num_silos=num_silos)
+        sketch.num_clients = checked_number(number, sketch)
+        sketch.vector = np.concatenate([values.reshape(-1), letters])
         sketches.append(sketch)
     return sketches
 

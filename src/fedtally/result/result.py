@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,13 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.domain import Domain
+from fedtally._keywords import in_python
+from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
+from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.decoding import (
     MAX_ENUMERATED,
     MAX_JOINT,
+    AnyDecoder,
     Decoding,
     check_enumerable,
     kind_of,
@@ -33,7 +38,8 @@ from fedtally.recovery.intervals import (
 )
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.linear_system import Decoder, Ids, ask
-from fedtally.recovery.median import MedianDecoder, check_landed
+from fedtally.recovery.median import check_landed
+from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.result import files
 from fedtally.result.estimates import Estimate, clip_limits
@@ -47,9 +53,13 @@ RARE_ITEMS = (
 )
 # Candidates that are decoded at once, so that memory is bounded: their estimates take 2 MiB.
 BLOCK = 1 << 18
+# Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
+MAX_LISTED = 1 << 24
+_ROWS = 1 << 12  # that become Python objects at once
 AS_USUAL = Decoding()
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 
 
@@ -77,12 +87,17 @@ class Result:
             no client is in more than one.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
+        columns: the names of the table's columns by the part that they play ("item", "client",
+            "round", "count"), where the source says which there are. A column without a name has
+            an empty list.
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
         num_clients: the number of clients that took part, each counted once.
         num_contributions: the number of sketches in the sums: a client of three rounds has three.
             Frequencies are shares of them.
+        num_silos: the number of silos in the sums; 0 where clients are no silos. Under a plan of
+            silos the other numbers count people.
 
     Raises:
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
@@ -111,24 +126,33 @@ class Result:
         timings: Mapping[str, float] | None = None,
         attendance: Sequence[int] | None = None,
         draw: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.plan = plan
-        self.domain = domain
+        self.domain = domain.with_seed(plan.seed) if isinstance(domain, OpenStrings) else domain
         check_landed(sketches)
         self.sketches = list(sketches)
         _check_noised(plan, self.sketches)
+        _check_silos(plan, self.sketches)
         self.truth = truth
         self._warnings = tuple(warnings)
         self.missing = missing
         planned = {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
         self.secure_sum: dict[str, Any] = dict(secure_sum or planned)
         self.draw = None if draw is None else dict(draw)
+        self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
         self.timings = dict(timings or {})
         self.decoding = decoding.resolved(domain.size, plan.rows)
         self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
+        if plan.is_open and self.recovery != Recovery.JOINT:
+            raise InvalidInputError(
+                "recovery must be joint where the domain is open: it finds the hashes that stand"
+                f" out, got {self.recovery}"
+            )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self.evaluation: Evaluation | None = None
+        self.num_silos = sum(sketch.num_silos for sketch in self.sketches)
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_contributions < 1:
             raise InvalidInputError(
@@ -159,7 +183,7 @@ class Result:
             InvalidInputError: too few rows for the kind of interval.
         """
         self._progress = progress
-        _ = self.decoder, self.intervals
+        _ = self.decoder, self.intervals, self.names
         self._progress = None
 
     # Reported to while `_recovered` fits. A cached property takes no arguments, so `prepare` leaves
@@ -167,7 +191,7 @@ class Result:
     _progress: Progress | None = None
 
     @cached_property
-    def _recovered(self) -> MedianDecoder | JointDecoder:
+    def _recovered(self) -> AnyDecoder:
         """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
         kind, report = kind_of(self.recovery), self._progress
         if kind.fits_items:
@@ -176,6 +200,37 @@ class Result:
             self.sketches,
             self.domain,
             None if report is None else lambda done, total: report("recover", done, total),
+        )
+
+    @cached_property
+    def _found(self) -> dict[int, float]:
+        """The frequencies of the hashes that stand out, where the domain is open."""
+        decoder = self._recovered
+        if not self.plan.is_open or not isinstance(decoder, JointDecoder):
+            return {}
+        ids = decoder.fit.support.ids
+        found = (self.decoder.at(ids) / self.num_contributions).tolist()
+        return dict(zip(ids.tolist(), found, strict=True))
+
+    @property
+    def num_found(self) -> int:
+        """The number of hashes that stand out, where the domain is open; 0 elsewhere."""
+        return len(self._found)
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The names of the hashes that were read, where the domain is open.
+
+        A hash that stands out and is not there was found, and could not be read.
+        """
+        if not isinstance(self.domain, OpenStrings):
+            return {}
+        report = self._progress
+        return read_names(
+            self.sketches,
+            self.domain,
+            self._found,
+            None if report is None else lambda done, total: report("names", done, total),
         )
 
     @cached_property
@@ -208,7 +263,12 @@ class Result:
             return made
         # Under this relation the number of clients is noised, too, in each release. Shares of it
         # are as uncertain as it is.
-        stddev = terms.stddev * len(self.sketches) ** 0.5
+        # Shares of silos add up: that number has the noise of all silos in all sums.
+        stddev = (
+            terms.largest_stddev(self.num_silos)
+            if terms.by_clients
+            else terms.stddev * len(self.sketches) ** 0.5
+        )
         return NoisyNumberIntervals(made, stddev / self.num_contributions, self.confidence)
 
     def decoded(
@@ -247,22 +307,49 @@ class Result:
             sizing=self.sizing,
             attendance=self.attendance,
             draw=self.draw,
+            columns=self.columns,
         )
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Those of the `warnings` that say what these data and this privacy do to the numbers."""
+        return self._warnings
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
-        notes = list(self._warnings)
+        notes = [
+            *self.cautions,
+            *self._unread(),
+            *_of_draw(self.draw, self.columns),
+            *_of_candidates(self.domain),
+        ]
         if self.unit == "contributions":
             notes.append(
                 "a client of several rounds counts in each: frequencies are shares of"
                 f" {self.num_contributions:,} contributions of {self.num_clients:,} clients"
+            )
+        if self.plan.domain_size <= self.plan.rows * self.plan.width:
+            notes.append(
+                "an exact histogram (one-hot vectors) is no larger than this sketch, and has no"
+                " collisions"
+            )
+        if self.plan.rows % 2 == 0 and self.recovery == "median":
+            notes.append(
+                f"{self.plan.rows} rows: the median is the mean of the two middle rows; odd numbers"
+                " resist collisions better"
             )
         if kind_of(self.recovery).fits_items:
             if self.plan.privacy is None:
                 notes.append(RARE_ITEMS)
             # past the cached property: asking for warnings must not start a fit
             decoder = self.__dict__.get("_recovered")
+            if isinstance(decoder, BeliefDecoder):
+                if decoder.fallback:
+                    notes.append(
+                        f"joint recovery answered instead of belief propagation: {decoder.fallback}"
+                    )
+                decoder = decoder.joint
             if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
                 notes.append(
                     "nothing stands out of the noise: the paper's decoder is better here, and"
@@ -281,10 +368,86 @@ class Result:
             )
         return tuple(notes)
 
+    def _unread(self) -> list[str]:
+        """Return a note on hashes that stand out without a name, once names were read."""
+        unread = len(self._found) - len(self.names) if "names" in self.__dict__ else 0
+        if not unread:
+            return []
+        note = (
+            f"{unread:,} of the {len(self._found):,} strings that stand out could not be read, and"
+            " are shown by their hashes (#): more bytes or more clients would name them"
+        )
+        return [note]
+
     def __repr__(self) -> str:
+        who = "people" if self.plan.is_of_silos else "clients"
         return (
-            f"Result(clients={self.num_clients:,}, candidates={self.domain.size:,},"
+            f"Result({who}={self.num_clients:,}, candidates={self.domain.size:,},"
             f" plan={self.plan.fingerprint[:12]})"
+        )
+
+    def __len__(self) -> int:
+        """Return the number of candidates.
+
+        Raises:
+            OverflowError: more than Python can count by `len`; `domain.size` says how many.
+        """
+        if self.domain.size > sys.maxsize:
+            raise OverflowError(
+                f"{self.domain.size:,} candidates are more than len() can say: use domain.size"
+            )
+        return self.domain.size
+
+    def __bool__(self) -> bool:
+        """Return that there is an answer; without this, Python would ask for the length."""
+        return True
+
+    def __iter__(self) -> Iterator[Estimate]:
+        """Yield the estimate of every candidate, largest first, as `to_arrow` has them.
+
+        The limits are those of an item named beforehand, not of a list.
+        """
+        names = [field.name for field in fields(Estimate)]
+        for batch in self.to_arrow().select(names).to_batches(max_chunksize=_ROWS):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield Estimate(*row)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.
+
+        Args:
+            requested_schema: a capsule of the schema that the reader wants, or None.
+        """
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        """Return the ten largest estimates as an HTML table, which notebooks show.
+
+        A domain too large to enumerate shows its sizes alone.
+        """
+        head = f"{self.num_contributions:,} {self.unit}, {self.domain.size:,} candidates" + (
+            f", <strong>{html.escape(self.not_private)}</strong>" if self.not_private else ""
+        )
+        if self.domain.size > MAX_LISTED:
+            return f"<p>{head}: name items with <code>result.estimates</code></p>"
+        has_limits = self.confidence > 0
+        limits = f"<th>{100 * self.confidence:.12g} % interval</th>" if has_limits else ""
+        rows = "".join(
+            f"<tr><td>{html.escape(str(each.item))}</td>"
+            f"<td style='text-align:right'>{100 * each.frequency:.3f} %</td>"
+            + (
+                f"<td style='text-align:right'>{100 * each.low:.3f} to {100 * each.high:.3f} %</td>"
+                if each.low is not None and each.high is not None
+                else ""
+            )
+            + "</tr>"
+            for each in self.top(10)
+        )
+        notes = "".join(f"<li>{html.escape(in_python(note))}</li>" for note in self.warnings)
+        return (
+            f"<table><caption>{head}</caption><thead><tr><th>item</th>"
+            f"<th>share of {self.unit}</th>{limits}</tr></thead><tbody>{rows}</tbody></table>"
+            + (f"<ul>{notes}</ul>" if notes else "")
         )
 
     def top(
@@ -310,11 +473,11 @@ class Result:
         if min_frequency is not None:
             floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
-        for start, _, block in self.blocks(progress):
+        for places, block in self._listable(progress):
             # Only estimates that could enter the list are sorted. Before k + 1 are known all could.
             hits = np.flatnonzero(block >= max(floor, counts.min() if len(counts) > k else -np.inf))
             positions, counts = (
-                np.concatenate([positions, hits + start]),
+                np.concatenate([positions, places[hits]]),
                 np.concatenate([counts, block[hits]]),
             )
             # One more than k: it is the estimate that the others had to exceed, on which the limits
@@ -325,18 +488,36 @@ class Result:
         positions, counts = positions[:k], counts[:k]
         if not len(positions):
             return []
-        labels = self.domain.labels(positions)
-        ids = self.domain.encode(labels)
+        ids = self.domain.ids_at(positions)
+        labels = [
+            self.names.get(position, label)
+            for position, label in zip(
+                positions.tolist(), self.domain.labels(positions), strict=True
+            )
+        ]
         # The limits belong to the estimate before shrinkage, and the list was chosen after it. So
         # the value that the former had to reach is not known.
         threshold = reached / self.num_contributions if self.objective == "linf" else None
         limits = None if self.intervals is None else self.intervals.listed(ids, threshold)
         return self._estimates(labels, counts, limits)
 
+    def _listable(self, progress: Progress | None) -> Iterator[tuple[I64, F64]]:
+        """Yield positions and estimated counts of all that a list may hold.
+
+        These are all candidates; of an open domain, those that stand out: the others have no name.
+        """
+        if self.plan.is_open:
+            found = np.array(sorted(self._found), np.uint64)
+            yield found.astype(np.int64), self.decoder.at(found)
+            return
+        for start, _, block in self.blocks(progress):
+            yield np.arange(start, start + len(block)), block
+
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
         """Return the estimates of named items, in the order given.
 
-        In a domain of strings an item need not be a candidate.
+        In a domain of strings an item need not be a candidate. In an open domain the estimate is
+        that of all strings of the same hash.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -389,8 +570,21 @@ class Result:
         Raises:
             MemoryLimitError: the table would not fit.
         """
+        self.check_listed()
         check_table_fits(self.domain.size, memory)
         return np.concatenate([block for _, _, block in self.blocks()]) / self.num_contributions
+
+    def check_listed(self) -> None:
+        """Refuse what looks at every candidate, where nobody has the list of them.
+
+        Raises:
+            InvalidInputError: the domain is open.
+        """
+        if self.plan.is_open:
+            raise InvalidInputError(
+                "a table of all candidates is not for an open domain, of which nobody has the list:"
+                " ask for the top items, or name strings"
+            )
 
     def limits(self, memory: int | None = None) -> Limits | None:
         """Return the limits of every candidate's frequency, by position; None where there are none.
@@ -401,6 +595,7 @@ class Result:
         Raises:
             MemoryLimitError: the table would not fit.
         """
+        self.check_listed()
         check_table_fits(self.domain.size, memory)
         intervals = self.intervals
         if intervals is None:
@@ -438,11 +633,14 @@ class Result:
 
     @property
     def unit(self) -> str:
-        """The noun for the things that are counted: "clients" or "contributions".
+        """The noun for the things that are counted: "clients", "people" or "contributions".
 
-        They are contributions where a client may be in several rounds.
+        They are people where clients are silos, and contributions where a client may be in several
+        rounds.
         """
-        return "clients" if self.num_clients == self.num_contributions else "contributions"
+        if self.num_clients != self.num_contributions:
+            return "contributions"
+        return "people" if self.plan.is_of_silos else "clients"
 
     @property
     def not_private(self) -> str:
@@ -473,6 +671,22 @@ class Result:
             ) from None
         return self.to_arrow(memory).to_pandas()
 
+    def to_pandas(self, memory: int | None = None) -> Any:
+        """Return the data frame of `to_frame`, by the name that other libraries use."""
+        return self.to_frame(memory)
+
+    def to_polars(self, memory: int | None = None) -> Any:
+        """Return a Polars data frame of every candidate, largest estimate first.
+
+        Raises:
+            MissingExtraError: Polars is not installed.
+        """
+        try:
+            import polars
+        except ImportError:
+            raise MissingExtraError("Polars is not installed: pip install polars") from None
+        return polars.from_arrow(self.to_arrow(memory))
+
     def export(self, path: str | os.PathLike[str], memory: int | None = None) -> None:
         """Write all candidates' estimates to a .csv or .parquet file, largest first.
 
@@ -485,17 +699,33 @@ class Result:
         check_export_path(path)
         write_table(self.to_arrow(memory), path)
 
-    def plot(self, path: str | os.PathLike[str] | None = None, k: int = 20) -> Any:
-        """Return a matplotlib figure of the k largest estimates; write it to `path` if given.
+    def plot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        k: int = 20,
+        estimates: Sequence[Estimate] | None = None,
+    ) -> Any:
+        """Return a matplotlib figure of estimates; write it to `path` if given.
+
+        Beside the bars it shows estimate minus truth, or the limits around each estimate where the
+        truth is not known.
+
+        Args:
+            path: ends in .png, .svg or .pdf.
+            k: the number of items, most frequent first.
+            estimates: the estimates to draw instead of the k largest.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
+            InvalidInputError: another suffix, or a folder that cannot be written.
         """
         from fedtally import charts
 
+        drawn = self.top(k) if estimates is None else estimates
         return charts.top_items(
-            self.top(k),
+            drawn,
             self.num_contributions,
+            truth=self.true_frequencies([estimate.item for estimate in drawn]),
             confidence=self.confidence,
             note=self.not_private,
             unit=self.unit,
@@ -568,6 +798,52 @@ class Result:
             Estimate(item, *row)
             for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)
         ]
+
+
+def _of_draw(draw: Mapping[str, Any] | None, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the note on the items that the bound on a client's items left out, if it left out any.
+
+    Args:
+        draw: as in `Result`.
+        columns: as in `Result`.
+    """
+    if draw is None or not draw["drawn_away"]:
+        return
+    where = " in a round" if "round" in columns else ""
+    most = draw["max_items"]
+    counted = "one item of each client is" if most == 1 else f"{most:,} items of each client are"
+    yield (
+        f"{draw['share_with_several']:.1%} of the clients hold more than one item{where}. At most"
+        f" {counted} counted{where}, drawn at random: {draw['drawn_away']:,} of"
+        f" {draw['pairs']:,} pairs of a client and an item are not counted. A frequency is the"
+        " share of clients whose drawn items include it; --max-items"
+        f" {draw['max_items_for_all']} counts all"
+    )
+
+
+def _of_candidates(domain: Domain) -> Iterator[str]:
+    """Yield the notes on the candidates of a domain."""
+    if not domain.public:
+        yield (
+            "the candidate items are the distinct items of the input itself: in a real campaign"
+            " they must be public, declared beforehand"
+        )
+    if domain.collision_probability:
+        yield (
+            "items are hashed to 61 bits: two candidates share an id with probability at most"
+            f" {domain.collision_probability:.1g}"
+        )
+
+
+def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
+    """Refuse sums that count clients where the plan counts people, or the other way round."""
+    for sketch in sketches:
+        if (sketch.num_silos > 0) != plan.is_of_silos:
+            counted = "people in silos" if plan.is_of_silos else "clients, none of them a silo"
+            raise InvalidInputError(
+                f"the plan counts {counted}, and the sum of round {sketch.round} says"
+                f" {sketch.num_silos} silos: take the sums of this plan (FrequencyServer.release)"
+            )
 
 
 def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:

@@ -51,7 +51,8 @@ from fedtally.secagg.packing import pack
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 
 # The two secrets of a client lie side by side in one array, so that one sharing serves both: b, the
-# seed of the self mask, and the seed of the mask key. No holder may ever give both away.
+# seed of the self mask, and the seed of the mask key. A neighbour holds shares of both, and must
+# never give away both.
 _B = slice(0, shamir.SECRET_ELEMENTS)
 _KEY = slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
 
@@ -59,9 +60,9 @@ _KEY = slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
 class Journal(Protocol):
     """The facts that a client must remember through crashes.
 
-    Sessions are remembered for each identity (a device), across all its items: no identity is in a
-    session twice. That an item is spent is remembered for each item. Both calls return only once
-    the fact is durable, and neither is ever undone.
+    There is one memory of sessions for each identity (a device), across all its items, so that no
+    identity is in a session twice. There is one mark for each item, which says that it is spent.
+    Each method returns only once its fact is durable. No fact is ever undone.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
@@ -76,7 +77,7 @@ class Journal(Protocol):
 
 @dataclass
 class MemoryJournal:
-    """A journal that ends with the process, for simulations: there an item ends with it, too.
+    """A journal in memory, for simulations, whose items do not outlive the process either.
 
     >>> journal = MemoryJournal()
     >>> journal.begin(b"1", 9), journal.begin(b"1", 9), journal.spend(b"1"), journal.spend(b"2")
@@ -122,7 +123,7 @@ class Pinned:
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:
                 raise InvalidInputError(f"{name} must be {keys.KEY_BYTES} bytes")
-        # under a key of low order anybody can sign: the pin would hold nothing
+        # under a key of low order anybody can sign: to pin it would protect from nobody
         keys.check_identity(self.server_key)
 
 
@@ -190,7 +191,7 @@ class Client:
         state: how far the session is.
         invite: the terms of the session, from its start.
         code: why the session ended, if it did without a result.
-        reason: the same in words, for the client's owner alone; "" if it did not.
+        reason: the same in words, for the client's owner alone; "" if `code` is None.
         result: what the server announced in the end.
 
     Use it from one thread at a time: two calls of `receive` at once could answer twice.
@@ -263,8 +264,8 @@ class Client:
         if self.state is ClientState.DONE:
             self._conclude(message)
             return None
-        # Aborted before the message is looked at, and in the next state only once the answer
-        # exists: an exception anywhere leaves a client that answers nothing more.
+        # The client is ABORTED before the message is looked at, and gets its next state only once
+        # the answer exists. So an exception anywhere leaves a client that answers nothing more.
         before, self.state = self.state, ClientState.ABORTED
         try:
             reply, after = self._handle(before, message, now)
@@ -288,7 +289,8 @@ class Client:
 
         Args:
             total: int64 [V].
-            salt: 32 bytes, published with it; not of a sum that gets its noise after this.
+            salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, there is
+                none: the announcement is of the exact sum, and its salt stays secret.
 
         Raises:
             LocalProtocolError: no result was announced to this client.
@@ -310,8 +312,8 @@ class Client:
 
     def _is_invited(self, message: wire.Frame, data: bytes) -> bool:
         """Tell whether this is an Invite that the server's key signed."""
-        # Anything else may come from anybody. It is dropped, not aborted on: a stranger could keep
-        # a client out of every session otherwise.
+        # Anything else may come from anybody, and is dropped. If the client aborted on it, a
+        # stranger could keep the client out of every session.
         return _signed_terms(message, data, self._pinned.server_key) is not None
 
     def _handle(
@@ -390,8 +392,9 @@ class Client:
         # Every key, commitment and signature below is bound to the session and its terms: an advert
         # or a share of another session, or under weaker parameters, does not verify.
         self._ctx = wire.context(self._session, terms)
-        # Check a: durable before the advert leaves. A client that is restarted, or runs twice,
-        # would else advertise twice, and the server could build two rosters around it.
+        # Check a: the session is recorded durably before the advert leaves. Otherwise a client that
+        # is restarted, or runs twice, would advertise twice, and the server could build two rosters
+        # around it.
         if not self._journal.begin(self._session, invite.not_after):
             raise RemoteProtocolError(AbortCode.SESSION_SEEN)
         # Double masks (Bonawitz et al. 2017): the self mask of b hides the vector if the server
@@ -405,15 +408,15 @@ class Client:
         secret = Secret(self._random(keys.KEY_BYTES))
         mine.encryption_key = ExchangeKey(secret)
         secret.wipe()
-        # The server checks what the shares give against it: a wrong b would take a wrong mask off,
-        # and spoil the sum.
+        # With this commitment the server checks the b that shares give back: a wrong b would take a
+        # wrong mask off, and spoil the sum.
         with _Seed(mine.elements[_B]) as seed:
             commitment = keys.commitment(seed, self._ctx)
         self._public = Advert(
             mine.mask_key.public,
             mine.encryption_key.public,
             commitment,
-            self._random(wire.NONCE_BYTES),  # it makes the roster's digest fresh
+            self._random(wire.NONCE_BYTES),  # the nonce makes the roster's digest fresh
             b"",
         )
         self._advert = b"".join(self._public)
@@ -433,7 +436,9 @@ class Client:
         # the journal forgets a session after not_after, and secrets stay in memory until then
         if invite.not_after - invite.not_before > (most := self._policy.max_seconds):
             raise RemoteProtocolError(
-                AbortCode.POLICY, f"a session may last at most {most} seconds by this policy"
+                AbortCode.POLICY,
+                f"a session may last at most {most} seconds by this client's policy (max_seconds),"
+                f" got {invite.not_after - invite.not_before}",
             )
         # Check b: the list by its digest, or the server could add identities of its own (Sybils).
         # The fingerprint: the sum is of the plan, with its noise, that the client agreed to.
@@ -497,8 +502,8 @@ class Client:
             sealed.append(keys.seal(up, share))
             share.wipe()
             mine.unsealing.append(down)
-        # The coefficients and all shares together are the secrets themselves. The encryption key
-        # would give the keys of every sealed share.
+        # Wiped, because the coefficients with the shares give the secrets back, and the encryption
+        # key gives the keys of every sealed share.
         coefficients.fill(0)
         shares.fill(0)
         mine.encryption_key.wipe()
@@ -542,9 +547,9 @@ class Client:
         return [roster.adverts[index] for index in self._neighbours]
 
     def _check_size(self) -> None:
-        # With the real n, since a ring that is safe at n_max may be cut at a smaller n. In `active`
-        # check j: t follows from n such that 2t > n + C, and two sets of t clients have an honest
-        # client in common.
+        # This check takes the real n, because a ring that is safe at n_max may be cut at a smaller
+        # n. In `active` this is check j: t follows from n such that 2t > n + C, so that two sets of
+        # t clients have an honest client in common.
         try:
             self._parameters.check_roster(self._n)
         except InvalidInputError as error:
@@ -587,8 +592,8 @@ class Client:
         self._present = inbox.present
         self._open(inbox)
         # Check d, before the vector exists: a client without honest neighbours in its own roster is
-        # isolated, and a server that holds all its masks reads its vector. Shares count that opened
-        # under this ctx2, not those that the server says came.
+        # isolated, and a server that holds all its masks reads its vector. Only shares that opened
+        # under this ctx2 count: the server may say that others came.
         ready = 1 + int(self._opened.sum())
         if ready < self._graph.threshold or (
             self._is_active and ready < self._parameters.min_survivors
@@ -596,9 +601,10 @@ class Client:
             raise RemoteProtocolError(AbortCode.TOO_FEW_OPENED)
         vector = self._vector()
         try:
-            # Durable before the vector leaves, in one atomic step among all processes: an item in
-            # two sums would show by their difference, and cost privacy that nobody charged. It is
-            # never undone, since the vector of an aborted round may still be opened.
+            # The mark is durable before the vector leaves, in one atomic step among all processes:
+            # the difference of two sums could show an item that is in both, and nobody would have
+            # charged the second one. The mark is never undone, because the vector of an aborted
+            # round may still be opened.
             if not self._journal.spend(self._session):
                 raise RemoteProtocolError(AbortCode.ITEM_SPENT)
             self._add_masks(vector)
@@ -644,15 +650,15 @@ class Client:
             )
             del given  # it is not masked, and the traceback would hold it
             raise LocalProtocolError(f"the contribution must be integers [{length}], got {got}")
-        # An entry beyond it would wrap around the modulus, and the sum would be silently wrong.
+        # A larger entry would wrap around the modulus, and the sum would be silently wrong.
         # max and min, not abs: the absolute value of the least int64 is negative.
         if int(given.max()) > most or int(given.min()) < -most:
             del given
             raise LocalProtocolError(
                 f"every entry of the contribution must be within +-{most}, for {bits} bits"
             )
-        # The checksum entries are the ones: they sum to the number of survivors if, and but for
-        # 2^-64 only if, every mask was taken off.
+        # The ones at the end are the checksum entries. They sum to the number of survivors if every
+        # mask was taken off. If not, they do so with a probability of at most 2^-64.
         vector = np.ones(length + self._parameters.checksum_entries, lane(bits))
         vector[:length] = given.astype(vector.dtype)
         return vector
@@ -699,29 +705,30 @@ class Client:
     def _check_survivors(self, alive: Bits) -> None:
         """Raise unless it is safe to unmask for these survivors: check f of the claim."""
         near = alive[self._neighbours]
-        # It sent its vector. If it is called dead all the same, its mask key is about to be opened.
+        # This client sent its vector. If the server calls it dead, the server wants its mask key.
         if not alive[self._index]:
             raise RemoteProtocolError(AbortCode.OWN_BIT_DEAD)
-        # No pair mask with an absent neighbour is in the vector. Called alive, it would be a ghost
-        # that pads the set of survivors, with secrets that the server got in another roster.
+        # The vector holds no pair mask with an absent neighbour. If the server calls such a
+        # neighbour alive, it pads the survivors with a ghost: a client whose secrets it got in
+        # another roster.
         if (near & ~self._present).any():
             raise RemoteProtocolError(AbortCode.REVIVED)
         # A sum over few clients is close to one client's vector, and has too little of their noise.
         if int(alive.sum()) < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
-        # Survivors whose shares opened, and no others: those of another roster have other keys and
-        # do not open here, so that ghosts are not counted.
+        # Only survivors whose shares opened are counted. The shares of a ghost were sealed under
+        # the keys of another roster and do not open here.
         helpers = 1 + int((near & self._opened).sum())
         if helpers < self._graph.threshold:
             raise RemoteProtocolError(AbortCode.BELOW_THRESHOLD)
         # Survivors in two gaps of the ring may all be corrupt. If the other survivors fall apart
         # into two arcs there, the server gets a sum for each arc (Bell et al. 2020 need the graph
         # of honest survivors connected). docs/protocol.md, "Whole".
-        # The ring is built anew: kept since the Roster, the order of all clients would be the
-        # largest thing that a client holds.
+        # The ring is built anew: the order of all clients, if it were kept since the Roster, would
+        # be the largest thing that a client holds.
         if not Neighbourhood(self._parameters, self._n, self._ctx2).is_whole(alive):
             raise RemoteProtocolError(AbortCode.RING_CUT)
-        # the size of the sum against a lying server: these clients are provably in this roster
+        # A server that lies may pad the survivors, but `helpers` are provably of this roster.
         if self._is_active and helpers < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
 
@@ -736,8 +743,8 @@ class Client:
         for index, signature in zip(
             np.flatnonzero(confirmations.signers).tolist(), confirmations.signatures, strict=True
         ):
-            # The client counted itself already. One that is dead on this bitmap refuses to sign it,
-            # if it is honest.
+            # The client counted itself already. An honest client that is dead on this bitmap does
+            # not sign it.
             if index == self._index or not self._alive[index]:
                 continue
             # An invalid signature is not counted, and is no reason to abort: a corrupt client could
@@ -752,8 +759,9 @@ class Client:
     def _unmask(self, alive: Bits) -> bytes:
         """Return, for every neighbour whose shares opened, its share of b or of the key.
 
-        Never both, check i: b of a survivor, whose pair masks cancel; the key of a dead client,
-        whose self mask then still hides its vector, should it come late.
+        Check i: never both. A survivor's pair masks cancel, so the server needs its b. A dead
+        client's pair masks do not, so the server needs its key; if its vector comes late, the self
+        mask still hides it.
         """
         assert self._secrets.held is not None and self._secrets.own_share is not None
         held, near = self._secrets.held[self._opened], alive[self._neighbours[self._opened]]
@@ -777,8 +785,8 @@ def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invita
         may be anybody's.
 
     Raises:
-        RejectedError: the key is of low order, or not the one encoding of its point: anybody could
-            sign for it.
+        RejectedError: the server's key is of low order, so that anybody could sign under it, or is
+            not the one encoding of its point.
     """
     keys.check_identity(server_key)
     message = wire.parse(data)
@@ -804,8 +812,8 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
         return None
     try:
         terms, signature = wire.split_invite(message.body)
-        # With the header, and so with the session: signed terms could else be replayed under a
-        # session of an attacker's choice.
+        # The signature also covers the header, and so the session. Otherwise signed terms could be
+        # replayed under a session of an attacker's choice.
         keys.verify(server_key, signature, Label.INVITE, data[: wire.HEADER.size], terms)
     except (RemoteProtocolError, RejectedError):
         return None
@@ -813,7 +821,7 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
 
 
 class _Seed:
-    """Context of a secret that is made of elements and wiped at the end."""
+    """A context that gives a secret made of field elements, and wipes it at the end."""
 
     def __init__(self, elements: shamir.U32) -> None:
         self._secret = Secret(shamir.to_bytes(elements))

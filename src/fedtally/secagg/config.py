@@ -111,6 +111,11 @@ class SecAggConfig:
         return self.parameters.n_max
 
     @property
+    def corrupt(self) -> int:
+        """The most corrupt clients in one sum, C."""
+        return self.parameters.corrupt
+
+    @property
     def honest_survivors(self) -> int:
         """The fewest honest clients in one sum."""
         return self.parameters.honest_survivors
@@ -385,13 +390,13 @@ def remove_keys(terms: Terms) -> Terms:
     return dataclasses.replace(terms, **nothing)
 
 
-def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: int) -> None:
+def check_terms(terms: Terms, counters: int, largest_entry: int, most: int, noise: int) -> None:
     """Refuse terms that do not fit the sketches of a plan.
 
     Args:
         terms: the terms of the plan.
-        counters: rows times width.
-        max_items: the most items of a client.
+        counters: the entries of a client's vector, `Plan.vector_length`.
+        largest_entry: the most that one client adds to one of them, without noise.
         most: the most clients in a sum that is opened.
         noise: the most that noise may add to a counter.
 
@@ -411,21 +416,22 @@ def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: i
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
         )
     # a client that could not report its sketch would show by that what it holds
-    if isinstance(terms, TwoServerConfig) and terms.largest_entry != max_items:
+    if isinstance(terms, TwoServerConfig) and terms.largest_entry != largest_entry:
         raise InvalidInputError(
-            f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else"
-            f" would show by that what it holds, got {terms.largest_entry}"
+            f"secure_sum.largest_entry must be max_items, {largest_entry}: who could not report"
+            f" else would show by that what it holds, got {terms.largest_entry}"
         )
     if terms.length != counters:
         raise InvalidInputError(
-            f"secure_sum.length must be rows times width, {counters}, got {terms.length}"
+            f"secure_sum.length must be rows times width (and 1 for silos), {counters}, got"
+            f" {terms.length}"
         )
-    needed = modulus_bits(terms.most_clients, max_items, noise, multiple=1)
+    needed = modulus_bits(terms.most_clients, largest_entry, noise, multiple=1)
     if terms.bits < needed:
         raise InvalidInputError(
             f"secure_sum.bits must be at least {needed}: sums of {terms.most_clients} clients of"
-            f" {max_items} items {f'and noise up to {noise} ' if noise else ''}could overflow, got"
-            f" {terms.bits}"
+            f" {largest_entry} items {f'and noise up to {noise} ' if noise else ''}could overflow,"
+            f" got {terms.bits}"
         )
 
 

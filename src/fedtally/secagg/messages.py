@@ -23,6 +23,7 @@ Bits = npt.NDArray[np.bool_]
 class Kind(IntEnum):
     """The type of a message, as it stands in its frame."""
 
+    # The numbers travel, so that none is ever given to another type.
     INVITE = 0
     ADVERTISE = 1
     ROSTER = 2
@@ -87,7 +88,7 @@ _MEANINGS = {
     AbortCode.BELOW_MIN_SURVIVORS: "fewer clients survived than a sum may have",
     AbortCode.BELOW_THRESHOLD: "too few neighbours survived to open the masks",
     AbortCode.TOO_FEW_CONFIRMATIONS: "too few clients confirmed the same survivors",
-    AbortCode.TOO_FEW_CLIENTS: "too few clients advertised, or shared their keys, or too many",
+    AbortCode.TOO_FEW_CLIENTS: "too few clients advertised or sent Shares, or too many advertised",
     AbortCode.RECONSTRUCTION_FAILED: "the shares of a secret do not give it back",
     AbortCode.CHECKSUM_WRONG: (
         "the checksum entries do not count the survivors: a mask is wrong, missing or extra"
@@ -208,6 +209,7 @@ def next_phase(adversary: Adversary, state: ServerState) -> ServerState:
     >>> next_phase(Adversary.SEMI_HONEST, ServerState.COLLECT)
     <ServerState.UNMASK: 'unmask'>
     """
+    # A server ends in DONE after its last phase; what ends early is no next phase.
     phases = [*(step.phase for step in EXCHANGES[adversary]), ServerState.DONE]
     return phases[phases.index(state) + 1]
 
@@ -315,7 +317,8 @@ def _spoken(kind: Kind) -> str:
     return kind.name.replace("_", " ").title().replace(" ", "")
 
 
-# The names of the stages in reports, by the replies of clients in them.
+# The names of the stages in reports, by the replies of clients in them: both profiles have the same
+# replies where they have the same stage, while the requests differ.
 STAGES = {
     Kind.ADVERTISE: "advertise keys",
     Kind.SHARES: "share keys",

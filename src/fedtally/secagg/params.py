@@ -36,6 +36,7 @@ fedtally.secagg.params.UnsafeParametersError: 36 neighbours with threshold 12 am
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -117,12 +118,12 @@ def complete_threshold(n: int, corrupt: int) -> int:
     return (_validate.integer(1, n=n) + _validate.integer(0, corrupt=corrupt)) // 2 + 1
 
 
-def integrity_lanes(bits: int) -> int:
+def num_checksum_entries(bits: int) -> int:
     """Return the number of checksum entries: ceil(64 / b).
 
     With so many entries of constant 1 a wrong mask passes with a probability of at most 2^-64.
 
-    >>> integrity_lanes(16), integrity_lanes(11)
+    >>> num_checksum_entries(16), num_checksum_entries(11)
     (4, 6)
     """
     return -(-64 // _validate.integer(1, MAX_BITS, bits=bits))
@@ -382,7 +383,7 @@ class Parameters:
     @property
     def checksum_entries(self) -> int:
         """Checksum entries that are appended to the vector."""
-        return integrity_lanes(self.bits)
+        return num_checksum_entries(self.bits)
 
     @property
     def honest_survivors(self) -> int:
@@ -495,31 +496,40 @@ class ClientPolicy:
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.
         """
+        for reason in self.refusals(parameters):
+            raise UnsafeParametersError(reason)
+
+    def refusals(self, parameters: Parameters) -> Iterator[str]:
+        """Yield every reason why `check_invite` refuses parameters, the first one first."""
         if parameters.adversary is not self.adversary:
-            raise UnsafeParametersError(
-                f"adversary must be {self.adversary}, got {parameters.adversary}"
+            yield (
+                f"adversary must be {self.adversary} by this client's policy (adversary), got"
+                f" {parameters.adversary}"
             )
         corrupt = max(
             self.corrupt, -(-ppm_of(max_corrupt=self.max_corrupt) * parameters.n_max // PPM)
         )
-        for name, value, least in (
-            ("corrupt", parameters.corrupt, corrupt),
-            ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest),
-            ("n_min", parameters.n_min, self.min_clients),
+        neighbours = parameters.graph(parameters.n_max).neighbours
+        # with the demand's own name: whoever wrote the policy knows that one alone
+        for name, value, least, demand in (
+            ("corrupt", parameters.corrupt, corrupt, "corrupt"),
+            ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest, "min_honest"),
+            ("n_min", parameters.n_min, self.min_clients, "min_clients"),
         ):
             if value < least:
-                raise UnsafeParametersError(
-                    f"{name} must be at least {least} by this client's policy, got {value}"
+                yield (
+                    f"{name} must be at least {least} by this client's policy ({demand}), got"
+                    f" {value}"
                 )
-        for name, value, most in (
-            ("n_max", parameters.n_max, self.max_clients),
-            ("neighbours", parameters.graph(parameters.n_max).neighbours, self.max_neighbours),
-            ("length", parameters.length, self.max_length),
-            ("bits", parameters.bits, self.max_bits),
+        for name, value, most, demand in (
+            ("n_max", parameters.n_max, self.max_clients, "max_clients"),
+            ("neighbours", neighbours, self.max_neighbours, "max_neighbours"),
+            ("length", parameters.length, self.max_length, "max_length"),
+            ("bits", parameters.bits, self.max_bits, "max_bits"),
         ):
             if value > most:
-                raise UnsafeParametersError(
-                    f"{name} must be at most {most} by this client's policy, got {value}"
+                yield (
+                    f"{name} must be at most {most} by this client's policy ({demand}), got {value}"
                 )
 
 

@@ -98,7 +98,8 @@ def propose(
         ring = _find_ring_between(n_min, n_max, corrupt, dropout, min_survivors)
         if ring is not None:
             return build(ring_neighbours=ring.neighbours, ring_threshold=ring.threshold)
-        for n, dropouts in [(n, share_of(dropout, n)) for n in sorted({n_min, n_max})]:
+        # the largest first, which may be too large; all, because dropouts are rounded to whole ones
+        for n, dropouts in [(n, share_of(dropout, n)) for n in range(n_max, n_min - 1, -1)]:
             if n > MAX_COMPLETE_CLIENTS or complete_threshold(n, corrupt) > n - dropouts:
                 raise InvalidInputError(
                     f"no graph of {n} clients protects from {corrupt} corrupt ones, bears"

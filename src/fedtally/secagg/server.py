@@ -58,6 +58,19 @@ SALT_BYTES = 32
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
 
+def check_name(client: ClientId) -> None:
+    """Refuse a client's name that a checkpoint could not hold.
+
+    Raises:
+        LocalProtocolError: `client` is no int or str.
+    """
+    # No subclass either: of True, a checkpoint would make the name of another client, 1.
+    if type(client) not in (int, str):
+        raise LocalProtocolError(
+            f"a client must be named by an int or a str, got {type(client).__name__}"
+        )
+
+
 class Closing(NamedTuple):
     """The outcome that closing the phase now would have.
 
@@ -265,10 +278,7 @@ class Server:
 
         Return why it is refused; None: it counts.
         """
-        if type(client) not in (int, str):
-            raise LocalProtocolError(
-                f"a client must be named by an int or a str, got {type(client).__name__}"
-            )
+        check_name(client)
         if message.session != self._session or self.state in _ENDED:
             return AbortCode.WRONG_STATE
         # Dropped without an answer or an effect: a client whose message was refused may send

@@ -9,6 +9,7 @@ from fedtally.sketch.count_sketch import (
 )
 from fedtally.sketch.recovery import Recovery
 from fedtally.sketch.schedule import Schedule, ScheduleKind
+from fedtally.sketch.spelling import Spelling
 
 __all__ = [
     "CountSketch",
@@ -18,5 +19,6 @@ __all__ = [
     "Schedule",
     "ScheduleKind",
     "SketchSpec",
+    "Spelling",
     "check_compatible",
 ]

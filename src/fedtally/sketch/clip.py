@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate, kernels
-from fedtally.sketch.count_sketch import SketchSpec
+from fedtally.sketch.count_sketch import Part, SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -31,6 +31,7 @@ U64 = npt.NDArray[np.uint64]
 # `_increments` sorts below 2^63.
 MAX_ITEMS = 1 << 20
 _BLOCK = 1 << 17  # items that are handled at once, to bound the memory
+_FEW = 16  # items of a client up to which all pairs are looked at, which is faster than sorting
 
 
 class Clip(NamedTuple):
@@ -40,11 +41,19 @@ class Clip(NamedTuple):
         spec: the spec of the sketch.
         round: 0 .. num_rounds - 1.
         norm: the largest l2 norm, at least 0. Below sqrt(rows) no item at all may stay.
+        spell: where the sketch has a spelling, returns of ids, uint64 [n], the rows of ids that
+            `CountSketch.add` takes, uint64 [n, 1 + positions]; None: ids are items as they are.
     """
 
     spec: SketchSpec
     round: int
     norm: float
+    spell: Callable[[U64], U64] | None = None
+
+    def increments(self, ids: U64, owners: I64) -> I64:
+        """Return how much each item adds to the squared norm of its owner's items before it."""
+        items = ids if self.spell is None else self.spell(ids)
+        return _increments(self.spec, self.round, items, owners)
 
     @property
     def largest_square(self) -> int:
@@ -102,13 +111,13 @@ def bound_items(
     4
     """
     if len(ids) <= max_items and (
-        clip is None or squared_norm(clip.spec, clip.round, ids) <= clip.largest_square
+        clip is None or clip.increments(ids, _nobody_else(ids)).sum() <= clip.largest_square
     ):
         return ids
     # Sorting distinct random words gives every order of the items the same probability.
     order = np.argsort(draw_words(len(ids), random))[:max_items]
     if clip is not None:
-        squares = np.cumsum(_increments(clip.spec, clip.round, ids[order], _nobody_else(order)))
+        squares = np.cumsum(clip.increments(ids[order], _nobody_else(order)))
         # The longest beginning that keeps to the clip. The norm may fall again where items cancel
         # each other, so it is the last fitting place, not the place before the first misfit.
         order = order[: np.max(np.flatnonzero(squares <= clip.largest_square), initial=-1) + 1]
@@ -176,6 +185,56 @@ def places_of(clients: I64, starts: I64) -> I64:
     return np.repeat(starts[clients] - (ends - sizes), sizes) + np.arange(sizes.sum())
 
 
+def by_owner(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, I64]:
+    """Return the distinct ids of each owner, owner by owner, as `bound_items_of_each` takes them.
+
+    Args:
+        ids: uint64 [n], in any order.
+        owners: [n], whose each id is: labels that can be sorted.
+
+    Returns:
+        ids, uint64 [m], those of one owner rising; and int64 [owners + 1], where each owner's
+        begin, and m.
+
+    >>> found = by_owner(np.array([7, 5, 7, 7], np.uint64), np.array(["b", "a", "b", "a"]))
+    >>> [part.tolist() for part in found]
+    [[5, 7, 7], [0, 2, 3]]
+    """
+    key = _pair_keys(ids, owners)
+    if key is not None:
+        # sorting one column is several times as fast as sorting by two
+        pairs, bits, least = key
+        pairs.sort()
+        pairs = pairs[np.append(np.ones(min(1, len(pairs)), np.bool_), pairs[1:] != pairs[:-1])]
+        own = pairs >> bits
+        ids = (pairs & ((np.uint64(1) << bits) - np.uint64(1))) + least
+        starts = np.flatnonzero(np.diff(own)) + 1
+        return ids, np.concatenate([np.zeros(min(1, len(ids)), np.int64), starts, [len(ids)]])
+    order = np.lexsort((ids, owners))
+    ids, owners = ids[order], owners[order]
+    is_new = np.ones(len(ids), np.bool_)
+    is_new[1:] = (owners[1:] != owners[:-1]) | (ids[1:] != ids[:-1])
+    ids, owners = ids[is_new], owners[is_new]
+    starts = np.flatnonzero(owners[1:] != owners[:-1]) + 1
+    return ids, np.concatenate([np.zeros(min(1, len(ids)), np.int64), starts, [len(ids)]])
+
+
+def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.uint64] | None:
+    """Return (owner, id) as one integer each, the bits of the id, and the least id.
+
+    None where the two do not fit 64 bits, or owners are no integers.
+    """
+    if owners.dtype.kind not in "iu" or not len(ids):
+        return None
+    least, first = ids.min(), owners.min()
+    bits = int(ids.max() - least).bit_length()
+    if bits + (int(owners.max()) - int(first)).bit_length() > 64 or bits > 63:
+        return None
+    # in wrapping arithmetic, so that the span of signed labels is right, whatever their type
+    own = owners.astype(np.uint64) - first.astype(np.uint64)
+    return own << np.uint64(bits) | (ids - least), np.uint64(bits), least
+
+
 def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
     """Return distinct random words, uint64 [count], of which each order is equally likely."""
     while True:
@@ -209,7 +268,7 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     _validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
     # k items have a squared norm of at most k^2 rows. Most clients are cleared without hashing.
-    is_suspect = clip.spec.rows * sizes**2 > most
+    is_suspect = clip.spec.touched * sizes**2 > most
     suspects = clients[is_suspect]
     found = [
         block[_squared_norms(clip, ids, starts, block) > most]
@@ -235,9 +294,7 @@ def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     """Return the squared norms of some of the clients, of at least one item each."""
     sizes = starts[clients + 1] - starts[clients]
     own, owners = ids[places_of(clients, starts)], np.repeat(np.arange(len(sizes)), sizes)
-    squares: I64 = np.add.reduceat(
-        _increments(clip.spec, clip.round, own, owners), np.cumsum(sizes) - sizes
-    )
+    squares: I64 = np.add.reduceat(clip.increments(own, owners), np.cumsum(sizes) - sizes)
     return squares
 
 
@@ -246,31 +303,43 @@ def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
 
     `owners` do not fall.
     """
-    increments = _increments(clip.spec, clip.round, ids, owners)
+    increments = clip.increments(ids, owners)
     squares = np.cumsum(increments)
     first = np.searchsorted(owners, owners)
     return squares - (squares - increments)[first]
 
 
-def _increments(spec: SketchSpec, round: int, ids: U64, owners: I64) -> I64:
+def _increments(spec: SketchSpec, round: int, items: U64, owners: I64) -> I64:
     """Return how much each item adds to the squared norm of its owner's items before it: int64 [n].
 
-    A counter c that becomes c + s, where s is +1 or -1, adds 1 + 2 s c to the sum of squares. Here
-    c is the sum of the signs that came before in its cell. Sorted by owner, cell and position,
-    these are running sums.
+    `owners` do not fall. The parts of a sketch share no counter, so that their squares add up.
     """
-    location, sign, bit = spec.round_hash(round)
+    parts = [_part_increments(part, part.ids(items), owners) for part in spec.parts(round)]
+    return sum(parts[1:], start=parts[0])
+
+
+def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
+    """Return what `_increments` does, for one part of the sketch.
+
+    A counter c that becomes c + s, where s is +1 or -1, adds 1 + 2 s c to the
+    sum of squares. Here c is the sum of the signs that came before in its cell. Sorted by owner,
+    cell and position, these are running sums.
+    """
+    longest = int(np.bincount(owners).max(initial=0))
+    if longest <= _FEW:
+        return _increments_of_few(part, ids, owners, longest)
+    location, sign, bit = part.hashes
     shift = len(ids).bit_length()
     positions = np.arange(len(ids))
-    increments = np.full(len(ids), spec.rows)  # the 1 of every row
-    for row in range(spec.rows):
+    increments = np.full(len(ids), part.rows)  # the 1 of every row
+    for row in range(part.rows):
         words = kernels.hash_words(location[row : row + 1], ids)[0]
         signs = kernels.signs(
             words if sign is location else kernels.hash_words(sign[row : row + 1], ids)[0], bit
         )
         # Cell and position in one integer: one sort of these is faster than a stable sort by cell.
         keys = np.sort(
-            (owners * spec.width + kernels.locations(words, spec.width)) << shift | positions
+            (owners * part.width + kernels.locations(words, part.width)) << shift | positions
         )
         order, cells = keys & ((1 << shift) - 1), keys >> shift
         added = signs[order]
@@ -279,4 +348,31 @@ def _increments(spec: SketchSpec, round: int, ids: U64, owners: I64) -> I64:
         first = np.flatnonzero(np.diff(cells, prepend=-1))
         before -= np.repeat(before[first], np.diff(first, append=len(ids)))
         increments[order] += 2 * added * before
+    return increments
+
+
+def _increments_of_few(part: Part, ids: U64, owners: I64, longest: int) -> I64:
+    """Return what `_part_increments` does, by looking at all pairs of an owner's items.
+
+    Two items of signs s and t that meet in a cell add 2 s t, at the later one. Few pairs meet, so
+    that signs are looked up for those alone.
+
+    Args:
+        part: the part of the sketch.
+        ids: uint64 [n], its ids.
+        owners: as for `_increments`.
+        longest: the most items of an owner.
+    """
+    location, sign, bit = part.hashes
+    increments = np.full(len(ids), part.rows)
+    # the two items at a distance in the list are of one owner
+    alike = [owners[step:] == owners[:-step] for step in range(1, longest)]
+    for row in range(part.rows):
+        cells = kernels.locations(kernels.hash_words(location[row : row + 1], ids)[0], part.width)
+        for step, are_alike in enumerate(alike, start=1):
+            later = np.flatnonzero(are_alike & (cells[step:] == cells[:-step])) + step
+            met = np.concatenate([later, later - step])
+            signs = kernels.signs(kernels.hash_words(sign[row : row + 1], ids[met])[0], bit)
+            # no place occurs twice in `later`
+            increments[later] += 2 * signs[: len(later)] * signs[len(later) :]
     return increments

@@ -7,9 +7,12 @@ that sum alone. All arithmetic is exact, on int64.
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +22,7 @@ from fedtally import _archive, _validate, kernels
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.sketch import hashing
 from fedtally.sketch.schedule import Schedule, ScheduleKind
+from fedtally.sketch.spelling import Spelling, positions_of
 
 SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
@@ -57,6 +61,33 @@ class RoundHash(NamedTuple):
     sign_bit: int
 
 
+class Part(NamedTuple):
+    """A part of a vector that is a sketch of its own, with hashes of its own.
+
+    Attributes:
+        start: the place of its first counter in the vector.
+        rows: its rows.
+        width: its counters per row. Counters come row by row.
+        hashes: the hashes of its ids.
+        column: the column of an item's ids that it holds.
+    """
+
+    start: int
+    rows: int
+    width: int
+    hashes: RoundHash
+    column: int
+
+    def of(self, vector: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the counters of this part: a view, int64 [rows, width]."""
+        end = self.start + self.rows * self.width
+        return vector[self.start : end].reshape(self.rows, self.width)
+
+    def ids(self, items: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Return the ids of items in this part: uint64 [n]."""
+        return items[:, self.column] if np.ndim(items) == 2 else items
+
+
 @dataclass(frozen=True)
 class SketchSpec:
     """The values that two sketches must share to be added or decoded together.
@@ -69,6 +100,9 @@ class SketchSpec:
         num_rounds: the number of planned rounds; they are counted from 0.
         seed: 32 bytes, public. It must be fixed after the cohort rules are: nobody may choose the
             clients in view of the hashes.
+        spelling: the size of the sketches that spell names, where nobody has the list of items;
+            None: there are none. With them an item is not an id, but a row of ids: its hash, and
+            for each position the hash times 256 plus its symbol there.
 
     >>> spec = SketchSpec(rows=5, width=200, schedule="hybrid", num_rounds=10, seed=bytes(32))
     >>> sketch = CountSketch(spec, round=3)
@@ -82,6 +116,7 @@ class SketchSpec:
     schedule: Schedule
     num_rounds: int
     seed: bytes
+    spelling: Spelling | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
@@ -93,13 +128,80 @@ class SketchSpec:
             object.__setattr__(
                 self, name, _validate.integer(1, most, **{name: getattr(self, name)})
             )
-        self.schedule.num_batches(self.num_rounds)  # raises if there are more batches than rounds
+        batches = self.schedule.num_batches(self.num_rounds)  # at most as many as rounds, or raises
         hashing.check_seed(self.seed)
+        if self.spelling is not None:
+            self.spelling.check_batches(batches)
 
     @property
     def num_batches(self) -> int:
         """The number of sets of signs that the rounds use."""
         return self.schedule.num_batches(self.num_rounds)
+
+    @property
+    def num_positions(self) -> int:
+        """The number of positions that are spelled, T; 0 where nothing is."""
+        return 0 if self.spelling is None else self.spelling.positions(self.num_batches)
+
+    @property
+    def _spelled(self) -> tuple[int, int]:
+        """The rows, and the counters, of all that one client spells."""
+        if self.spelling is None:
+            return 0, 0
+        rows = self.spelling.rows * self.spelling.blocks(self.num_batches)
+        return rows, rows * self.spelling.width
+
+    @property
+    def touched(self) -> int:
+        """The counters that one item changes by 1: one in each row of each part."""
+        return self.rows + self._spelled[0]
+
+    @property
+    def mean_width(self) -> int:
+        """The counters per row, in the harmonic mean over the rows of all parts, rounded down.
+
+        Two items meet in a row of W counters with the probability 1 / W.
+        """
+        if self.spelling is None:
+            return self.width
+        spelled = self._spelled[0]
+        meetings = Fraction(self.rows, self.width) + Fraction(spelled, self.spelling.width)
+        return math.floor((self.rows + spelled) / meetings)
+
+    @property
+    def vector_length(self) -> int:
+        """The counters of all parts together."""
+        return self.rows * self.width + self._spelled[1]
+
+    def positions_of(self, round: int) -> tuple[int, ...]:
+        """Return the position that each block of a round's vectors spells."""
+        batch = self.schedule.batch_of(round, self.num_rounds)
+        return positions_of(self.seed, self.num_positions, batch, self.num_batches)
+
+    def parts(self, round: int) -> list[Part]:
+        """Return the sketches that make up a round's vectors: that of ids, then one for each block.
+
+        >>> spec = SketchSpec(5, 200, "shared", 1, bytes(32), Spelling(4, 32, max_length=2))
+        >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
+        [(0, 5, 200), (1000, 4, 32), (1128, 4, 32), (1256, 4, 32)]
+        """
+        parts = [Part(0, self.rows, self.width, self.round_hash(round), 0)]
+        if self.spelling is None:
+            return parts
+        rows, width = self.spelling.rows, self.spelling.width
+        for block, position in enumerate(self.positions_of(round)):
+            start = self.rows * self.width + block * rows * width
+            parts.append(Part(start, rows, width, self.position_hash(position), 1 + position))
+        return parts
+
+    def position_hash(self, position: int) -> RoundHash:
+        """Return the hashes of a position, which are the same in every round that spells it."""
+        assert self.spelling is not None
+        rows = self.spelling.rows
+        tables = hashing.tabulation_tables(
+            self.seed, self.num_positions * rows, 0, hashing.SPELLING
+        )[position * rows : (position + 1) * rows]
+        return RoundHash(tables, tables, 0)
 
     def round_hash(self, round: int) -> RoundHash:
         """Return the hashes of a round, counted from 0."""
@@ -119,8 +221,12 @@ class CountSketch:
     Attributes:
         spec: the spec; only sketches of the same spec can be combined.
         round: the round, counted from 0.
-        counters: int64 [rows, width].
-        num_clients: the number of clients whose contributions are in it.
+        vector: int64 [spec.vector_length], all counters: those of each part (`SketchSpec.parts`),
+            row by row.
+        counters: int64 [rows, width], the first part of the vector: a view.
+        num_clients: the number of clients whose contributions are in it. Under a plan of silos it
+            is the number of people, and with noise in it below 1 where there are few.
+        num_silos: the number of silos whose people these are; 0 where clients are no silos.
         noise: the mark of the noise of differential privacy that is in the counters, or None where
             they are exact. Only code that adds noise sets it. It protects from mistakes, not from
             forgers: anybody can write a file of a sketch.
@@ -129,9 +235,25 @@ class CountSketch:
     def __init__(self, spec: SketchSpec, round: int) -> None:
         self.spec = spec
         self.round = _validate.integer(0, spec.num_rounds - 1, round=round)
-        self.counters = np.zeros((spec.rows, spec.width), np.int64)
+        self.vector = np.zeros(spec.vector_length, np.int64)
         self.num_clients = 0
+        self.num_silos = 0
         self.noise: NoiseMark | None = None
+
+    @property
+    def counters(self) -> npt.NDArray[np.int64]:
+        """The counters of the ids: a view of the vector, int64 [rows, width]."""
+        spec = self.spec
+        return self.vector[: spec.rows * spec.width].reshape(spec.rows, spec.width)
+
+    @counters.setter
+    def counters(self, values: npt.NDArray[np.int64]) -> None:
+        self.counters[...] = values
+
+    def all_rows(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the rows of all parts: views, int64 [width of the part]."""
+        for part in self.spec.parts(self.round):
+            yield from part.of(self.vector)
 
     def __repr__(self) -> str:
         size = f"rows={self.spec.rows}, width={self.spec.width}"
@@ -147,7 +269,8 @@ class CountSketch:
         """Add items, each `counts` times, or once if `counts` is absent.
 
         Args:
-            ids: uint64 [n]; ids may repeat.
+            ids: uint64 [n]; ids may repeat. With a spelling, uint64 [n, 1 + positions], a row of
+                ids for each item.
             counts: int64 [n], not negative: the number of clients that hold each item.
             num_clients: the number of clients that these items come from; one client for each item
                 if absent.
@@ -177,6 +300,10 @@ class CountSketch:
         whole = _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
         self._check_exact()
+        if self.spec.spelling is not None:
+            raise InvalidInputError(
+                "a sketch with a spelling holds names, and a range of ids has none: use add"
+            )
         self._check_total(_weight(whole))
         kernels.accumulate_range(self.counters, *self.spec.round_hash(self.round), first_id, whole)
         self.num_clients += int(whole.sum()) if given is None else given
@@ -229,21 +356,27 @@ class CountSketch:
                 " their noise"
             )
         # By the largest counters, not by total weights, which a sum does not know any more.
-        self._check_total(_largest(other.counters))
-        self.counters += other.counters
+        self._check_total(_largest(other.vector))
+        self.vector += other.vector
         self.num_clients += other.num_clients
+        self.num_silos += other.num_silos
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sketch to one file, whole or not at all."""
-        _archive.write(path, SCHEMA, self._meta(), {"counters": self.counters})
+        _archive.write(path, SCHEMA, self._meta(), self._arrays())
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file that `save` writes, which a ledger keeps."""
-        return _archive.pack(SCHEMA, self._meta(), {"counters": self.counters})
+        return _archive.pack(SCHEMA, self._meta(), self._arrays())
+
+    def _arrays(self) -> dict[str, npt.NDArray[np.int64]]:
+        spelled = self.vector[self.counters.size :]
+        return {"counters": self.counters} | ({"spelled": spelled} if spelled.size else {})
 
     def _meta(self) -> dict[str, Any]:
         own = {"round": self.round, "num_clients": self.num_clients, "noise": self.noise}
-        return spec_to_dict(self.spec) | own
+        silos = {"num_silos": self.num_silos} if self.num_silos else {}
+        return spec_to_dict(self.spec) | own | silos
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CountSketch:
@@ -277,27 +410,38 @@ class CountSketch:
         try:
             spec = spec_from_dict(meta)
             sketch = cls(spec, meta["round"])
-            counters = arrays["counters"]
-            if counters.dtype != np.int64 or counters.shape != (spec.rows, spec.width):
+            counters, spelled = arrays["counters"], arrays.get("spelled", np.zeros(0, np.int64))
+            shapes = ((spec.rows, spec.width), (spec.vector_length - spec.rows * spec.width,))
+            if (counters.shape, spelled.shape) != shapes or not (
+                counters.dtype == spelled.dtype == np.int64
+            ):
                 raise InvalidInputError(
-                    f"counters must be int64 with shape {(spec.rows, spec.width)}"
+                    f"counters must be int64 with shape {shapes[0]}, and spelled with {shapes[1]}"
                 )
-            if _largest(counters) >= _MAX_WEIGHT:
+            sketch.vector = np.concatenate([counters.reshape(-1), spelled])
+            if _largest(sketch.vector) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
-            sketch.num_clients = _validate.integer(0, num_clients=meta["num_clients"])
             sketch.noise = noise_mark(meta["noise"])
+            sketch.num_silos = _validate.integer(0, num_silos=meta.get("num_silos", 0))
+            sketch.num_clients = checked_number(meta["num_clients"], sketch)
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{name} is damaged: {error}") from error
-        sketch.counters = np.ascontiguousarray(counters)
         return sketch
 
     def _accumulate(
         self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None
     ) -> None:
         self._check_exact()
+        is_rows = isinstance(ids, np.ndarray) and ids.ndim == 2
+        columns = 1 + self.spec.num_positions
+        if is_rows != (self.spec.spelling is not None) or (is_rows and ids.shape[1] != columns):
+            got = getattr(ids, "shape", type(ids).__name__)
+            form = f"[n, {columns}], rows that spell names" if self.spec.spelling else "[n]"
+            raise InvalidInputError(f"ids must be uint64 {form}, got {got}")
         if counts is not None:
             self._check_total(_weight(counts))
-        kernels.accumulate(self.counters, *self.spec.round_hash(self.round), ids, counts)
+        for part in self.spec.parts(self.round):
+            kernels.accumulate(part.of(self.vector), *part.hashes, part.ids(ids), counts)
 
     def _check_exact(self) -> None:
         """Refuse to add clients to a sum with noise.
@@ -315,7 +459,7 @@ class CountSketch:
 
         `added` is the most that one counter gains.
         """
-        total = _largest(self.counters) + added
+        total = _largest(self.vector) + added
         if total >= _MAX_WEIGHT:
             raise InvalidInputError(
                 f"the total weight of a sketch must stay below 2^62, got about {total:.3g}; scale"
@@ -363,6 +507,17 @@ def _largest(counters: npt.NDArray[np.int64]) -> float:
     return float(max(int(counters.max()), -int(counters.min())))
 
 
+def checked_number(number: Any, sketch: CountSketch) -> int:
+    """Return the number of clients that a file says of a sketch: at least 0 unless noise is in it.
+
+    >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
+    >>> checked_number(7, CountSketch(spec, round=0))
+    7
+    """
+    is_noised = sketch.num_silos > 0 and sketch.noise is not None
+    return _validate.integer(None if is_noised else 0, num_clients=number)
+
+
 def noise_mark(values: Any) -> NoiseMark | None:
     """Return the mark that a file holds.
 
@@ -383,7 +538,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
 
 def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
     """Raise IncompatibleError, naming the differences, unless the two specs are equal."""
-    names = ("rows", "width", "schedule", "num_rounds", "seed")
+    names = ("rows", "width", "schedule", "num_rounds", "seed", "spelling")
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:
         shown = [
@@ -407,6 +562,8 @@ def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
         "schedule": str(spec.schedule),
         "num_rounds": spec.num_rounds,
         "seed": spec.seed.hex(),
+        # absent where there is none, as before there were spellings: fingerprints stay
+        **({} if spec.spelling is None else {"spelling": asdict(spec.spelling)}),
     }
 
 
@@ -418,4 +575,5 @@ def spec_from_dict(values: dict[str, Any]) -> SketchSpec:
         schedule=Schedule.parse(values["schedule"]),
         num_rounds=values["num_rounds"],
         seed=bytes.fromhex(values["seed"]),
+        spelling=Spelling(**values["spelling"]) if "spelling" in values else None,
     )

@@ -16,6 +16,7 @@ from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
 SEED_BYTES = 32
+SPELLING = 1  # the purpose of the tables that spell names
 SIGNS_PER_GROUP = 8  # the low 8 bits of a word; its upper 24 give the location
 _TABLE_BYTES = 8 * 256 * 4  # of a row: for each byte of an id and each of its values a uint32
 
@@ -42,7 +43,8 @@ def tabulation_tables(
         seed: 32 bytes.
         rows: at least 1.
         group: the group of 8 signs; group 0 also gives the location.
-        purpose: 0 for sketches. Other purposes give independent tables of the same seed.
+        purpose: 0 for sketches, 1 for the spelling of names. Other purposes give independent
+            tables of the same seed.
 
     >>> tabulation_tables(bytes(32), 2).shape
     (2, 8, 256)

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from fedtally.errors import InvalidInputError
 
-_FEWEST_ROWS = {"joint": 3, "median": 1}
+_FEWEST_ROWS = {"joint": 3, "median": 1, "belief": 3}
 _WHY = (
     "with fewer, rows do not tell which of the candidates of a cell is heavy; take more rows, or"
     " recovery median"
@@ -19,11 +19,13 @@ _WHY = (
 class Recovery(StrEnum):
     """The decoder of landed sums.
 
-    `JOINT` fits the heavy items together, `MEDIAN` is the paper's decoder.
+    `JOINT` fits the heavy items together, `MEDIAN` is the paper's decoder, and `BELIEF` is belief
+    propagation between all items and all cells.
     """
 
     JOINT = "joint"
     MEDIAN = "median"
+    BELIEF = "belief"
 
     @classmethod
     def parse(cls, name: str, argument: str = "recovery") -> Recovery:
@@ -43,15 +45,16 @@ class Recovery(StrEnum):
             return cls(name)
         except ValueError:
             raise InvalidInputError(
-                f"{argument} must be {' or '.join(cls)}, got {name!r}"
+                f"{argument} must be {', '.join(list(cls)[:-1])} or {list(cls)[-1]}, got {name!r}"
             ) from None
 
     @property
     def fewest_rows(self) -> int:
         """The fewest rows that the decoder needs.
 
-        Joint recovery needs three. With one row nothing tells a heavy item from another candidate
-        of its cell. With two rows that disagree, nothing tells which of them is right.
+        Joint recovery needs three, and so does belief propagation, which starts from it. With one
+        row nothing tells a heavy item from another candidate of its cell. With two rows that
+        disagree, nothing tells which of them is right.
         """
         return _FEWEST_ROWS[self]
 

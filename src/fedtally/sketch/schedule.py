@@ -64,11 +64,13 @@ class Schedule:
             return text
         name, colon, batches = str(text).partition(":")
         kinds = {kind.value: kind for kind in ScheduleKind}
+        # `int` alone would also take signs, spaces, underscores and the digits of other scripts.
         if name == "batched" and re.fullmatch("[0-9]{1,9}", batches):
             return cls(ScheduleKind.BATCHED, int(batches))
         if name not in kinds or name == "batched" or colon:
             raise InvalidInputError(
                 f"schedule must be shared, fresh, hybrid or batched:B with B batches, got {text!r}"
+                + _validate.did_you_mean(name, kinds)
             )
         return cls(kinds[name])
 
@@ -83,7 +85,7 @@ class Schedule:
         """
         if self.kind is ScheduleKind.SHARED:
             return 1
-        if self.batches is None:
+        if self.batches is None:  # fresh and hybrid
             return num_rounds
         if self.batches > num_rounds:
             raise InvalidInputError(
@@ -98,6 +100,7 @@ class Schedule:
         [range(0, 3), range(3, 5), range(5, 7)]
         """
         size, larger = divmod(num_rounds, self.num_batches(num_rounds))
+        # before a batch there are as many of the larger ones as there are batches, until they end
         starts = [
             batch * size + min(batch, larger) for batch in range(self.num_batches(num_rounds) + 1)
         ]
@@ -112,6 +115,7 @@ class Schedule:
         >>> [Schedule.parse("batched:3").batch_of(m, 7) for m in range(7)]
         [0, 0, 0, 1, 1, 2, 2]
         """
+        # By arithmetic and not from `batches_of`, which makes up to a million ranges.
         size, larger = divmod(num_rounds, self.num_batches(num_rounds))
         in_larger = larger * (size + 1)
         return round // (size + 1) if round < in_larger else larger + (round - in_larger) // size

@@ -26,29 +26,43 @@ A value becomes the same item in every format. `sources.values` has these rules:
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
 * Blank lines are missing items in plain text, and in CSV and TSV of one column. With several
   columns they are no rows.
-* A row without its item, client or round is dropped, and counted in `Batch.missing`. A missing
-  count is an error.
+* A row without its item, client, silo or round is dropped, and counted in `Batch.missing`. A
+  missing count is an error.
 
 Under differential privacy (`Source.batches` with ``private=True``) each row is read by itself. A
 value that cannot be read is missing, and no row changes another row or ends the run. A CSV, TSV,
-text or JSON lines file is then read line by line (`sources.lines`). A float that is not whole
-becomes its shortest text, and a row whose count cannot be read stands for nobody.
+text or JSON lines file is then read line by line (`sources.lines`). A whole float below 2^63
+becomes the digits of the integer, any other float its shortest text, and a row whose count cannot
+be read stands for nobody.
 """
 
 from __future__ import annotations
 
+import glob
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import Layout
-from fedtally.sources.memory import from_items
+from fedtally.sources.memory import from_items, from_table, is_table
 from fedtally.sources.synthetic import FAMILIES, frequencies, is_synthetic, synthetic_source
-from fedtally.sources.tables import table_source
+from fedtally.sources.tables import parquet_kinds, table_source
 
-__all__ = ["Batch", "Columns", "Source", "frequencies", "from_items", "open_source"]
+__all__ = [
+    "Batch",
+    "Columns",
+    "Source",
+    "frequencies",
+    "from_items",
+    "from_table",
+    "is_table",
+    "open_files",
+    "open_source",
+]
 
 
 def open_source(
@@ -69,8 +83,8 @@ def open_source(
         text: a path, ``-`` (standard input; like any pipe it can be read once), or a synthetic
             population such as ``zipf:a=1.1,d=100000,n=150000`` or ``profile:gowalla-us,n=1e6`` (see
             `fedtally.sources.synthetic`).
-        columns: the columns of the item, client, round and count. If no item column is named, it is
-            the only column left over, or ``item``.
+        columns: the columns of the item, client, silo, round and count. If no item column is named,
+            it is the only column left over, or ``item``.
         format: ``csv``, ``tsv``, ``json`` (one object a line), ``parquet`` or ``text`` (one item a
             line). If absent, it follows from the suffix, with or without ``.gz``. For other names
             and standard input it is ``csv`` if a column or a delimiter is named, otherwise
@@ -113,3 +127,78 @@ def open_source(
             f"{path} is no file, and no synthetic source: these start with {known}"
         )
     return table_source(path, columns, layout)
+
+
+def open_files(pattern: str, columns: Columns | None = None) -> Source:
+    """Open all files that a glob names, in the order of their names, as one source.
+
+    The files are of one format, and a column has one type in all of them: otherwise the client 7 of
+    one file and the client "7" of another would be two.
+
+    Args:
+        pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any folders.
+        columns: as for `open_source`; in tables the item must be named, as files may differ in
+            their columns.
+
+    Raises:
+        InvalidInputError: the files differ in format, or the item's column is not named.
+        UnreadableFileError: no file matches.
+    """
+    columns = columns or Columns()
+    paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not paths:
+        raise UnreadableFileError(f"no file matches {pattern}")
+    formats = {path: Layout.detect(path, columns).format for path in paths}
+    for path in paths[1:]:
+        if formats[path] != formats[paths[0]]:
+            raise InvalidInputError(
+                f"{paths[0]} is {formats[paths[0]]} and {path} is {formats[path]}: the files of"
+                f" {pattern} must have one format; name them apart"
+            )
+    if len(paths) > 1 and formats[paths[0]] != "text" and columns.item is None:
+        raise InvalidInputError(
+            f"{pattern} names {len(paths)} tables: which column is the item? (--item)"
+        )
+    sources = [open_source(path, columns) for path in paths]
+    sizes = [source.size_bytes for source in sources]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
+
+    def read(private: bool) -> Iterator[Batch]:
+        if formats[paths[0]] == "parquet":
+            _check_types(paths, columns)
+        done = 0
+        types: list[bool | None] | None = None
+        for source in sources:
+            for batch in source.read(private):
+                # Under privacy the values of text formats are text, and those of Parquet were
+                # compared above: no row may end the run.
+                if len(batch) and not private:
+                    found = [_is_integer(part) for part in (batch.items, batch.clients)]
+                    if types is not None and found != types:
+                        raise InvalidInputError(
+                            f"{source.name}: a column holds integers in one file of {pattern} and"
+                            " text in another; write it alike in all of them"
+                        )
+                    types = found
+                yield replace(batch, bytes_read=done + batch.bytes_read)
+            done += source.size_bytes or 0
+
+    return Source(pattern, read, total, repeatable=all(each.repeatable for each in sources))
+
+
+def _is_integer(part: object) -> bool | None:
+    import pyarrow as pa
+
+    return None if part is None else pa.types.is_integer(getattr(part, "type", None))
+
+
+def _check_types(paths: list[str], columns: Columns) -> None:
+    """Refuse Parquet files that write a column as one type here and as another one there."""
+    first = parquet_kinds(paths[0], columns)
+    for path in paths[1:]:
+        for name, kind in parquet_kinds(path, columns).items():
+            if (other := first.get(name, kind)) != kind:
+                raise InvalidInputError(
+                    f"{path}: the column {name!r} holds {kind} there and {other} in {paths[0]};"
+                    " write it alike in all files"
+                )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.sources.values import as_counts, as_pairs, as_values
 
@@ -18,7 +19,7 @@ _LISTED = 30  # columns that a message lists
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that hold the item, the client, the round and the count.
+    """The columns that hold the item, the client, the silo, the round and the count.
 
     Args:
         item: a column, or a pair (latitude, longitude). None stands for the only column that is
@@ -27,7 +28,10 @@ class Columns:
             client.
         round: the column of natural rounds.
         count: the column that says for how many clients a row stands; not with `client`.
+        silo: the column of the silos, each of which holds the rows of many people; with `client`,
+            which is then the column of the people.
         others: the table's columns that play no part, once they are known; see `resolve`.
+        are_named: whether a table gives the columns these names, so that readers know them.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -37,13 +41,20 @@ class Columns:
     client: str | None = None
     round: str | None = None
     count: str | None = None
+    silo: str | None = None
     others: tuple[str, ...] = ()
+    are_named: bool = True
 
     def __post_init__(self) -> None:
         if self.client is not None and self.count is not None:
             raise InvalidInputError(
                 "a count stands for that many clients, so a count column cannot go with a client"
                 " column"
+            )
+        if self.silo is not None and self.client is None:
+            raise InvalidInputError(
+                "a silo column goes with a client column, which names the person of each row: name"
+                " both (--silo, --client)"
             )
         if isinstance(self.item, tuple) and len(self.item) != 2:
             raise InvalidInputError(
@@ -63,8 +74,23 @@ class Columns:
         >>> Columns(item=("lat", "lon"), client="user").names()
         ['lat', 'lon', 'user']
         """
-        others = [name for name in (self.client, self.round, self.count) if name is not None]
+        parts = (self.client, self.round, self.count, self.silo)
+        others = [name for name in parts if name is not None]
+        # One column may play two parts, such as those of the item and of the client.
         return list(dict.fromkeys([*self.items, *others]))
+
+    def parts(self) -> dict[str, list[str]]:
+        """Return the names of the columns by the part that they play, JSON-able.
+
+        A part whose column has no name of its own has an empty list.
+
+        >>> Columns("word", client="user").parts()
+        {'item': ['word'], 'client': ['user']}
+        """
+        single = {"client": self.client, "round": self.round, "count": self.count}
+        parts = {part: [name] for part, name in single.items() if name is not None}
+        parts = ({"item": list(self.items)} if self.items else {}) | parts
+        return parts if self.are_named else {part: [] for part in parts}
 
     def resolve(self, available: Sequence[str], where: str) -> Columns:
         """Return the same with the item column chosen.
@@ -89,8 +115,9 @@ class Columns:
             if name not in available:
                 raise InvalidInputError(
                     f"{where} has no column {name!r}; it has the columns {listed}"
+                    + _validate.did_you_mean(name, available)
                 )
-            if list(available).count(name) > 1:
+            if list(available).count(name) > 1:  # nothing says which of them is meant
                 raise InvalidInputError(
                     f"{where} has several columns called {name!r}; rename all but one"
                 )
@@ -113,12 +140,14 @@ class Itemless(NamedTuple):
         rounds: as in `Batch`.
         counts: returns the counts as in `Batch`, or raises InvalidInputError; None for one each. It
             is a function because only some callers need them, and errors are theirs alone.
+        silos: as in `Batch`.
     """
 
     number: int
     clients: Any | None
     rounds: Any | None
     counts: Callable[[], npt.NDArray[np.int64]] | None
+    silos: Any | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +160,14 @@ class Batch:
         rounds: the same kinds, or None.
         counts: int64[n], at least 0, the number of clients that each row stands for; None for one
             each.
-        missing: the rows dropped from this batch because the item, client or round was missing.
+        missing: the rows dropped from this batch because the item, client, silo or round was
+            missing.
         bytes_read: the bytes of the source read so far, for progress; compressed bytes where it is
             compressed.
         itemless: those of the missing rows that lack the item alone, or None.
-        others: the names of the columns that play no part; empty where the source does not say.
+        columns: the columns by the parts that they play, with those that play none in `others`; of
+            no name where the source is no table.
+        silos: the same kinds as the items, or None if clients are no people of silos.
     """
 
     items: Any
@@ -145,7 +177,8 @@ class Batch:
     missing: int = 0
     bytes_read: int = 0
     itemless: Itemless | None = None
-    others: tuple[str, ...] = ()
+    columns: Columns = Columns()
+    silos: Any | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -200,6 +233,7 @@ class Source:
         rows = missing = 0
         for batch in self.read(private):
             rows += len(batch)
+            # Under privacy a client without an item takes part, and its row is not missing.
             rows += batch.itemless.number if private and batch.itemless is not None else 0
             missing += batch.missing
             yield batch
@@ -208,7 +242,8 @@ class Source:
         # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
         if not rows and missing:
             raise InvalidInputError(
-                f"{self.name}: the item, client or round is missing in all of its {missing} rows"
+                f"{self.name}: the item, client, silo or round is missing in all of its {missing}"
+                " rows"
             )
         if not rows:
             raise InvalidInputError(f"{self.name} is empty: it has no rows")
@@ -254,41 +289,45 @@ def to_batch(
         )
     else:
         items = as_values(table.column(columns.item), f"{where}: column {columns.item!r}", private)
-    clients, rounds = (
+    clients, rounds, silos = (
         (
             None
             if name is None
             else as_values(table.column(name), f"{where}: column {name!r}", private)
         )
-        for name in (columns.client, columns.round)
+        for name in (columns.client, columns.round, columns.silo)
     )
     counts = None if columns.count is None else table.column(columns.count)
     # The counts are read last, of the rows that are kept: a bad count in a dropped row is no error.
     what, itemless = f"{where}: column {columns.count!r}", None
-    named = _valid(clients, rounds)
+    named = _valid(clients, rounds, silos)
     if items.null_count or named is not None:
         held = pc.is_valid(items)
-        bare = pc.invert(held)
+        bare = pc.invert(held)  # of these, rows without a client or a round are nobody's
         bare = bare if named is None else pc.and_(bare, named)
         if pc.any(bare).as_py():
             parts = [
-                None if part is None else part.filter(bare) for part in (clients, rounds, counts)
+                None if part is None else part.filter(bare)
+                for part in (clients, rounds, counts, silos)
             ]
             number = pc.sum(bare).as_py()
             bare_counts = None if parts[2] is None else partial(as_counts, parts[2], what, private)
-            itemless = Itemless(number, parts[0], parts[1], bare_counts)
+            itemless = Itemless(number, parts[0], parts[1], bare_counts, parts[3])
         mask = held if named is None else pc.and_(named, held)
-        items, clients, rounds, counts = (
-            None if part is None else part.filter(mask) for part in (items, clients, rounds, counts)
+        items, clients, rounds, counts, silos = (
+            None if part is None else part.filter(mask)
+            for part in (items, clients, rounds, counts, silos)
         )
     whole = None if counts is None else as_counts(counts, what, private)
     missing = table.num_rows - len(items)
-    return Batch(items, clients, rounds, whole, missing, bytes_read, itemless, columns.others)
+    own = (items, clients, rounds, whole, missing, bytes_read, itemless, columns)
+    return Batch(*own, silos=silos)
 
 
 def _valid(*parts: Any) -> Any:
     """Return which rows lack none of the columns that are given, or None if no row does."""
     import pyarrow.compute as pc
 
+    # Most batches lack nothing: without a mask no column of theirs is copied.
     masks = [pc.is_valid(part) for part in parts if part is not None and part.null_count]
     return reduce(pc.and_, masks) if masks else None

@@ -15,7 +15,12 @@ _ROWS = 1 << 20  # of a batch
 
 
 def from_items(
-    items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None
+    items: Any,
+    *,
+    clients: Any = None,
+    silos: Any = None,
+    rounds: Any = None,
+    counts: Any = None,
 ) -> Source:
     """Return a source of columns in memory.
 
@@ -26,6 +31,7 @@ def from_items(
             even where values are not judged.
         clients: a column of the same length; equal values are one client. Without it each item is a
             client.
+        silos: a column of the same length: the silo of each row, whose client is then a person.
         rounds: a column of the same length.
         counts: whole numbers, the number of clients that each item stands for; not with `clients`.
 
@@ -37,15 +43,15 @@ def from_items(
     >>> batch.items.to_pylist(), batch.counts.tolist()
     (['tea', 'rice', 'tea'], [3, 0, 2])
     """
-    import pyarrow as pa
-
     columns = Columns(
         ("latitude", "longitude") if _is_pair(items) else "items",
         None if clients is None else "clients",
         None if rounds is None else "rounds",
         None if counts is None else "counts",
+        silo=None if silos is None else "silos",
+        are_named=False,
     )
-    given = {"clients": clients, "rounds": rounds, "counts": counts}
+    given = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
     given |= dict(zip(columns.items, items.T if _is_pair(items) else [items], strict=True))
     held = {name: _sequence(given[name], name) for name in columns.names()}
     lengths = {name: len(values) for name, values in held.items()}
@@ -53,16 +59,62 @@ def from_items(
         listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise InvalidInputError(f"the columns must have one length, got {listed}")
 
+    return _source("items", held, columns)
+
+
+def from_table(table: Any, columns: Columns) -> Source:
+    """Return a source of columns of a table in memory.
+
+    Args:
+        table: a pandas or Polars data frame, a Polars lazy frame, of which only the named columns
+            are computed, or an Arrow table.
+        columns: the columns of the item, client, silo, round and count.
+
+    Raises:
+        InvalidInputError: a column is missing, or there are several of that name; no item is named
+            and several columns could be it.
+
+    >>> import pyarrow as pa
+    >>> drinks = pa.table({"word": ["tea", "rice"], "user": [1, 2]})
+    >>> [batch] = from_table(drinks, Columns("word", client="user")).batches()
+    >>> batch.items.to_pylist(), batch.clients.to_pylist()
+    (['tea', 'rice'], [1, 2])
+    """
+    is_lazy = hasattr(table, "collect_schema") and hasattr(table, "collect")
+    names = table.collect_schema().names() if is_lazy else getattr(table, "column_names", None)
+    names = [str(name) for name in (table.columns if names is None else names)]
+    resolved = columns.resolve(names, "the table")
+    if is_lazy:
+        table = table.select(resolved.names()).collect()
+    if hasattr(table, "iloc"):  # pandas, whose columns may have names that are no text
+        held = {name: table.iloc[:, names.index(name)] for name in resolved.names()}
+    else:
+        held = {name: table[name] for name in resolved.names()}
+    return _source("the table", held, resolved)
+
+
+def is_table(value: Any) -> bool:
+    """Return whether a value is a table with named columns: a data frame, an Arrow table."""
+    if hasattr(value, "collect_schema") and hasattr(value, "collect"):
+        return True
+    has_names = hasattr(value, "column_names") or hasattr(value, "columns")
+    return has_names and hasattr(value, "__getitem__")
+
+
+def _source(where: str, held: dict[str, Any], columns: Columns) -> Source:
+    """Return a source of columns, by their names, that have one length."""
+    import pyarrow as pa
+
     def read(private: bool) -> Iterator[Batch]:
         table = pa.table({name: _column(values, name, private) for name, values in held.items()})
         done, size = 0, table.get_total_buffer_size()
         if private:  # the columns are known even without rows
-            yield to_batch(no_rows(table.schema), columns, "items", 0, private)
+            yield to_batch(no_rows(table.schema), columns, where, 0, private)
         for part in table.to_batches(max_chunksize=_ROWS):
             done += part.num_rows
-            yield to_batch(part, columns, "items", size * done // table.num_rows, private)
+            yield to_batch(part, columns, where, size * done // table.num_rows, private)
 
-    return Source("items", read)
+    return Source(where, read)
 
 
 def _is_pair(items: Any) -> bool:

@@ -64,14 +64,14 @@ def _check_headless(columns: Columns, name: str) -> None:
             )
     others = [
         int(column)
-        for column in (columns.client, columns.round, columns.count)
+        for column in (columns.client, columns.round, columns.count, columns.silo)
         if column is not None
     ]
     # Without a header nothing public tells the number of fields: only the start of a line is sure.
     if max(others, default=0) > min(int(column) for column in columns.items):
         raise InvalidInputError(
-            f"{name}: with epsilon and without a header clients, rounds and counts must stand"
-            " before the item, or what an item holds could change them: add a header line, or"
+            f"{name}: with epsilon and without a header clients, silos, rounds and counts must"
+            " stand before the item, or what an item holds could change them: add a header line, or"
             " reorder the columns"
         )
 

@@ -98,6 +98,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
         if name not in FAMILIES[family] or not equals:
             raise InvalidInputError(
                 f"{family}: unknown parameter {word!r}; write name=value with name among {known}"
+                + _validate.did_you_mean(name, FAMILIES[family])
             )
         if name in values:
             raise InvalidInputError(f"{family}: {name} is given twice")
@@ -163,6 +164,7 @@ def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floa
     if name not in measured:
         raise InvalidInputError(
             f"unknown profile {name!r}; write profile:NAME with NAME among {', '.join(measured)}"
+            + _validate.did_you_mean(name, measured)
         )
     rank, frequency = np.log(measured[name]["rank"]), np.log(measured[name]["frequency"])
     about = f"synthetic clients; frequencies measured from {measured[name]['measured_from']}"

@@ -356,6 +356,35 @@ def _read_parquet(
             yield batch, resolved, size * done // file.metadata.num_rows
 
 
+def parquet_kinds(path: str, columns: Columns) -> dict[str, str]:
+    """Return the kind of values that each of `columns` has in a Parquet file, by its name.
+
+    Columns of one kind write equal values alike. The kind of integers of any width is "integers",
+    and that of texts of any layout is "text".
+
+    Raises:
+        UnreadableFileError: the file is missing, or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    def kind_of(kind: Any) -> str:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_integer(kind):
+            return "integers"
+        is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+        return "text" if any(holds(kind) for holds in is_text) else f"values of type {kind}"
+
+    with reading(path, "utf8"), _seekable(path) as place:
+        schema = parquet.read_schema(place)
+        return {
+            name: kind_of(schema.field(name).type)
+            for name in columns.names()
+            if schema.names.count(name) == 1  # of others the reader says what is wrong
+        }
+
+
 @contextmanager
 def _seekable(path: str) -> Iterator[Any]:
     """Yield the path, or a temporary copy of a stream, since Parquet is read from its end."""

@@ -298,12 +298,20 @@ def _shortest(times: Any) -> Any:
 
 
 def _float_text(column: Any) -> Any:
-    """Return floating-point numbers as the shortest text that reads back; NaN is missing."""
+    """Return floating-point numbers as text; NaN is missing.
+
+    A whole number is its digits, as the integer is: otherwise the client 1e15 and the client
+    1000000000000000 would be two. Any other number is the shortest text that reads back.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     numbers = column.cast(pa.float64())
-    return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers).cast(pa.string())
+    # Integers beyond 64 bits are items only as text, so there is nothing to agree with.
+    is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
+    digits = pc.if_else(is_whole, numbers, 0.0).cast(pa.int64()).cast(pa.string())
+    text = pc.if_else(is_whole, digits, numbers.cast(pa.string()))
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.string()), text)
 
 
 def _whole(column: Any, what: str) -> Any:

@@ -1,14 +1,16 @@
-"""Durable state: the operator's ledger and a client's own record. All SQL of the package is here.
+"""Durable state: the operator's ledger, a client's record, the campaigns of a server.
 
-A `Ledger` lives in an SQLite file or in a PostgreSQL database, a `ClientRecord` in an SQLite file.
-Both give the same guarantees:
+All SQL of the package is here. A `Ledger` lives in an SQLite file or in a PostgreSQL database, a
+`ClientRecord` in an SQLite file. `Campaigns` is an SQLite file too: it holds what a campaign's
+server must not lose, erases it when it is done, and has guarantees of its own
+(`store/campaigns.py`). Ledger and record give the same guarantees:
 
 - *Reserved before opened.* `reserve` and `take_part` return when the fact is on disk. From then on
   it counts as spent, whatever happens next.
 - *Once.* A campaign has one owner: the run that charged it first. Only that owner can reserve a
   release of its plan, again after a crash too. A release lands once. Primary keys enforce this even
   against other programs that write. A landing is one row, which holds the noised sketch and stands
-  for its cost. The sum without noise has no column.
+  for its cost. A ledger has no column for the sum without noise.
 - *At a constant price.* A campaign's row holds the cost of all campaigns of its population up to
   it. So a reservation reads one of these rows, however many there are.
 - *One writer at a time.* A writing transaction first takes the lock of the whole database (`BEGIN
@@ -20,10 +22,11 @@ Both give the same guarantees:
   restored from a backup does not know what was spent since. Do not continue with it: start a
   population of another name with a smaller grant.
 
-Times are arguments, Unix seconds. Importing this package imports SQLAlchemy, which is slow: import
-it inside the functions that need it.
+Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. Importing this package
+imports SQLAlchemy, which is slow: import it inside the functions that need it.
 
-The rooms are `database` (connections, transactions, triggers), `ledger` and `client_record`.
+The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
+`client_record`, and `marks` (does a file lag behind what was said?).
 
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge
@@ -40,21 +43,31 @@ epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distributio
 b'the noised sketch'
 """
 
-from fedtally.store.campaigns import Campaigns, CampaignStore, SavedSession
-from fedtally.store.client_record import ClientRecord, Journal
-from fedtally.store.database import SCHEMA_VERSION, WAIT_SECONDS, StoreError
+from fedtally.store.campaigns import (
+    Campaigns,
+    CampaignStatus,
+    CampaignStore,
+    EndedSession,
+    OpenSession,
+    SavedSession,
+)
+from fedtally.store.client_record import ClientRecord, Journal, Part
+from fedtally.store.database import WAIT_SECONDS, StoreError
 from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
 
 __all__ = [
     "EXPORT",
-    "SCHEMA_VERSION",
     "WAIT_SECONDS",
+    "CampaignStatus",
     "CampaignStore",
     "Campaigns",
     "ClientRecord",
+    "EndedSession",
     "Journal",
     "Landing",
     "Ledger",
+    "OpenSession",
+    "Part",
     "Reservation",
     "SavedSession",
     "StoreError",

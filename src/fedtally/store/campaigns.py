@@ -6,7 +6,8 @@ Each writing transaction first compares the epoch, so that the process before ca
 more.
 
 Sessions and sums change and are erased: SQLite overwrites what it deletes (`secure_delete`), and
-keeps no write-ahead log. Who was asked, and which sessions landed, is append-only.
+keeps no write-ahead log. Who was asked, which sessions landed, and why others did not, is
+append-only.
 
 A copy of the file that is put back does not know what was sent since. Therefore a *mark* outside
 of the file, on another disk if possible, holds the number of the last write. A file that is behind
@@ -17,31 +18,44 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
 
-from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
+from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, checked_name
 from fedtally.privacy.events import Trust
+from fedtally.secagg.messages import ServerState
+from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch
-from fedtally.store.database import Database, file_url, opened, seconds, time_column
+from fedtally.store.database import (
+    Database,
+    file_url,
+    make_table,
+    opened,
+    prepared,
+    seconds,
+    time_column,
+)
 from fedtally.store.ledger import Ledger, Reservation
+from fedtally.store.marks import read_mark, write_mark
 
-ClientId = int | str
-
+# The phase of a session that goes on in a file of schema 1, until its next checkpoint.
+UNKNOWN = "unknown"
 _metadata = sa.MetaData()
-_CHANGES = {"changes": True}  # no triggers: rows are updated and erased
+# Without the triggers that make other tables append-only: these rows are updated and erased.
+_CHANGES = {"changes": True}
 _runs = sa.Table(
     "fedtally_runs",
     _metadata,
     sa.Column("plan", sa.String(64), primary_key=True),
-    sa.Column("owner", sa.String(200), nullable=False),  # of what the ledger reserved
+    sa.Column("owner", sa.String(200), nullable=False),  # the name under which it reserves
     sa.Column("epoch", sa.BigInteger, nullable=False),  # how often it was claimed
     sa.Column("writes", sa.BigInteger, nullable=False),  # since it began
     info=_CHANGES,
@@ -53,8 +67,9 @@ _sessions = sa.Table(
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("phase", sa.String(20), nullable=False),
     sa.Column("clients", sa.Text, nullable=False),  # JSON: names are texts or integers
-    sa.Column("soft", sa.BigInteger, nullable=False),
+    sa.Column("soft", sa.BigInteger, nullable=False),  # with hard: `SavedSession.closes`
     sa.Column("hard", sa.BigInteger, nullable=False),
     sa.Column("not_after", sa.BigInteger, nullable=False),
     sa.Column("checkpoint", sa.LargeBinary),
@@ -78,6 +93,14 @@ _landed = sa.Table(
     sa.Column("clients", sa.BigInteger, nullable=False),
     time_column(),
 )
+_failed = sa.Table(
+    "fedtally_failed",
+    _metadata,
+    sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
+    sa.Column("session", sa.String(64), primary_key=True),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+)
 _sums = sa.Table(
     "fedtally_sums",
     _metadata,
@@ -100,10 +123,14 @@ class SavedSession:
             session has ended, those who hear the farewell.
         checkpoint: of the session's state machine; None: the session has ended, and what it held is
             erased.
-        closes: when the phase closes if it can go on, and when it closes anyway; Unix seconds.
+        closes: when the phase closes if the session can go on without the clients that are missing,
+            and when it closes in any case; Unix seconds.
         not_after: when the session is given up, Unix seconds.
         farewell: the last frame, the same for everybody; None: the session goes on.
-        version: how often it was written. A store refuses to write a version but the next.
+        version: how often it was written. A store refuses to write any but the next.
+        phase: the state of the session's state machine, a value of `secagg.messages.ServerState`.
+        why: the reason why the session has no sum. The store keeps it for ever, but gives it back
+            by `Campaigns.status` alone. None: the session goes on, or has a sum.
     """
 
     session: bytes
@@ -114,15 +141,81 @@ class SavedSession:
     not_after: int
     farewell: bytes | None = None
     version: int = 0
+    phase: str = ServerState.ADVERTISE.value
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """A session that goes on, as an operator sees it.
+
+    Attributes:
+        session: its 32 bytes.
+        round: of the campaign.
+        phase: a value of `secagg.messages.ServerState`; "done": it has a sum, which has not landed;
+            "unknown": an earlier version of the package wrote it.
+        num_clients: how many were drawn.
+        closes: as for `SavedSession`.
+        not_after: when it is given up, Unix seconds.
+    """
+
+    session: bytes
+    round: int
+    phase: str
+    num_clients: int
+    closes: tuple[int, int]
+    not_after: int
+
+
+@dataclass(frozen=True)
+class EndedSession:
+    """A session that has ended, as an operator sees it.
+
+    Attributes:
+        session: the 32 bytes of the session.
+        round: of the campaign.
+        num_clients: how many clients are in its sum; 0: it has none.
+        why: the reason why it has no sum; None: its sum landed.
+    """
+
+    session: bytes
+    round: int
+    num_clients: int
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class CampaignStatus:
+    """How far a campaign is, without the names of its clients.
+
+    Attributes:
+        plan: the fingerprint of its plan.
+        epoch: how often it was claimed.
+        asked: the number of clients that were asked for their items, by round.
+        landed: the number of clients in the sums that landed, by round.
+        open: the sessions that go on.
+        ended: all sessions that have ended, by round.
+        released: the numbers of the releases that the given ledger holds.
+    """
+
+    plan: str
+    epoch: int
+    asked: dict[int, int]
+    landed: dict[int, int]
+    open: tuple[OpenSession, ...]
+    ended: tuple[EndedSession, ...]
+    released: tuple[int, ...] = ()
 
 
 class Campaigns(Database):
     """The SQLite file of the campaigns that a server runs.
 
-    Made by `open`. Safe to use from several threads and processes, each with its own.
+    Made by `open`. Several threads and processes may use one file, each through a `Campaigns` of
+    its own.
     """
 
     _kind = "campaigns"
+    _schema = 2
     _beside = frozenset({"ledger"})
     _metadata = _metadata
 
@@ -135,10 +228,25 @@ class Campaigns(Database):
             create: make the file, or the tables in it, if they are missing.
 
         Raises:
-            UnreadableFileError: there are no campaigns, or of a newer version, or something else.
+            UnreadableFileError: the file holds no campaigns, or campaigns of a newer version, or is
+                a file of another kind.
             StoreError: the database does not answer.
         """
         return opened(cls, file_url(os.fspath(path)), create)
+
+    def _migrate(self, connection: sa.Connection, version: int) -> None:
+        # Some files of schema 1 have the column and the table already: at first the schema's number
+        # stayed as it was when a table changed.
+        found = sa.inspect(connection)
+        if _sessions.c.phase.name not in {
+            column["name"] for column in found.get_columns(_sessions.name)
+        }:
+            connection.exec_driver_sql(
+                f"ALTER TABLE {_sessions.name} ADD COLUMN {_sessions.c.phase.name}"
+                f" VARCHAR(20) DEFAULT '{UNKNOWN}' NOT NULL"
+            )
+        if not found.has_table(_failed.name):
+            make_table(connection, _failed)
 
     def claim(
         self,
@@ -157,13 +265,13 @@ class Campaigns(Database):
             plan: of the campaign.
             mark: the path of the mark, outside of this file and of its backups.
             clock: returns the time, Unix seconds.
-            owner: a name for what the campaign reserves, if nobody claimed it before: such as 32
-                random bytes in hexadecimal.
+            owner: the name under which the campaign makes its reservations in the ledger, such as
+                32 random bytes in hexadecimal. The first claim sets it, and later ones keep it.
             ledger: what is charged for the releases, in SQLite or PostgreSQL.
 
         Raises:
             InvalidInputError: the plan has privacy and there is no ledger, or this file is behind
-                its mark, as a copy that was put back is.
+                its mark, as a copy that was put back is, or the mark is gone.
         """
         if plan.privacy is not None and ledger is None:
             raise InvalidInputError(
@@ -172,32 +280,42 @@ class Campaigns(Database):
         owner, place = checked_name(owner=owner), Path(mark)
         with self._transaction(write=True) as connection:
             row = _run(connection, plan)
-            marked = _read_mark(place, plan)
-            if row is None and marked:
-                raise _put_back(self.name, place, 0, marked)
-            if row is None:
-                first = {"plan": plan.fingerprint, "owner": owner, "epoch": 1, "writes": 1}
-                connection.execute(sa.insert(_runs).values(**first))
-            else:
-                if row.writes < marked:
-                    raise _put_back(self.name, place, row.writes, marked)
-                connection.execute(
-                    sa.update(_runs)
-                    .where(_runs.c.plan == plan.fingerprint)
-                    .values(epoch=row.epoch + 1, writes=row.writes + 1)
+            writes = 0 if row is None else row.writes
+            marked = read_mark(place, plan.fingerprint)
+            if marked is not None and writes < marked:
+                raise _put_back(self.name, place, writes, marked)
+            if _lacks_mark(writes, marked):
+                raise InvalidInputError(
+                    f"there is no mark at {place}, and {self.name} has {writes} writes of this"
+                    " campaign: name its mark; if that is lost, give up the sessions first"
+                    " (fedtally campaign restore, or Campaigns.give_up)"
                 )
-            now = _run(connection, plan)
-            assert now is not None
-        _write_mark(place, plan, now.writes)
-        store = CampaignStore(self, plan, now.epoch, now.owner, place, clock, ledger)
-        store._erase_released()  # the process before may have died between the two
+            if row is None:
+                # The mark is written before the first write to the file. So a file with writes
+                # that has no mark has lost its mark.
+                write_mark(place, plan.fingerprint, 0)
+                connection.execute(
+                    sa.insert(_runs).values(plan=plan.fingerprint, owner=owner, epoch=0, writes=0)
+                )
+            connection.execute(
+                sa.update(_runs)
+                .where(_runs.c.plan == plan.fingerprint)
+                .values(epoch=_runs.c.epoch + 1, writes=writes + 1)
+            )
+            claimed = _run(connection, plan)
+            assert claimed is not None
+        write_mark(place, plan.fingerprint, claimed.writes)
+        store = CampaignStore(self, plan, claimed, place, clock, ledger)
+        # The process before may have died after it released sums and before it erased them.
+        store._erase_released()
         return store
 
     def give_up(self, plan: Plan, *, mark: str | os.PathLike[str]) -> int:
         """End all sessions of a campaign without a sum, and go on from its mark; return how many.
 
         For a copy that was put back. What landed since the copy was made is lost. Under central
-        trust the sums that are not released are erased too: they may have been, with other noise.
+        trust the sums that this copy holds as unreleased are erased, too: they may have been
+        released since the copy was made, and a second release would have other noise.
 
         Args:
             plan: of the campaign.
@@ -212,18 +330,83 @@ class Campaigns(Database):
                     " the campaign anew with a new plan"
                 )
             mine = _sessions.c.plan == plan.fingerprint
+            for saved in connection.execute(_opened(plan.fingerprint)).all():
+                _note_failure(connection, plan.fingerprint, saved.session, saved.round, "given up")
             ended = connection.execute(sa.delete(_sessions).where(mine)).rowcount
-            # Noise of clients or of two servers is in a sum for good. An aggregator's is not.
+            # Clients or two servers put their noise into a sum once, so a second release is the
+            # same. An aggregator would draw other noise.
             if plan.privacy is not None and plan.privacy.event.trust is Trust.CENTRAL:
                 connection.execute(sa.delete(_sums).where(_sums.c.plan == plan.fingerprint))
-            writes = max(row.writes, _read_mark(place, plan)) + 1
+            writes = max(row.writes, read_mark(place, plan.fingerprint) or 0) + 1
+            # Each claim adds one to the epoch and to the number of writes, so no epoch is above
+            # that number. The mark has the number of all writes, also of those that the copy lacks.
+            # So no process has this epoch, not even one that claimed the campaign after the copy
+            # was made.
             connection.execute(
                 sa.update(_runs)
                 .where(_runs.c.plan == plan.fingerprint)
-                .values(epoch=row.epoch + 1, writes=writes)
+                .values(epoch=writes, writes=writes)
             )
-        _write_mark(place, plan, writes)
+        write_mark(place, plan.fingerprint, writes)
         return ended
+
+    def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
+        """Return whether `claim` refuses the file: it is behind its mark, or the mark is gone."""
+        with self._transaction(write=False) as connection:
+            row = _run(connection, plan)
+        writes = 0 if row is None else row.writes
+        marked = read_mark(Path(mark), plan.fingerprint)
+        return writes < (marked or 0) or _lacks_mark(writes, marked)
+
+    def holds(self, plan: Plan) -> bool:
+        """Return whether the campaign of a plan was ever claimed from this file."""
+        with self._transaction(write=False) as connection:
+            return _run(connection, plan) is not None
+
+    def list(self) -> list[CampaignStatus]:
+        """Return the status of each campaign in the file, by the fingerprint of its plan."""
+        with self._transaction(write=False) as connection:
+            names = connection.execute(sa.select(_runs.c.plan).order_by(_runs.c.plan)).scalars()
+            return [_status(connection, name) for name in names.all()]
+
+    def status(self, plan: Plan, ledger: Ledger | None = None) -> CampaignStatus:
+        """Return the status of one campaign. It needs no claim, and disturbs nobody.
+
+        Args:
+            plan: of the campaign.
+            ledger: the ledger that is asked for the releases; None: the status has none.
+
+        Raises:
+            InvalidInputError: the file holds nothing of this plan.
+        """
+        with self._transaction(write=False) as connection:
+            if _run(connection, plan) is None:
+                raise InvalidInputError(
+                    f"{self.name} holds nothing of plan {plan.fingerprint[:16]}: its campaign has"
+                    " not begun, or runs with another file"
+                )
+            found = _status(connection, plan.fingerprint)
+        if ledger is None:
+            return found
+        landings = ledger.landings(plan.fingerprint)
+        return replace(found, released=tuple(landing.release for landing in landings))
+
+    def clients(self, session: bytes) -> tuple[ClientId, ...]:
+        """Return the names of the clients of a session that goes on, as the transport has them.
+
+        Raises:
+            InvalidInputError: no such session goes on.
+        """
+        query = sa.select(_sessions.c.clients).where(
+            (_sessions.c.session == session.hex()) & (_sessions.c.checkpoint.is_not(None))
+        )
+        with self._transaction(write=False) as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise InvalidInputError(
+                f"{self.name} has no open session {session.hex()[:16]}: `status` lists them"
+            )
+        return tuple(json.loads(row.clients))
 
 
 class CampaignStore:
@@ -237,30 +420,28 @@ class CampaignStore:
         self,
         campaigns: Campaigns,
         plan: Plan,
-        epoch: int,
-        owner: str,
+        run: sa.Row[Any],
         mark: Path,
         clock: Callable[[], int],
         ledger: Ledger | None,
     ) -> None:
         self._campaigns, self._plan, self._name = campaigns, plan, plan.fingerprint
-        self._epoch, self._owner, self._mark = epoch, owner, mark
+        self._epoch, self._owner, self._mark = run.epoch, run.owner, mark
+        self._written = run.writes  # as this process knows
         self._clock, self._ledger = clock, ledger
 
     # ---- sessions ----
 
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
-        """Write a session, and whom it asks, if the version before is the one that is there."""
+        """Write a session, and whom it asks, if the file holds the version just before this one."""
         self._check(plan)
         row = _row(self._name, session)
         with self._write() as connection:
             if session.version == 1:
-                connection.execute(sa.insert(_sessions).values(**row))
+                connection.exec_driver_sql(_ADD_SESSION, row)
             else:
-                before = (_sessions.c.session == row["session"]) & (
-                    _sessions.c.version == session.version - 1
-                )
-                changed = connection.execute(sa.update(_sessions).where(before).values(**row))
+                before = {"of": row["session"], "before": session.version - 1}
+                changed = connection.exec_driver_sql(_SAVE, row | before)
                 if changed.rowcount != 1:
                     raise OvertakenError(
                         f"session {row['session'][:16]} was written by another process: this one"
@@ -268,9 +449,11 @@ class CampaignStore:
                     )
             if asked:
                 same = {"plan": self._name, "round": session.round, "session": row["session"]}
-                connection.execute(
-                    sa.insert(_asked), [same | {"client": _client(client)} for client in asked]
+                connection.exec_driver_sql(
+                    _ADD_ASKED, [same | {"client": json.dumps(client)} for client in asked]
                 )
+            if session.why is not None:
+                _note_failure(connection, self._name, row["session"], session.round, session.why)
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
         """Return the sessions that go on, and those that ended and may still have to say how."""
@@ -283,7 +466,7 @@ class CampaignStore:
         """Erase a session that has ended. Who was asked, and what landed, stays."""
         self._check(plan)
         with self._write() as connection:
-            connection.execute(sa.delete(_sessions).where(_sessions.c.session == session.hex()))
+            connection.exec_driver_sql(_FORGET, {"of": session.hex()})
 
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
         """Return who was asked for items, by round."""
@@ -298,13 +481,9 @@ class CampaignStore:
     def landed_clients(self, plan: Plan) -> dict[int, int]:
         """Return the number of clients in the sums that landed, by round."""
         self._check(plan)
-        query = (
-            sa.select(_landed.c.round, sa.func.sum(_landed.c.clients).label("clients"))
-            .where(_landed.c.plan == self._name)
-            .group_by(_landed.c.round)
-        )
         with self._campaigns._transaction(write=False) as connection:
-            return {row.round: int(row.clients) for row in connection.execute(query)}
+            rows = connection.exec_driver_sql(_COUNT_LANDED, {"of": self._name})
+            return {row.round: int(row.clients) for row in rows}
 
     # ---- books ----
 
@@ -324,23 +503,25 @@ class CampaignStore:
         """Tell whether the sum of a session has landed."""
         self._check(plan)
         with self._campaigns._transaction(write=False) as connection:
-            return connection.execute(_landing(self._name, session)).first() is not None
+            return _has_landed(connection, self._name, session)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Keep the sum of a session, once, and erase its checkpoint; return whether it counts."""
+        """Keep the sum of a session and erase its checkpoint; return False if it had landed before.
+
+        A sum that had landed before is not counted again.
+        """
         self._check(plan)
         same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
         with self._write() as connection:
-            if connection.execute(_landing(self._name, session)).first() is not None:
+            if _has_landed(connection, self._name, session):
                 return False
-            fact = same | {"clients": sketch.num_clients, "time": seconds(self._clock())}
-            connection.execute(sa.insert(_landed).values(**fact))
-            connection.execute(sa.insert(_sums).values(**same, sketch=sketch.to_bytes()))
-            connection.execute(
-                sa.update(_sessions)
-                .where(_sessions.c.session == session.hex())
-                .values(checkpoint=None)
-            )
+            # Of silos the row has the number of silos. The number of their people is secret, and a
+            # row of this table is never erased.
+            clients = sketch.num_silos or sketch.num_clients
+            fact = same | {"clients": clients, "time": seconds(self._clock())}
+            connection.exec_driver_sql(_ADD_LANDED, fact)
+            connection.exec_driver_sql(_ADD_SUM, same | {"sketch": sketch.to_bytes()})
+            connection.exec_driver_sql(_ERASE, {"of": session.hex()})
         return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
@@ -359,7 +540,7 @@ class CampaignStore:
         return [sketch for round, sketch in found.items() if round not in gone]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep what is released in the ledger, all of it at once, and erase what it was made of.
+        """Write all releases to the ledger in one transaction; erase the sums they were made of.
 
         Raises:
             InvalidInputError: a release was not reserved.
@@ -391,7 +572,7 @@ class CampaignStore:
         }
 
     def _erase_released(self) -> None:
-        """Erase the sums of what is released: at once, or by the process after a crash."""
+        """Erase the sums of what is released: at once, or after a crash at the next claim."""
         gone = self._released_rounds()
         if gone:
             mine = (_sums.c.plan == self._name) & _sums.c.round.in_(sorted(gone))
@@ -422,37 +603,95 @@ class CampaignStore:
 
     def _check_epoch(self) -> None:
         with self._campaigns._transaction(write=False) as connection:
-            row = _run(connection, self._plan)
+            self._own_writes(connection)
+
+    def _own_writes(self, connection: sa.Connection) -> int:
+        """Return the number of writes so far, if this process is the last one that claimed."""
+        row = _run(connection, self._plan)
         if row is None or row.epoch != self._epoch:
-            raise _overtaken(self._name)
+            raise OvertakenError(
+                f"another process runs the campaign of plan {self._name[:16]}: this one must"
+                " neither write nor speak; stop it"
+            )
+        # If this process wrote on, the mark would go back to the writes of the copy, and nobody
+        # could tell any more that the file is a copy.
+        if row.writes < self._written:
+            raise OvertakenError(
+                f"a copy of {self._campaigns.name} was put back while this process runs the"
+                " campaign: it must neither write nor speak; stop it, and give up the sessions"
+                " (fedtally campaign restore, or Campaigns.give_up)"
+            )
+        return int(row.writes)
 
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
         """Give a transaction of the process whose epoch is the last; the mark follows it."""
         with self._campaigns._transaction(write=True) as connection:
-            row = _run(connection, self._plan)
-            if row is None or row.epoch != self._epoch:
-                raise _overtaken(self._name)
-            connection.execute(
-                sa.update(_runs).where(_runs.c.plan == self._name).values(writes=row.writes + 1)
-            )
+            known = {"of": self._name, "epoch": self._epoch, "before": self._written}
+            writes = self._written + 1
+            if connection.exec_driver_sql(_COUNT, known | {"writes": writes}).rowcount != 1:
+                # This raises if another process has claimed the campaign, or if a copy was put
+                # back. Else a write of this process was committed although it failed.
+                known["before"] = self._own_writes(connection)
+                writes = known["before"] + 1
+                connection.exec_driver_sql(_COUNT, known | {"writes": writes})
             yield connection
-        # After the commit: a crash between the two leaves a file that is ahead of its mark, and
-        # that is no copy. Before anything is sent: what was sent is behind the mark.
-        _write_mark(self._mark, self._plan, row.writes + 1)
+        # The mark is written after the commit: a crash in between leaves a file that is ahead of
+        # its mark, which is not taken for a copy that was put back. It is written before anything
+        # is sent: whenever something was sent, the mark counts the write that it follows from.
+        self._written = writes
+        write_mark(self._mark, self._name, writes)
 
 
 # ---- rows ----
 
+# The statements that each phase of each session runs, compiled once: see `prepared`.
+_FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
+_COUNT = prepared(
+    sa.update(_runs)
+    .where(
+        (_runs.c.plan == sa.bindparam("of"))
+        & (_runs.c.epoch == sa.bindparam("epoch"))
+        & (_runs.c.writes == sa.bindparam("before"))
+    )
+    .values(writes=sa.bindparam("writes"))
+)
+_ADD_SESSION = prepared(sa.insert(_sessions))
+_SAVE = prepared(
+    sa.update(_sessions).where(
+        (_sessions.c.session == sa.bindparam("of"))
+        & (_sessions.c.version == sa.bindparam("before"))
+    )
+)
+_ERASE = prepared(
+    sa.update(_sessions)
+    .where(_sessions.c.session == sa.bindparam("of"))
+    .values(checkpoint=sa.null())
+)
+_FORGET = prepared(sa.delete(_sessions).where(_sessions.c.session == sa.bindparam("of")))
+_ADD_ASKED = prepared(sa.insert(_asked))
+_ADD_LANDED = prepared(sa.insert(_landed))
+_FIND_LANDED = prepared(
+    sa.select(_landed.c.round).where(
+        (_landed.c.plan == sa.bindparam("of")) & (_landed.c.session == sa.bindparam("name"))
+    )
+)
+_COUNT_LANDED = prepared(
+    sa.select(_landed.c.round, sa.func.sum(_landed.c.clients).label("clients"))
+    .where(_landed.c.plan == sa.bindparam("of"))
+    .group_by(_landed.c.round)
+)
+_ADD_SUM = prepared(sa.insert(_sums))
+_ADD_FAILED = prepared(sa.insert(_failed))
+
 
 def _run(connection: sa.Connection, plan: Plan) -> sa.Row[Any] | None:
-    return connection.execute(sa.select(_runs).where(_runs.c.plan == plan.fingerprint)).first()
+    return connection.exec_driver_sql(_FIND_RUN, {"of": plan.fingerprint}).first()
 
 
-def _landing(plan: str, session: bytes) -> sa.Select[Any]:
-    return sa.select(_landed.c.round).where(
-        (_landed.c.plan == plan) & (_landed.c.session == session.hex())
-    )
+def _has_landed(connection: sa.Connection, plan: str, session: bytes) -> bool:
+    known = {"of": plan, "name": session.hex()}
+    return connection.exec_driver_sql(_FIND_LANDED, known).first() is not None
 
 
 def _row(plan: str, session: SavedSession) -> dict[str, Any]:
@@ -461,6 +700,7 @@ def _row(plan: str, session: SavedSession) -> dict[str, Any]:
         "plan": plan,
         "version": session.version,
         "round": session.round,
+        "phase": session.phase,
         "clients": json.dumps(session.clients),
         "soft": session.closes[0],
         "hard": session.closes[1],
@@ -480,57 +720,70 @@ def _saved(row: sa.Row[Any]) -> SavedSession:
         row.not_after,
         row.farewell,
         row.version,
+        row.phase,
     )
 
 
-def _client(client: ClientId) -> str:
-    return json.dumps(client)
-
-
-def _overtaken(plan: str) -> OvertakenError:
-    return OvertakenError(
-        f"another process runs the campaign of plan {plan[:16]}: this one must neither write nor"
-        " speak; stop it"
+def _opened(plan: str) -> sa.Select[Any]:
+    """Return the query of a campaign's open sessions, without their checkpoints."""
+    known = _sessions.c
+    return (
+        sa.select(*(column for column in known if column is not known.checkpoint))
+        .where((known.plan == plan) & known.checkpoint.is_not(None))
+        .order_by(known.round, known.session)
     )
+
+
+def _note_failure(connection: sa.Connection, plan: str, session: str, round: int, why: str) -> None:
+    row = {"plan": plan, "session": session, "round": round, "why": why}
+    connection.exec_driver_sql(_ADD_FAILED, row)
+
+
+def _status(connection: sa.Connection, plan: str) -> CampaignStatus:
+    def rows(table: sa.Table) -> Sequence[sa.Row[Any]]:
+        query = sa.select(table).where(table.c.plan == plan)
+        return connection.execute(query.order_by(table.c.round, table.c.session)).all()
+
+    epoch = connection.execute(sa.select(_runs.c.epoch).where(_runs.c.plan == plan)).scalar_one()
+    ended = [
+        EndedSession(bytes.fromhex(row.session), row.round, row.clients) for row in rows(_landed)
+    ] + [EndedSession(bytes.fromhex(row.session), row.round, 0, row.why) for row in rows(_failed)]
+    asked = (
+        sa.select(_asked.c.round, sa.func.count().label("clients"))
+        .where(_asked.c.plan == plan)
+        .group_by(_asked.c.round)
+    )
+    landed: Counter[int] = Counter()
+    for one in ended:
+        landed[one.round] += one.num_clients
+    return CampaignStatus(
+        plan,
+        epoch,
+        {row.round: row.clients for row in connection.execute(asked)},
+        dict(+landed),  # without the rounds in which nothing landed
+        tuple(
+            OpenSession(
+                bytes.fromhex(row.session),
+                row.round,
+                row.phase,
+                len(json.loads(row.clients)),
+                (row.soft, row.hard),
+                row.not_after,
+            )
+            for row in connection.execute(_opened(plan))
+        ),
+        tuple(sorted(ended, key=lambda one: one.round)),
+    )
+
+
+def _lacks_mark(writes: int, marked: int | None) -> bool:
+    """Tell whether the mark is gone."""
+    return writes > 0 and marked is None
 
 
 def _put_back(name: str, mark: Path, writes: int, marked: int) -> InvalidInputError:
     return InvalidInputError(
         f"{name} has {writes} writes of this campaign, and its mark {mark} says {marked}: a copy"
         " was put back, which does not know what clients were told since; give up its sessions"
-        " first (Campaigns.give_up)"
+        " first (fedtally campaign restore, or Campaigns.give_up)"
     )
-
-
-# ---- the mark ----
-
-
-def _read_mark(path: Path, plan: Plan) -> int:
-    """Return the number of the last write that is marked; 0: none is."""
-    try:
-        text = path.read_text(encoding="ascii")
-    except FileNotFoundError:
-        return 0
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFileError(f"cannot read the mark {path}: {error}") from error
-    name, _, writes = text.strip().partition(" ")
-    if name != plan.fingerprint or not writes.isdecimal():
-        raise UnreadableFileError(f"{path} is not the mark of plan {plan.fingerprint[:16]}")
-    return int(writes)
-
-
-def _write_mark(path: Path, plan: Plan, writes: int) -> None:
-    """Replace the mark, durably."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        with open(temporary, "wb", buffering=0) as file:
-            file.write(f"{plan.fingerprint} {writes}\n".encode())
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise UnreadableFileError(f"cannot write the mark {path}: {error.strerror}") from error

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import sqlalchemy as sa
 
 from fedtally import _validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.privacy.accounting import Composition, Guarantee
 from fedtally.privacy.budget import (
     NAME,
     AlreadySpentError,
@@ -23,7 +27,7 @@ from fedtally.privacy.budget import (
     checked_name,
     is_name,
 )
-from fedtally.privacy.events import Event, Relation
+from fedtally.privacy.events import Event, Relation, under_demand
 from fedtally.store.database import (
     GrantDatabase,
     event_from_json,
@@ -31,9 +35,13 @@ from fedtally.store.database import (
     file_url,
     grant_tables,
     opened,
+    prepared,
     seconds,
     time_column,
 )
+from fedtally.store.marks import read_mark, write_mark
+
+_MARKED = "client-record"  # what the mark of a record says it is the mark of
 
 _record = sa.MetaData()
 _record_grants = grant_tables(_record)
@@ -66,26 +74,76 @@ _sessions = sa.Table(
 )
 
 
+class Part(NamedTuple):
+    """A round that a client took part in.
+
+    Attributes:
+        plan: the fingerprint of the plan.
+        round: the number of the round.
+        population: the population that the plan names.
+        event: of the whole campaign; None: the plan is without differential privacy.
+        time: when the client took part, Unix seconds.
+    """
+
+    plan: str
+    round: int
+    population: str
+    event: Event | None
+    time: int
+
+
 class ClientRecord(GrantDatabase):
     """A client's own record of the rounds it took part in, so that it need not trust an operator.
 
     Made by `open`, one file for each client identity. Its owner may set a `cap` on the cost of
     everything in the record together, whatever populations the operators name. The owner may also
     `grant` to populations: campaigns that cost a population more are refused, by the ledger's rule.
+
+    A copy of the file that is put back has forgotten what the client did since. A *mark* in another
+    folder shows that: `begin` and `take_part` return once the mark counts them, too, and a record
+    that is behind its mark is refused.
     """
 
     _kind = "client record"
     _metadata = _record
     _populations, _granted = _record_grants
+    _mark: Path | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, create: bool = False) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        mark: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Open the record in an SQLite file.
 
+        Args:
+            path: of the SQLite file.
+            create: make the file and its mark if neither is there.
+            mark: the path of the mark, outside of the record's folder and its backups. None: a
+                record that is put back is not noticed.
+
         Raises:
-            UnreadableFileError: there is no record, or one of a newer version, or another file.
+            UnreadableFileError: there is no record, or one of a newer version, or another file; or
+                the record is behind its mark, or has none.
         """
-        return opened(cls, file_url(os.fspath(path)), create)
+        url = file_url(os.fspath(path))
+        if mark is None:
+            return opened(cls, url, create)
+        place = Path(mark)
+        if not os.path.lexists(path):
+            marked = read_mark(place, _MARKED)
+            if marked:  # before an empty record is made, which would hide what is missing
+                raise _put_back(os.fspath(path), place, 0, marked)
+            if create:  # the mark first: a record without one is refused
+                write_mark(place, _MARKED, 0)
+        record = opened(cls, url, create)
+        record._mark = place
+        with record._transaction(write=False) as connection:
+            record._check_mark(connection)
+        return record
 
     def cap(
         self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT
@@ -113,14 +171,17 @@ class ClientRecord(GrantDatabase):
             "time": seconds(time),
         }
         with self._transaction(write=True) as connection:
-            known = _participations.c
-            bare = connection.execute(sa.select(known.plan).where(known.event.is_(None))).first()
-            if bare is not None:
-                raise InvalidInputError(
-                    f"the record holds a part in plan {bare.plan}, which is without differential"
-                    " privacy: no cap covers it; grant to populations instead"
-                )
+            _check_coverable(connection)
             connection.execute(sa.insert(_caps).values(**values))
+
+    def check_coverable(self) -> None:
+        """Refuse a record that no cap covers, as `cap` does, and record nothing.
+
+        Raises:
+            InvalidInputError: it holds a part without differential privacy.
+        """
+        with self._transaction(write=False) as connection:
+            _check_coverable(connection)
 
     def capped(self) -> Cap | None:
         """Return the cap on everything in the record; None if there is none."""
@@ -138,15 +199,11 @@ class ClientRecord(GrantDatabase):
             False if it was recorded before: then the client must not take part.
         """
         name = _session(session)
-        with self._transaction(write=True) as connection:
-            if (
-                connection.execute(sa.select(_sessions).where(_sessions.c.session == name)).first()
-                is not None
-            ):
+        with self._marked() as connection:
+            if connection.exec_driver_sql(_FIND_SESSION, {"name": name}).first() is not None:
                 return False
-            connection.execute(
-                sa.insert(_sessions).values(session=name, not_after=seconds(not_after))
-            )
+            new = {"session": name, "not_after": seconds(not_after)}
+            connection.exec_driver_sql(_ADD_SESSION, new)
         return True
 
     def take_part(
@@ -177,34 +234,9 @@ class ClientRecord(GrantDatabase):
             InvalidInputError: as `budget.check_participation`; or the plan came with an event
                 before and has none now, or the other way round.
         """
-        checked_name(population=population)
-        checked_name(plan=plan)
-        if item is not None and not is_name(item):
-            # the label is not quoted: errors are logged, and it may tell what the client holds
-            raise InvalidInputError(f"an item's label must be {NAME}")
-        round, time = _validate.integer(0, 2**31 - 1, round=round), seconds(time)
-        with self._transaction(write=True) as connection:
-            known = _participations.c
-            twice = (known.plan == plan) & (known.round == round)
-            if item is not None:
-                twice |= known.item == item
-            if connection.execute(sa.select(known.round).where(twice)).first() is not None:
-                raise AlreadySpentError(
-                    f"the client took part in round {round} of plan {plan}, or with this item"
-                )
-            charge = None if event is None else Charge(population, plan, round, event)
-            # A plan without an event skips the checks below. If a plan could drop its event between
-            # two rounds, it could pass them all.
-            before = connection.execute(sa.select(known.event).where(known.plan == plan)).first()
-            if before is not None and (before.event is None) != (event is None):
-                came, comes = ("without", "with") if before.event is None else ("with", "without")
-                raise InvalidInputError(
-                    f"plan {plan} came {came} differential privacy before, and comes {comes} it"
-                    " now: a plan has one event"
-                )
-            if charge is not None:
-                self._check_charge(connection, charge)
-            self._check_cap(connection, charge)
+        round, time = _checked_part(population, plan, round, item), seconds(time)
+        with self._marked() as connection:
+            self._check_part(connection, population, plan, round, event, item)
             text = None if event is None else event_to_json(event)
             values = {
                 "population": population,
@@ -213,14 +245,70 @@ class ClientRecord(GrantDatabase):
                 "event": text,
                 "item": item,
             }
-            connection.execute(sa.insert(_participations).values(**values, time=time))
+            connection.exec_driver_sql(_ADD_PART, values | {"time": time})
+
+    def check_part(
+        self,
+        population: str,
+        plan: str,
+        round: int,
+        event: Event | None,
+        item: str | None = None,
+        cap: Cap | None = None,
+    ) -> None:
+        """Refuse what `take_part` would refuse now, and record nothing.
+
+        A client asks before it begins a session, so that it begins none in vain.
+
+        Args:
+            population: as for `take_part`, and so are the others.
+            plan: the fingerprint of the plan.
+            round: the number of the round.
+            event: the event of the whole campaign, or None.
+            item: a label of what is contributed, or None.
+            cap: counts in place of the record's own; None: that one counts.
+
+        Raises:
+            InvalidInputError: as `take_part`.
+        """
+        round = _checked_part(population, plan, round, item)
+        with self._transaction(write=False) as connection:
+            self._check_part(connection, population, plan, round, event, item, cap)
+
+    def _check_part(
+        self,
+        connection: sa.Connection,
+        population: str,
+        plan: str,
+        round: int,
+        event: Event | None,
+        item: str | None,
+        cap: Cap | None = None,
+    ) -> None:
+        part = {"of": plan, "number": round, "label": item}
+        if connection.exec_driver_sql(_FIND_PART, part).first() is not None:
+            raise AlreadySpentError(
+                f"the client took part in round {round} of plan {plan}, or with this item"
+            )
+        charge = None if event is None else Charge(population, plan, round, event)
+        # A plan without an event skips the checks below. If a plan could drop its event between
+        # two rounds, it could pass them all.
+        before = connection.exec_driver_sql(_FIND_EVENT, {"of": plan}).first()
+        if before is not None and (before.event is None) != (event is None):
+            came, comes = ("without", "with") if before.event is None else ("with", "without")
+            raise InvalidInputError(
+                f"plan {plan} came {came} differential privacy before, and comes {comes} it"
+                " now: a plan has one event"
+            )
+        if charge is not None:
+            self._check_charge(connection, charge)
+        self._check_cap(connection, charge, cap or self._cap(connection))
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
         """Refuse a part that the event's bound, or the owner's grant to the population, forbids."""
-        known = _participations.c
         # the rows of the same plan under another population, too: a plan that changes it is refused
-        theirs = (known.population == charge.population) | (known.plan == charge.plan)
-        rows = connection.execute(sa.select(_participations).where(theirs)).all()
+        theirs = {"whose": charge.population, "of": charge.plan}
+        rows = connection.exec_driver_sql(_FIND_CHARGES, theirs).all()
         charges = [
             Charge(row.population, row.plan, row.round, event_from_json(row.event))
             for row in rows
@@ -231,9 +319,8 @@ class ClientRecord(GrantDatabase):
         if grant is not None:
             check_spend(grant, charges, charge)
 
-    def _check_cap(self, connection: sa.Connection, charge: Charge | None) -> None:
-        """Refuse a part that the cap forbids; None is a part without differential privacy."""
-        cap = self._cap(connection)
+    def _check_cap(self, connection: sa.Connection, charge: Charge | None, cap: Cap | None) -> None:
+        """Refuse a part that the cap forbids; no charge is a part without differential privacy."""
         if cap is None:
             return
         if charge is None:
@@ -241,14 +328,14 @@ class ClientRecord(GrantDatabase):
                 f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without"
                 " differential privacy: what has no epsilon cannot be counted"
             )
-        rows = connection.execute(sa.select(_participations)).all()
+        rows = connection.exec_driver_sql(_FIND_PARTS).all()
         charges = [
             Charge(row.population, row.plan, row.round, event_from_json(row.event)) for row in rows
         ]
         check_cap(cap, charges, charge)
 
     def _cap(self, connection: sa.Connection) -> Cap | None:
-        row = connection.execute(sa.select(_caps).order_by(_caps.c.number.desc()).limit(1)).first()
+        row = connection.exec_driver_sql(_LAST_CAP).first()
         return None if row is None else Cap(row.epsilon, row.delta, Relation.parse(row.relation))
 
     def participations(self, plan: str) -> list[int]:
@@ -259,6 +346,66 @@ class ClientRecord(GrantDatabase):
                 sa.select(known.round).where(known.plan == plan).order_by(known.round)
             )
             return [row.round for row in rows]
+
+    def parts(self) -> list[Part]:
+        """Return all rounds that the client took part in, the oldest first, without items."""
+        with self._transaction(write=False) as connection:
+            return _parts(connection)
+
+    def spent(self, cap: Cap | None = None) -> Guarantee | None:
+        """Return what everything in the record costs together, as a cap states it.
+
+        None: there is no cap, or the record holds nothing yet.
+
+        Args:
+            cap: counts in place of the record's own; None: that one counts.
+        """
+        with self._transaction(write=False) as connection:
+            cap, parts = cap or self._cap(connection), _parts(connection)
+        if cap is None or not parts:
+            return None
+        events = {part.plan: part.event for part in parts if part.event}
+        counted = under_demand(list(events.values()), cap.relation)
+        return Composition.of(counted, cap.delta).guarantee
+
+    def sessions_since(self, time: int) -> int:
+        """Return how many sessions the client began that end at this time or later.
+
+        Args:
+            time: Unix seconds.
+        """
+        since = {"since": seconds(time)}
+        with self._transaction(write=False) as connection:
+            return int(connection.exec_driver_sql(_COUNT_SESSIONS, since).scalar_one())
+
+    # ---- the mark ----
+
+    @contextmanager
+    def _marked(self) -> Iterator[sa.Connection]:
+        """Give a writing transaction; the mark follows it before this ends."""
+        with self._transaction(write=True) as connection:
+            self._check_mark(connection)
+            yield connection
+        if self._mark is not None:
+            # After the commit: a crash between the two leaves a record that is ahead of its mark,
+            # and that is no copy. In a transaction that writes nothing: of two processes one waits,
+            # so that no mark ever falls.
+            with self._transaction(write=True) as connection:
+                write_mark(self._mark, _MARKED, _writes(connection))
+
+    def _check_mark(self, connection: sa.Connection) -> None:
+        """Refuse a record that is behind its mark, or has none."""
+        if self._mark is None:
+            return
+        writes, marked = _writes(connection), read_mark(self._mark, _MARKED)
+        if marked is None:  # an empty record, too: it may be the copy of the first day
+            raise UnreadableFileError(
+                f"the record {self.name} has no mark at {self._mark}, so nothing shows that it is"
+                " no old copy: put the mark back where it was; if it is lost, begin anew with a new"
+                " key and a new record, and allow less"
+            )
+        if writes < marked:
+            raise _put_back(self.name, self._mark, writes, marked)
 
 
 @dataclass(frozen=True)
@@ -303,15 +450,23 @@ class Journal:
         `refusal` then says why: the client took part before, or too often, or the events do not add
         up.
         """
+        return self._ask(self.record.take_part, time=self.time)
+
+    def may_spend(self, cap: Cap | None = None) -> bool:
+        """Return whether `spend` would succeed now, and record nothing; `refusal` says why not.
+
+        Args:
+            cap: counts in place of the record's own; None: that one counts.
+        """
+        return self._ask(self.record.check_part, cap=cap)
+
+    def _ask(self, method: Callable[..., None], **more: Any) -> bool:
+        """Call a method of the record with this part; return False if it refuses."""
         self._refuse("")
+        terms = self.plan.privacy
+        population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         try:
-            terms = self.plan.privacy
-            population, event = (
-                ("clients", None) if terms is None else (terms.population, terms.event)
-            )
-            self.record.take_part(
-                population, self.fingerprint, self.round, event, self.time, self.item
-            )
+            method(population, self.fingerprint, self.round, event, item=self.item, **more)
         except InvalidInputError as error:
             # The refusals of the budget are InvalidInputErrors. A database that fails raises
             # StoreError, which must not look like a refusal.
@@ -322,6 +477,98 @@ class Journal:
     def _refuse(self, why: str) -> None:
         # past the freeze, which guards the fields that name the round
         object.__setattr__(self, "refusal", why)
+
+
+def _checked_part(population: str, plan: str, round: int, item: str | None) -> int:
+    """Return the number of the round, if all of them may be recorded."""
+    checked_name(population=population)
+    checked_name(plan=plan)
+    if item is not None and not is_name(item):
+        # the label is not quoted: errors are logged, and it may tell what the client holds
+        raise InvalidInputError(f"an item's label must be {NAME}")
+    return _validate.integer(0, 2**31 - 1, round=round)
+
+
+def _check_coverable(connection: sa.Connection) -> None:
+    known = _participations.c
+    bare = connection.execute(sa.select(known.plan).where(known.event.is_(None))).first()
+    if bare is not None:
+        raise InvalidInputError(
+            f"the record holds a part in plan {bare.plan}, which is without differential privacy:"
+            " no cap covers it; begin anew with a new key and a new record"
+        )
+
+
+def _parts(connection: sa.Connection) -> list[Part]:
+    known = _participations.c
+    order = (known.time, known.plan, known.round)
+    rows = connection.execute(sa.select(_participations).order_by(*order))
+    return [
+        Part(
+            row.plan,
+            row.round,
+            row.population,
+            None if row.event is None else event_from_json(row.event),
+            row.time,
+        )
+        for row in rows
+    ]
+
+
+# What each session runs.
+_FIND_SESSION = prepared(sa.select(_sessions).where(_sessions.c.session == sa.bindparam("name")))
+_ADD_SESSION = prepared(sa.insert(_sessions))
+_COUNT_SESSIONS = prepared(
+    sa.select(sa.func.count())
+    .select_from(_sessions)
+    .where(_sessions.c.not_after >= sa.bindparam("since"))
+)
+_FIND_PARTS = prepared(sa.select(_participations))
+# A label that is null equals no item.
+_FIND_PART = prepared(
+    sa.select(_participations.c.round).where(
+        (
+            (_participations.c.plan == sa.bindparam("of"))
+            & (_participations.c.round == sa.bindparam("number"))
+        )
+        | (_participations.c.item == sa.bindparam("label"))
+    )
+)
+_FIND_EVENT = prepared(
+    sa.select(_participations.c.event).where(_participations.c.plan == sa.bindparam("of"))
+)
+_FIND_CHARGES = prepared(
+    sa.select(_participations).where(
+        (_participations.c.population == sa.bindparam("whose"))
+        | (_participations.c.plan == sa.bindparam("of"))
+    )
+)
+_ADD_PART = prepared(sa.insert(_participations))
+_LAST_CAP = prepared(
+    sa.select(_caps).where(
+        _caps.c.number == sa.select(sa.func.max(_caps.c.number)).scalar_subquery()
+    )
+)
+# how many sessions and parts the record holds: a number that never falls
+_WRITES = prepared(
+    sa.select(
+        sa.select(sa.func.count()).select_from(_sessions).scalar_subquery()
+        + sa.select(sa.func.count()).select_from(_participations).scalar_subquery()
+    )
+)
+
+
+def _writes(connection: sa.Connection) -> int:
+    return int(connection.exec_driver_sql(_WRITES).scalar_one())
+
+
+def _put_back(name: str, mark: Path, writes: int, marked: int) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"the record {name} knows of {writes} sessions and parts, and its mark {mark} of {marked}:"
+        " the record was deleted, or an old copy of it was put back, which has forgotten what this"
+        " client contributed; put back the newest one; if it is lost, begin anew with a new key"
+        " and a new record, and allow only the rest of the epsilon"
+    )
 
 
 def _session(session: bytes) -> str:

@@ -1,7 +1,7 @@
 """Databases of one kind and version: connections, transactions, triggers, and the grants.
 
-A ledger and a client's record both build on `Database`. Everything that differs between SQLite and
-PostgreSQL is here, so that the two know tables and rows alone.
+A ledger, a client's record and a server's campaigns build on `Database`. Everything that differs
+between SQLite and PostgreSQL is here, so that they know tables and rows alone.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sqlite3
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event as hooks
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from fedtally import _validate
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
 from fedtally.privacy.budget import Grant
 from fedtally.privacy.events import Event
 
-# Each change of a table raises it. A file of a newer version is refused, never guessed at.
-SCHEMA_VERSION = 1
 # A writer that waits longer for the lock fails. Writes take milliseconds: something hangs.
 WAIT_SECONDS = 30
 # The number of PostgreSQL's advisory lock, a signed 64-bit integer. It is derived from a name so
@@ -69,6 +72,25 @@ def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
     return populations, grants
 
 
+def prepared(statement: sa.ClauseElement) -> str:
+    r"""Return a statement as text for SQLite, with its parameters as `:name`.
+
+    For what each phase of each session runs, by `Connection.exec_driver_sql`. SQLAlchemy compiles a
+    statement anew for each file, and takes longer to do so than SQLite to run it.
+
+    >>> prepared(sa.select(schema.c.version).where(schema.c.kind == sa.bindparam("of")))
+    'SELECT fedtally_schema.version \nFROM fedtally_schema \nWHERE fedtally_schema.kind = :of'
+    """
+    made = statement.compile(dialect=_NAMED)
+    assert isinstance(made, SQLCompiler)
+    # A value that stands in the statement itself would be lost: it is no part of the text.
+    assert all(parameter.required for parameter in made.binds.values())
+    return str(made)
+
+
+_NAMED = sqlite.dialect(paramstyle="named")
+
+
 class StoreError(FedtallyError):
     """A database failed: it is locked, full, gone, or refused a statement.
 
@@ -80,11 +102,15 @@ class Database:
     """A database of one kind and of this version, and its two kinds of transaction."""
 
     _kind: ClassVar[str]
+    # Each change of a table raises it, and `_migrate` makes the change. A file of a newer version
+    # is refused, never guessed at.
+    _schema: ClassVar[int] = 1
     _beside: ClassVar[frozenset[str]] = frozenset()  # kinds that may lie in the same database
     _metadata: ClassVar[sa.MetaData]
 
     def __init__(self, engine: sa.Engine, name: str) -> None:
         self._engine, self._name = engine, name
+        weakref.finalize(self, engine.dispose)  # closes the connection that is kept
 
     @property
     def name(self) -> str:
@@ -95,16 +121,20 @@ class Database:
     def _transaction(self, *, write: bool) -> Iterator[sa.Connection]:
         """Give a connection in a transaction; a writer holds the lock of the whole database."""
         postgres = self._engine.dialect.name == "postgresql"
-        options: dict[str, Any] = {"fedtally_write": write}
+        options: dict[str, Any] = {}
         if postgres and not write:
             # all statements of a reader see one moment, as they do on SQLite
-            options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with (
             _failures(self._name),
             self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
         ):
-            if postgres and write:
+            if not postgres:
+                # A writer takes the lock before it reads. If it took it at its first write only,
+                # two writers could both read an old total and both add to it.
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+            elif write:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             yield connection
@@ -116,31 +146,36 @@ class Database:
         """
         with self._transaction(write=True) as connection:
             if self._version(connection) is None:
-                _versions.create_all(connection)
-                self._metadata.create_all(connection)
-                tables = [
-                    table for table in self._metadata.sorted_tables if not table.info.get("changes")
-                ]
-                if len(self._versions(connection)) == 0:  # else it has its triggers
-                    tables.insert(0, schema)
-                for table in tables:
-                    for statement in _triggers(table, connection.dialect.name):
-                        connection.exec_driver_sql(statement)
-                connection.execute(
-                    sa.insert(schema).values(kind=self._kind, version=SCHEMA_VERSION)
-                )
+                if not sa.inspect(connection).has_table(schema.name):  # of another kind beside it
+                    make_table(connection, schema)
+                for table in self._metadata.sorted_tables:
+                    make_table(connection, table)
+                connection.execute(sa.insert(schema).values(kind=self._kind, version=self._schema))
 
     def _check(self) -> None:
-        """Refuse a database that holds nothing yet, another kind, or a newer version."""
+        """Refuse a database that holds nothing yet, another kind, or a newer version.
+
+        One of an older version is migrated.
+        """
         with self._transaction(write=False) as connection:
             version = self._version(connection)
         if version is None:
             raise UnreadableFileError(f"{self._name} holds no {self._kind} yet")
-        if version > SCHEMA_VERSION:
+        if version > self._schema:
             raise UnreadableFileError(
                 f"{self._name} was written by a newer fedtally (schema {version}; this one knows"
-                f" {SCHEMA_VERSION}): install that version"
+                f" {self._schema}): install that version"
             )
+        if version < self._schema:
+            with self._transaction(write=True) as connection:
+                version = self._version(connection)  # another process may have been faster
+                if version is not None and version < self._schema:
+                    self._migrate(connection, version)
+                    _raise_version(connection, self._kind, self._schema)
+
+    def _migrate(self, connection: sa.Connection, version: int) -> None:
+        """Change the tables of an older version into those of this one; all of it or nothing."""
+        raise NotImplementedError
 
     def _versions(self, connection: sa.Connection) -> dict[str, int]:
         """Return the kinds that the database holds, each with its version."""
@@ -204,6 +239,22 @@ class GrantDatabase(Database):
         )
         row = connection.execute(query).first()
         return None if row is None else Grant(population, row.epsilon, row.delta)
+
+
+def make_table(connection: sa.Connection, table: sa.Table) -> None:
+    """Make a table, append-only unless its `info` says that it changes."""
+    table.create(connection)
+    if not table.info.get("changes"):
+        for statement in _triggers(table, connection.dialect.name):
+            connection.exec_driver_sql(statement)
+
+
+def _raise_version(connection: sa.Connection, kind: str, version: int) -> None:
+    """Note in an SQLite file that a kind has another version from now on."""
+    # The table is append-only for everybody but a migration.
+    connection.exec_driver_sql(f"DROP TRIGGER {schema.name}_update")
+    connection.execute(sa.update(schema).where(schema.c.kind == kind).values(version=version))
+    connection.exec_driver_sql(_triggers(schema, "sqlite")[0])
 
 
 _Opened = TypeVar("_Opened", bound=Database)
@@ -277,17 +328,23 @@ def file_url(path: str) -> sa.URL:
 
 
 def _engine(url: sa.URL) -> sa.Engine:
-    """Return an engine that connects anew for each transaction.
+    """Return an engine; errors hide the values of a statement, which may be a client's items.
 
-    Writes are rare, and a connection must not be shared by processes that fork. Errors hide the
-    values of a statement, which may be a client's items.
+    A connection to an SQLite file is kept: to open one costs more than most transactions. Writes to
+    PostgreSQL are rare, and connect anew.
     """
     if url.get_backend_name() == "sqlite":
+        file = _File(os.path.abspath(url.database or ""))
         engine = sa.create_engine(
-            url, poolclass=sa.NullPool, hide_parameters=True, connect_args={"timeout": WAIT_SECONDS}
+            url,
+            poolclass=sa.QueuePool,
+            pool_size=1,
+            max_overflow=-1,  # threads that meet get a connection each; one of them is kept
+            creator=file.connect,
+            hide_parameters=True,
         )
         hooks.listen(engine, "connect", _prepare_sqlite)
-        hooks.listen(engine, "begin", _begin_sqlite)
+        hooks.listen(engine, "checkout", file.check)
         return engine
     try:
         # READ COMMITTED: a writer that waited for the lock must read what the others committed
@@ -303,8 +360,52 @@ def _engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
+class _File:
+    """The file that connections are made to, and whether they still are."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.inherited: list[Any] = []  # SQLite forbids to close what the parent of a fork opened
+
+    def connect(self, record: Any) -> Any:
+        """Connect to the file, and note which one it is."""
+        # Before the connection: a file that is replaced in between then looks like another one.
+        record.info["file"] = self._identity()
+        # mode=rw: SQLite would make an empty file in the place of one that is gone
+        return sqlite3.connect(
+            f"file:{quote(self.path)}?mode=rw",
+            uri=True,
+            timeout=WAIT_SECONDS,
+            check_same_thread=False,  # one thread after the other uses it
+        )
+
+    def check(self, connection: Any, record: Any, proxy: Any) -> None:
+        """Let a connection go unless it is this process's own, to the file of that path.
+
+        A backup is put back by renaming. A connection that is kept would go on writing into the
+        file that was there before, which nobody will ever read.
+        """
+        if record.info["file"] != self._identity():
+            if record.info["file"][0] != os.getpid():
+                self.inherited.append(connection)
+                record.dbapi_connection = proxy.dbapi_connection = None
+            raise sa.exc.DisconnectionError  # the pool closes it, and connects anew
+        # The file may also be overwritten in its place, or put into another mode: what was read of
+        # it before does not count.
+        connection.execute("PRAGMA shrink_memory")
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+    def _identity(self) -> tuple[int, int, int]:
+        """Return the process, and device and inode of the file; 0 if there is none."""
+        try:
+            found = os.stat(self.path)
+        except OSError:  # the connection says what is wrong
+            return os.getpid(), 0, 0
+        return os.getpid(), found.st_dev, found.st_ino
+
+
 def _prepare_sqlite(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+    connection.isolation_level = None  # transactions begin where `Database._transaction` says
     # EXTRA syncs the folder, too: a commit survives a loss of power. Foreign keys are off by
     # default. A schema that is not trusted cannot call functions with side effects.
     # What is deleted is overwritten, and no write-ahead log keeps a copy: a database that somebody
@@ -317,13 +418,6 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
         "journal_mode = DELETE",
     ):
         connection.execute(f"PRAGMA {setting}")
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    # A writer takes the lock before it reads. If it took it at its first write only, two writers
-    # could both read an old total and both add to it.
-    write = connection.get_execution_options()["fedtally_write"]
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _prepare_postgres(connection: Any, _: Any) -> None:

@@ -61,8 +61,8 @@ class Audit:
         dropout: the share of clients that drop out of a real secure sum. If it is above 0, all
             clients hold the same, so that the exact sum follows from their number. Epsilon is then
             not bounded from below.
-        clients: the clients of each round. None: as few as the plan takes, or 64 where it leaves
-            that open. Not used where the number of clients is hidden.
+        clients: the clients of each round, or its silos. None: as few as the plan takes, or 64
+            where it leaves that open. Not used where the number of clients is hidden.
 
     Raises:
         InvalidInputError: the plan has no privacy, or a value is out of bounds.
@@ -104,14 +104,15 @@ class AuditResult:
 
     Attributes:
         audit: the audit that was run.
-        clients: the clients of each round, or of all rounds where their number is hidden.
+        clients: the clients of each round, or its silos, or the clients of all rounds where their
+            number is hidden.
         releases: one entry for each of the plan's releases.
         checks: all checks that were made.
         detection: what the releases tell of single clients; None where no client had a coin.
         detectable: the least share of its deviation that the noise of one release can lack and be
             found too small 99 times in 100.
-        bounds: the bounds on a client, "items" or "clip", that crowds tested, each with the number
-            of campaigns.
+        bounds: the bounds on a client, or on a person of silos, that crowds tested, each with the
+            number of campaigns: "items", "clip" or "silos".
     """
 
     audit: Audit
@@ -174,7 +175,12 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     rng = np.random.default_rng(secrets.randbits(128))
     plan, domain = _stand_in(audit.plan)
     asked = Simulation.of(
-        plan=plan, domain=domain, confidence=0.0, recovery="median", dropout=audit.dropout
+        plan=plan,
+        domain=domain,
+        confidence=0.0,
+        recovery="median",
+        dropout=audit.dropout,
+        of_silos=plan.is_of_silos,
     )
     design = Design(plan, rng, clients=audit.clients, dropout=audit.dropout)
     evidence = Evidence(plan, design, rng)

@@ -3,12 +3,15 @@
 Most clients hold any item. Some hold their items or not by the toss of a coin: what a release tells
 of the coin bounds epsilon from below. Crowds hold more than a client may contribute: they show
 whether the bounds on a client are enforced.
+
+Under a plan of silos a client here is a person. It is in as many silos as the plan counts on, and
+its coin says whether it is there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -43,12 +46,14 @@ class Client(NamedTuple):
         held: its items, if its coin says yes.
         other: its items, if its coin says no.
         direction: what the releases differ by between the two; empty for a client without a coin.
+        silos: the silos that it is in, each of which holds its items; empty where there are none.
     """
 
     rounds: tuple[int, ...]
     held: tuple[int, ...]
     other: tuple[int, ...]
     direction: tuple[Moved, ...] = ()
+    silos: tuple[int, ...] = ()
 
 
 class Moved(NamedTuple):
@@ -68,7 +73,7 @@ class Crowd(NamedTuple):
     """Clients that all hold more than they may contribute, so that a missing bound shows.
 
     Attributes:
-        bound: the bound that they exceed, "items" or "clip".
+        bound: the bound that they exceed, "items", "clip" or "silos".
         population: all clients of the crowd.
         towards: for each release, the direction in which they would move it without that bound:
             int64 [rows * width].
@@ -109,14 +114,20 @@ class Population(NamedTuple):
     def source(self) -> Any:
         """Return the rows: one for each item, and one for a client without items."""
         rows = [
-            (item, i, round)
+            (item, i, round, silo)
             for i, client, items in self.holding()
             for round in client.rounds
+            for silo in client.silos or (None,)
             # both ways to hold nothing of the domain must be counted alike
             for item in items or (self.outside if i % 2 else None,)
         ]
-        items, clients, rounds = (list(column) for column in zip(*rows, strict=True))
-        return from_items(items, clients=clients, rounds=rounds if self.names_rounds else None)
+        items, clients, rounds, silos = (list(column) for column in zip(*rows, strict=True))
+        return from_items(
+            items,
+            clients=clients,
+            silos=None if silos[0] is None else silos,
+            rounds=rounds if self.names_rounds else None,
+        )
 
 
 class Design:
@@ -135,6 +146,15 @@ class Design:
         # same, the number of survivors gives it.
         self.alike = dropout > 0
         self.is_hidden = self.terms.event.relation.hides_number
+        self._names_rounds = not self.is_hidden
+        if plan.is_of_silos:
+            self._names_rounds = self.terms.event.participations > 1
+            if self._names_rounds and self.terms.event.participations < plan.num_rounds:
+                raise InvalidInputError(
+                    f"the plan protects the people of a silo in {self.terms.event.participations:,}"
+                    f" of {plan.num_rounds:,} rounds, and simulated silos are in one or in all of"
+                    " them: audit a plan with as many rounds as a silo takes part in"
+                )
         self._releases_of_plan = plan.releases
         self._release_of = {
             round: k for k, rounds in enumerate(self._releases_of_plan) for round in rounds
@@ -143,14 +163,21 @@ class Design:
         self._hashes: dict[int, tuple[I64, I64]] = {}
         places = self._places()
         self.num_clients = len(places) if self.is_hidden else sum(0 in rounds for rounds in places)
+        if plan.is_of_silos:
+            self.num_clients = self._num_silos
         self.clients = self._clients(places, rng)
+
+    @property
+    def are_rounds_known(self) -> bool:
+        """Whether it is known which clients are in which release."""
+        return self._names_rounds or len(self._releases_of_plan) == 1
 
     def population(self, rng: np.random.Generator) -> Population:
         """Return the clients with their coins tossed; clients without a coin always say yes."""
         coins = rng.integers(0, 2, len(self.clients)).astype(np.bool_)
         coins |= np.array([not client.direction for client in self.clients])
         return Population(
-            self.clients, coins, not self.is_hidden, self.is_hidden, len(self._ids) + 1
+            self.clients, coins, self._names_rounds, self.is_hidden, len(self._ids) + 1
         )
 
     def exact(self, population: Population) -> list[I64]:
@@ -158,7 +185,7 @@ class Design:
         held: dict[int, list[int]] = {}
         for _, client, items in population.holding():
             for round in client.rounds:
-                held.setdefault(round, []).extend(items)
+                held.setdefault(round, []).extend(items * max(1, len(client.silos)))
         totals = [
             np.zeros(self.plan.rows * self.plan.width, np.int64) for _ in self._releases_of_plan
         ]
@@ -178,7 +205,7 @@ class Design:
         There is none for a bound whose absence no crowd could show.
         """
         # The rounds of a client are drawn where nobody sees them, so that no direction is known.
-        if self.is_hidden and len(self._releases_of_plan) > 1:
+        if not self.are_rounds_known:
             return []
         event = self.terms.event
         more = event.max_items + 1
@@ -187,14 +214,15 @@ class Design:
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
-        return [crowd for crowd in (found, clip) if crowd is not None]
+        silos = self._crowd("silos", 1, rng) if self.plan.is_of_silos else None
+        return [crowd for crowd in (found, clip, silos) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
         """Return clients of so many items each, or None if too few or too short to be seen."""
         if number > len(self._ids):
             return None
         held = [
-            self._together(rounds.start, number, 1 if bound == "clip" else -1, rng)
+            self._together(rounds.start, number, -1 if bound == "items" else 1, rng)
             for rounds in self._releases_of_plan
         ]
         towards = [
@@ -202,9 +230,18 @@ class Design:
             for rounds, own in zip(self._releases_of_plan, held, strict=True)
         ]
         places = self._places(_CROWD)
+        silos: Callable[[int], tuple[int, ...]] = self._silos_of
+        # Of a person in too many silos each counts: the rest of its rows must be left out.
+        each = self.terms.event.silos_per_person
+        if bound == "silos":
+            if self._num_silos <= each:
+                return None
+            places = places[: len(places) * each // self._num_silos]
+            everywhere = tuple(range(self._num_silos))
+            silos = lambda _: everywhere  # noqa: E731
         clients = [
-            Client(rounds, own, own)
-            for rounds in places
+            Client(rounds, own, own, silos=silos(number_of))
+            for number_of, rounds in enumerate(places)
             for own in (held[self._release_of[rounds[0]]],)
         ]
         sets = [
@@ -227,8 +264,11 @@ class Design:
             # if its sketch is within the clip.
             passes = bound == "clip" or not self.terms.event.is_clipped or length <= norm
             gap = length**2 - most[k] if passes else 0.0
-            number_there = sum(self._release_of[r] == k for rounds in places for r in rounds)
-            noise = length * math.sqrt(law_of(self.terms, number_there).variance)
+            if bound == "silos":  # a person adds this in each of them
+                gap = length**2 * (self._num_silos / each) - most[k]
+            number_there = self.number_in(clients, k)
+            vectors = self._num_silos if self.plan.is_of_silos else number_there
+            noise = length * math.sqrt(law_of(self.terms, vectors).variance)
             # Equal, too: items whose sketches cancel are no direction, and both sides are 0.
             if gap * number_there * math.sqrt(_MOST_OF_CROWDS) <= _SEEN * noise:
                 return None
@@ -236,11 +276,42 @@ class Design:
         population = Population(
             clients,
             np.ones(len(clients), np.bool_),
-            not self.is_hidden,
+            self._names_rounds,
             self.is_hidden,
             len(self._ids) + 1,
         )
         return Crowd(bound, population, towards, most, needed)
+
+    def number_in(self, clients: Sequence[Client], release: int) -> int:
+        """Return the most contributions of some clients to a release that the plan allows."""
+        each = self.terms.event.silos_per_person
+        return each * sum(
+            self._release_of[round] == release for client in clients for round in client.rounds
+        )
+
+    def number_square(self, client: Client) -> int:
+        """Return the square of what a client moves the numbers of clients by, if it is hidden."""
+        if not self.is_hidden:
+            return 0
+        parts = range(len(self._releases_of_plan)) if self.are_rounds_known else range(1)
+        return sum(self.number_in([client], k) ** 2 for k in parts)
+
+    def _silos_of(self, number: int) -> tuple[int, ...]:
+        """Return the silos of the person of a number: as many as the plan counts on."""
+        if not self.plan.is_of_silos:
+            return ()
+        each = self.terms.event.silos_per_person
+        return tuple(sorted((number + i) % self._num_silos for i in range(each)))
+
+    @property
+    def _num_silos(self) -> int:
+        """The number of silos: of a round where it is known, else of all rounds together."""
+        if not self._names_rounds and self.plan.num_rounds > 1:
+            return self.plan.num_clients
+        least = max(self._fewest(), 1)
+        usual = least if self.plan.secure_sum is not None else self.plan.max_round_clients
+        number = math.ceil(max(self._asked or min(usual, _CLIENTS), least) / (1 - self._dropout))
+        return max(min(number, self.plan.max_round_clients), self.terms.event.silos_per_person)
 
     def _square(self) -> int:
         """Return the largest squared norm that the plan allows one contribution to a round."""
@@ -299,6 +370,8 @@ class Design:
         plan, together = self.plan, self.terms.event.participations
         # The engine draws the rounds of these clients itself, so that 0 stands for any. There are
         # so many that noise does not take their number to 0, where it would be cut off.
+        if self.plan.is_of_silos:
+            return self._places_of_people()
         if self.is_hidden:
             most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
             return [(0,)] * (_CLIENTS + math.ceil(most))
@@ -319,6 +392,25 @@ class Design:
             for _ in range(starting)
         ]
 
+    def _places_of_people(self) -> list[tuple[int, ...]]:
+        """Return the rounds of each person: as many in each silo, and all that silos may have."""
+        releases, silos = len(self._releases_of_plan), self._num_silos
+        each = self.terms.event.silos_per_person
+        # In each release so many that its noise does not take their number to 0.
+        drawn = 1 if self._names_rounds else releases
+        noise = math.sqrt(law_of(self.terms, silos).variance)
+        wanted = _CLIENTS + math.ceil(24 * noise) * drawn
+        most = self.plan.people // each * silos
+        if most < 12 * noise * drawn:
+            raise InvalidInputError(
+                f"silos of {self.plan.people:,} people are too small for an audit, whose people"
+                f" must be more than the noise on their number takes away: allow at least"
+                f" {math.ceil(12 * noise * drawn * each / silos):,}"
+            )
+        number = min(-(-wanted // silos) * silos, most)
+        rounds = tuple(range(self.plan.num_rounds)) if self._names_rounds else (0,)
+        return [rounds] * number
+
     def _fewest(self) -> int:
         """Return the fewest clients of a round that the plan takes."""
         agreed = self.plan.secure_sum
@@ -330,21 +422,27 @@ class Design:
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[Client]:
         # Nobody knows the rounds of a client. If none holds anything, the exact sums are 0.
-        if self.is_hidden and len(self._releases_of_plan) > 1:
-            return [Client(rounds, (), ()) for rounds in places]
+        silos = self._silos_of
+        if not self.are_rounds_known:
+            return [Client(rounds, (), (), silos=silos(i)) for i, rounds in enumerate(places)]
         pool, used = (
             len(self._ids),
             np.zeros((len(self._releases_of_plan), self.plan.rows, self.plan.width), np.bool_),
         )
         if self.alike:
             common = self._worst(range(self.plan.num_rounds), None, np.ones(pool, np.bool_))
-            return [Client(rounds, common, common) for rounds in places]
+            return [
+                Client(rounds, common, common, silos=silos(i)) for i, rounds in enumerate(places)
+            ]
         found, left = [], dict.fromkeys(places, -(-_COINS // len(set(places))))
-        for rounds in places:
-            told = self._told_apart(rounds, used, rng) if left[rounds] else None
+        # Every silo keeps somebody whatever the coins say: which silos there are is public.
+        sure = self._num_silos if self.plan.is_of_silos else 0
+        for i, rounds in enumerate(places):
+            may = left[rounds] > 0 and i < len(places) - sure
+            told = self._told_apart(rounds, used, rng) if may else None
             left[rounds] = 0 if told is None else left[rounds] - 1
             usual = (int(rng.integers(1, pool + 1)),)
-            found.append(told or Client(rounds, usual, usual))
+            found.append((told or Client(rounds, usual, usual))._replace(silos=silos(i)))
         return found
 
     def _told_apart(
@@ -370,6 +468,7 @@ class Design:
         for round in rounds:
             k = self._release_of[round]
             difference = self.sketch(round, held) - self.sketch(round, other)
+            difference *= self.terms.event.silos_per_person
             moved[k] = moved.get(k, 0) + difference
             for items in (held, other):
                 cells = self._hash(round)[0][:, np.array(items, np.intp) - 1]
@@ -435,7 +534,7 @@ def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
 
     Args:
         terms: the privacy terms of the plan.
-        clients: the number of clients in the release.
+        clients: the number of clients in the release, or of its silos.
     """
     event = terms.event
     if event.honest_survivors is not None:

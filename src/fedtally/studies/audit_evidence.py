@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedtally.plan import Plan
 from fedtally.result import Result
+from fedtally.sketch import CountSketch
 from fedtally.studies.audit_clients import Crowd, Design, Population, law_of, terms_of
 from fedtally.studies.dependence_checks import dependence_checks
 from fedtally.studies.noise_checks import (
@@ -108,13 +109,13 @@ class Evidence:
         """
         found = {sketch.round: sketch for sketch in result.sketches}
         excess, distributions = [], []
-        for rounds, towards, most in zip(
-            self._plan.releases, crowd.towards, crowd.most, strict=True
-        ):
-            sketch = found[rounds.start]
-            number = len(crowd.population.clients) if self._design.is_hidden else sketch.num_clients
+        for k, (towards, most) in enumerate(zip(crowd.towards, crowd.most, strict=True)):
+            sketch = found[self._plan.releases[k].start]
+            number, vectors = sketch.num_clients, sketch.num_silos or sketch.num_clients
+            if self._design.is_hidden:
+                number = self._design.number_in(crowd.population.clients, k)
             excess.append(float(sketch.counters.reshape(-1) @ towards) - number * most)
-            distributions.append(self._distribution(number))
+            distributions.append(self._distribution(vectors))
         self._crowds.setdefault(crowd.bound, []).append((crowd, excess, distributions))
 
     def _bounds(self) -> list[Check]:
@@ -145,8 +146,11 @@ class Evidence:
             sketch = found[rounds.start]
             self._residuals[k].append(sketch.counters.reshape(-1) - exact[k])
             self._exact[k].append(exact[k])
-            self._clients[k].append(sketch.num_clients)
-        there = sum(1 for _ in population.holding())
+            self._clients[k].append(sketch.num_silos or sketch.num_clients)
+        there = sum(
+            max(1, len(client.silos)) * (len(client.rounds) if client.silos else 1)
+            for _, client, _ in population.holding()
+        )
         self._numbers.append(sum(sketch.num_clients for sketch in result.sketches) - there)
         self._shown.append(_shown(result, self._design.is_hidden))
         self._tell(population)
@@ -156,10 +160,17 @@ class Evidence:
             return self._design.exact(population)
         held, numbers = (
             population.clients[0].held,
-            {s.round: s.num_clients for s in result.sketches},
+            {s.round: self._exact_number(s) for s in result.sketches},
         )
         starts = [rounds.start for rounds in self._plan.releases]
         return [numbers[start] * self._design.sketch(start, held) for start in starts]
+
+    def _exact_number(self, sketch: CountSketch) -> int:
+        """Return the number of clients in a sum: of silos, all of which have as many people."""
+        clients = self._design.clients
+        if not sketch.num_silos:
+            return sketch.num_clients
+        return sketch.num_silos * sum(len(one.silos) for one in clients) // self._design.num_clients
 
     def _tell(self, population: Population) -> None:
         """Note what an attacker sees of each coin: about 1 where it says yes, and 0 where no.
@@ -231,14 +242,18 @@ class Evidence:
         failure = "what is said of a campaign depends on what clients hold"
         found = [Check("shown", 1.0 if same else 0.0, failure)]
         if self._design.is_hidden:
-            number = Ranks.of(
-                np.array(self._numbers), self._distribution(0).times(self._releases), self._rng
-            )
-            failure = "the number of clients has the noise of a counter"
+            who = "people" if self._plan.is_of_silos else "clients"
+            law = self._law_of_numbers()
+            number = Ranks.of(np.array(self._numbers), law, self._rng)
+            failure = f"the number of {who} has the noise of a counter"
+            constant = unchanging([np.array(self._numbers)[:, None]], [[law] * len(self._numbers)])
             return [
                 *found,
-                *number.checks("the number of clients"),
+                *number.checks(f"the number of {who}"),
                 shared_with(number.side[0], ranks, failure),
+                constant._replace(
+                    name="number", failure=f"the number of {who} has the same noise each time"
+                ),
             ]
         same = len(set(self._numbers)) == 1
         return [
@@ -247,6 +262,13 @@ class Evidence:
                 "clients", 1.0 if same else 0.0, "the number of clients depends on what they hold"
             ),
         ]
+
+    def _law_of_numbers(self) -> Distribution:
+        """Return the distribution of the noise on the number of clients of all releases."""
+        if not self._terms.by_clients:
+            return self._distribution(0).times(self._releases)
+        # of silos, whose shares add up over the releases
+        return self._distribution(sum(own[0] for own in self._clients))
 
     def _release(self, k: int, correlation: float) -> Release:
         noise = np.stack(self._residuals[k]).astype(np.float64)
@@ -281,11 +303,12 @@ class Evidence:
                     (no <= threshold, yes <= threshold),
                 )
                 best = max(best, *(epsilon_bound(*pair, delta, share) for pair in (above, below)))
+        # the number of clients is one more counter, where it is hidden
         longest = max(
-            sum(moved.square for moved in client.direction) for client in self._design.clients
+            sum(moved.square for moved in client.direction) + self._design.number_square(client)
+            for client in self._design.clients
+            if client.direction
         )
-        if self._design.is_hidden:
-            longest += 1  # the number of clients, one more counter
         number = sum(k is None for k, _, _ in self._told)
         return Detection(
             best, self._terms.epsilon, number, math.sqrt(longest), self._terms.event.l2_sensitivity

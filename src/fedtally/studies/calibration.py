@@ -55,6 +55,8 @@ _IGNORED = 2e-4  # seconds: a stage that takes less is hardly measured, and gets
 TURNS = 3  # the shortest counts, since other programs only make a turn longer
 _CLIENTS = 100_000  # of a campaign that is decoded
 _SECAGG, _TWO_SERVERS = Summation("secagg"), Summation("two-server")
+# Sums, clients, width and items of a client. Each operation takes a large share of some stage in
+# one of these rounds, and their ratios differ: else the fit could not tell operations apart.
 ROUNDS = (
     (_SECAGG, 10, 40, 1),
     (_SECAGG, 120, 400, 1),
@@ -68,6 +70,8 @@ ROUNDS = (
     (_TWO_SERVERS, 20, 20_000, 1),
     (_TWO_SERVERS, 20, 20_000, 10_000),
 )
+# Decoder, candidates, width, schedule, rounds and the exponent of the frequencies. For the same
+# reason they differ in what decides: candidates, counters, rounds, and the number of heavy items.
 DECODERS = (
     ("median", 5_000, 1000, "shared", 1, 1.2),
     ("median", 600_000, 1000, "shared", 1, 1.2),
@@ -177,6 +181,7 @@ def _run_secagg(
         )
         for i, person in enumerate(people)
     ]
+    # Dropouts leave in every phase but the first: who never advertised is no dropout of a session.
     later = [step.phase for step in EXCHANGES[p.adversary][1:]]
     leaves = {i: later[i % len(later)] for i in range(gone)}
 
@@ -212,6 +217,7 @@ def _run_two_server(
             report = person.report(
                 0, policy, journal=MemoryJournal(), identity=keys.identities[i], random=random
             )
+        # A dropout of two servers is a client whose report reaches one of them alone.
         if i >= gone or i % 2:
             with clock("report to the leader", "server"):
                 leader.receive(report.leader)
@@ -255,7 +261,7 @@ def decode(sums: Sums, recovery: str) -> Seen:
     decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size), None)
     decoder.range(1, size)
     if isinstance(decoder, JointDecoder):
-        heavy = decoder.support_size
+        heavy = decoder.support_size  # the work depends on it, and only the decoder finds it
     spent = time.process_time() - start
     return Seen(decoding_work(sums.plan, kernels.backend(), recovery, heavy=heavy), spent)
 
@@ -267,7 +273,7 @@ def _single_operations() -> Iterator[Seen]:
     """
     key, size = bytes(KEY_BYTES), 1 << 17
     for noise, scans in ((skellam(0.3), True), (rounded_gaussian(300.0), False)):
-        noise.draw(Secret(key), 1)
+        noise.draw(Secret(key), 1)  # makes the tables of this noise, which later draws share
         yield _timed(
             noise_work(noise, size, scans),
             partial(noise.draw, Secret(key), size, constant_time=scans),
@@ -280,9 +286,11 @@ def _single_operations() -> Iterator[Seen]:
     yield _timed({"mask": vector.nbytes}, partial(Masking(vector).add, Secret(key)))
     clients, threshold = 160, 80
     elements = np.ones((threshold, 2 * shamir.SECRET_ELEMENTS), np.uint32)
-    shamir.split(elements[0], elements[1:], clients)
+    shamir.split(elements[0], elements[1:], clients)  # makes the powers, which are kept
     split = partial(shamir.split, elements[0], elements[1:], clients)
     yield _timed({"share": 10 * clients * threshold}, lambda: [split() for _ in range(10)])
+    # A set of points for each client, as a server has them: of one set for all the Lagrange
+    # coefficients would be computed once.
     points = np.stack(
         [np.delete(np.arange(1, threshold + 2), i % threshold) for i in range(clients)]
     )
@@ -345,10 +353,13 @@ def fit(seen: Sequence[Seen]) -> dict[str, float]:
     from scipy.optimize import nnls
 
     names = list(OPERATIONS)
+    # relative errors: stages take from a millisecond to a second, and all shall be explained
     weights = np.array([1.0 / (one.seconds + _IGNORED) for one in seen])
     counts = (
         np.array([[one.work.get(name, 0.0) for name in names] for one in seen]) * weights[:, None]
     )
+    # Counts of operations differ by many orders of magnitude, which would spoil the solver; an
+    # operation that nothing took is not divided by 0.
     scale = np.maximum(counts.max(axis=0), 1e-300)
     found, _ = nnls(counts / scale, np.array([one.seconds for one in seen]) * weights)
     return dict(zip(names, (found / scale).tolist(), strict=True))
@@ -430,6 +441,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Host | None:
         return Host.from_dict(values)
     except FileNotFoundError:
         return None
+    # a file that was edited: no JSON, brackets without end, or other fields than were saved
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInputError(
             f"the calibration {source} is damaged ({error}): calibrate again, or remove the file"

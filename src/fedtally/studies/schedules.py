@@ -33,11 +33,13 @@ from fedtally.planner.privacy import Privacy, Random, honest_clients, resolve_pr
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.privacy.config import NoiseBy
-from fedtally.recovery.decoding import Decoding
-from fedtally.result import Progress, Result, Truth, check_export_path
+from fedtally.recovery.decoding import Decoding, check_enumerable
+from fedtally.recovery.linear_system import BLOCK, Summed, ask
+from fedtally.result import Progress, Truth, check_export_path
 from fedtally.secagg.config import SecureSum
-from fedtally.sketch import Schedule
+from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
+from fedtally.studies import own
 
 EXACT = ("one-hot", "binary")  # methods without an error of hashing: only their bytes differ
 F64 = npt.NDArray[np.float64]
@@ -48,13 +50,15 @@ class Study:
     """The methods and widths that are compared.
 
     Args:
-        methods: schedules (shared, fresh, hybrid, batched:B). "one-hot" and "binary", which are
-            exact and have a cost alone, are always added.
+        methods: schedules: shared, fresh, hybrid, batched:B, or `module:Class`, one of one's own
+            (`own.OwnSchedule`; without epsilon). "one-hot" and "binary", which are exact and have a
+            cost alone, are always added.
         widths: counters per row; each schedule is tried with each.
         rows: the rows of the sketches.
         num_rounds: the rounds over which the clients are split.
         repeats: the number of repeats.
-        recovery: the decoder of the sums, "median" or "joint".
+        recovery: the decoder of the sums: "median", "joint", or `module:Class`, one of one's own
+            (`own.OwnDecoder`).
         epsilon: the epsilon (zero-out) for which noise is added. None: no noise.
         delta: the delta. None: 1e-6, or a tenth of one over the number of clients if that is less.
         trust: "central", which noises the sum of the rounds that share their hashes, or
@@ -84,14 +88,24 @@ class Study:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
-        Decoding(self.recovery).check_rows(self.rows)
+        if own.is_own(self.recovery):
+            own.load(self.recovery, "at")  # refuses now what cannot be imported
+        else:
+            Decoding(self.recovery).check_rows(self.rows)
         for name in ("delta", "trust"):
             if self.epsilon is None and getattr(self, name) is not None:
                 raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
-        _ = self.privacy
+        _ = self.privacy  # refuses now, and not after the data were read, what does not go together
         for method in self.methods:
-            if method not in EXACT:
-                _schedule(method).num_batches(self.num_rounds)
+            if own.is_own(method):
+                if self.epsilon is not None:
+                    raise InvalidInputError(
+                        f"epsilon needs a schedule whose noise is proven (shared, fresh, hybrid or"
+                        f" batched:B), got {method}: leave it or epsilon out"
+                    )
+                own.OwnRounds(method, self.num_rounds)  # refuses now what cannot be imported
+            elif method not in EXACT:
+                _schedule(method).num_batches(self.num_rounds)  # refuses more batches than rounds
         for name, values in (("methods", self.methods), ("widths", self.widths)):
             if not values or len(set(values)) < len(values):
                 raise InvalidInputError(
@@ -177,6 +191,7 @@ class StudyResult:
 
     def _comparison(self, method: str, width: int | None) -> Comparison:
         mine = [m for m in self.measurements if (m.method, m.width) == (method, width)]
+        # A repeat draws its rounds, and its largest one decides on the bits of a counter.
         cost = max(m.bytes_per_client for m in mine)
         return Comparison(
             method,
@@ -328,6 +343,8 @@ def _measurements(
 
         for method, width in study.cells:
             if width is None:
+                # One counter: of this plan only the bytes of the exact methods are asked, which do
+                # not depend on the sketch, and the noise of one row.
                 plan = planned(1, "shared", 1)
                 cost = (
                     plan.binary_bytes_per_client
@@ -343,28 +360,52 @@ def _measurements(
                     method, None, repeat, cost, *_exact_errors(population, rounds, noise)
                 )
                 continue
-            plan = planned(study.rows, method, width)
-            errors = _errors(plan, population, rounds, study.recovery, random)
+            # The bytes of a client do not depend on the schedule.
+            plan = planned(study.rows, "shared" if own.is_own(method) else method, width)
+            if own.is_own(method):
+                landed = own.OwnRounds(method, study.num_rounds).land(plan.spec, rounds)
+            else:
+                landed = [_landed(plan, population, rounds, random)]
+            errors = _errors(landed, population, study.recovery)
             yield Measurement(method, width, repeat, plan.bytes_per_client, *errors)
 
 
-def _errors(
-    plan: Plan, population: _Population, rounds: Sequence[RoundTally], recovery: str, random: Random
-) -> tuple[float, float]:
+def _landed(
+    plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
+) -> list[CountSketch]:
+    # through the door of real campaigns, so that a study has their noise; kept nowhere
     server = FrequencyServer(plan, MemoryBooks())
     for sketch in encode(plan, population.domain, rounds, lambda *_: None):
-        if sketch.num_clients:
+        if sketch.num_clients:  # small populations leave rounds empty, and these land nothing
             server.land_plain(sketch)
-    sketches = server.release(random)
-    result = Result(
-        plan,
-        population.domain,
-        sketches,
-        decoding=Decoding(recovery, confidence=0.0),
-        truth=population.truth,
-    )
-    found = result.evaluate(k=0)
-    return found.linf, found.l2
+    return server.release(random)
+
+
+def _errors(
+    landed: Sequence[Sequence[CountSketch]], population: _Population, recovery: str
+) -> tuple[float, float]:
+    """Return the largest error, and the root of the sum of squares, of all frequencies.
+
+    Args:
+        landed: the sums of campaigns with hashes of their own, whose estimated counts add up.
+        population: the candidates and the truth.
+        recovery: the decoder.
+    """
+    domain = population.domain
+    check_enumerable(domain)
+    decoder = Summed([own.make_decoder(recovery, sketches, domain) for sketches in landed])
+    num_clients = sum(sketch.num_clients for sketches in landed for sketch in sketches)
+    largest, squares = 0.0, 0.0
+    for start in range(0, domain.size, BLOCK):
+        stop = min(start + BLOCK, domain.size)
+        # ids of a range of integers are consecutive: the kernels need not be given an array
+        first = domain.first_id
+        ids = domain.ids(start, stop) if first is None else range(first + start, first + stop)
+        counts = ask(decoder, ids)
+        errors = (counts - population.truth.within(start, stop)) / num_clients
+        largest = max(largest, float(np.abs(errors).max()))
+        squares += float(errors @ errors)
+    return largest, squares**0.5
 
 
 def _exact_errors(
@@ -380,6 +421,7 @@ def _exact_errors(
         noise: the noise of every candidate's count; empty for none.
     """
     counted = true_counts(population.domain, rounds)
+    # All zeros, since every client is in one of the rounds; the noise then is the error.
     differences = counted.at(population.truth.positions) - population.truth.counts
     errors = np.concatenate([differences, noise]) / population.everybody.num_clients
     return float(np.abs(errors).max(initial=0.0)), float(np.sqrt(errors @ errors))
@@ -413,6 +455,7 @@ def _schedule(method: str) -> Schedule:
         return Schedule.parse(method)
     except InvalidInputError as error:
         raise InvalidInputError(
-            "methods are schedules (shared, fresh, hybrid, batched:B), one-hot and binary, got"
-            f" {method!r}"
+            "methods are schedules (shared, fresh, hybrid, batched:B, or module:Class), one-hot and"
+            f" binary, got {method!r}"
+            + _validate.did_you_mean(method, ("shared", "fresh", "hybrid", "batched", *EXACT))
         ) from error

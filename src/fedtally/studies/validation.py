@@ -90,7 +90,7 @@ class Trial:
 
     @property
     def decoder(self) -> str:
-        """The decoder of the sums: "joint" or "median"."""
+        """The decoder of the sums: "joint", "median" or "belief"."""
         if self.recovery is not None:
             return self.recovery
         if self.plan.target is not None:
@@ -288,6 +288,12 @@ def run(
     ([0.0, 0.0, 0.0], False, None)
     """
     report, plan = progress or (lambda *_: None), trial.study_plan
+    if plan.is_of_silos:
+        raise InvalidInputError(
+            "a simulation draws its clients anew each time, and the plan is for silos, which are"
+            " few and differ: run it on your silos (fedtally estimate --plan FILE --silo COL"
+            " --client COL)"
+        )
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
     asked = Simulation.of(

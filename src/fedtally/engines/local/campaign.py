@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.server import FrequencyServer
-from fedtally.domain import Domain, IntegerRange, parse
-from fedtally.engines.local import notes, unit
+from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
+from fedtally.engines.local import notes, rare_names, unit
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
-from fedtally.engines.local.encoding import Declared, FromInput
+from fedtally.engines.local.encoding import Declared, FromInput, Spelled, add_items
 from fedtally.engines.local.pilot import (
     MIN_CLIENTS,
     PILOT_SHARE,
@@ -36,7 +36,7 @@ from fedtally.engines.local.pilot import (
 )
 from fedtally.engines.local.seeds import campaign_seed, key_bytes, simulation_rng
 from fedtally.engines.local.simulation import Simulation, Sizing
-from fedtally.engines.local.tally import RoundTally, Tally, attendance
+from fedtally.engines.local.tally import RoundTally, Tally, attendance, bound_silos, largest_silo
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
@@ -46,42 +46,10 @@ from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
-from fedtally.sources import Source, from_items
+from fedtally.sources import Source
 
-DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 # Measured: the landed sums take 8, and the intervals of fresh rounds at their peak 207 more.
 _BYTES_PER_COUNTER = 220
-
-
-def estimate(
-    items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None, **options: Any
-) -> Result:
-    """Estimate how frequent each item is among simulated clients, through sketches.
-
-    Args:
-        items: a list, NumPy array, Arrow array, pandas or Polars series of text or integers, one
-            item a row; or a float array (n, 2) of latitudes and longitudes for a grid.
-        clients: the client of each row; None: each row is a client of its own.
-        rounds: the natural round of each row; None: clients are split over rounds at random.
-        counts: the number of clients that each row stands for; not with `clients`.
-        options: the options of `Simulation.of`: the fields of `Request` and of `Simulation`,
-            `dropout` and `not_private`.
-
-    Returns:
-        The estimates of all candidates.
-
-    Raises:
-        InvalidInputError: data or options that cannot be used.
-
-    >>> words = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
-    >>> result = estimate(words, num_rounds=2, rows=5, width=256, seed=7, evaluate=True)
-    >>> [(e.item, e.count) for e in result.top(3)]
-    [('the', 50.0), ('of', 30.0), ('and', 20.0)]
-    >>> result.evaluation.linf
-    0.0
-    """
-    source = from_items(items, clients=clients, rounds=rounds, counts=counts)
-    return run(source, Simulation.of(**options))
 
 
 def run(source: Source, simulation: Simulation, progress: Progress | None = None) -> Result:
@@ -119,12 +87,18 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         )
         if simulation.pilots:
             pilot, rounds = _draw_pilot(simulation, tally, rounds, pilot_site.rng)
-    sizes = [r.num_clients for r in rounds]
-    if not sum(sizes) and spec.relation is not Relation.ADD_REMOVE:
+    site = _Site(simulation, domain, seed, b"", books, report)
+    if spec.silos is not None:
+        spec = spec.with_people(largest_silo(rounds))
+        # under privacy an error would tell that a silo has more people
+        rng = site.rng.spawn(1)[0] if spec.is_private else None
+        rounds = bound_silos(rounds, spec.people, rng)
+    sizes = [r.num_vectors for r in rounds]
+    if not sum(sizes) and not spec.hides_clients:
         raise InvalidInputError(
             "no client is left: every item is missing, outside the domain, or counted 0 times"
         )
-    site = _Site(simulation, domain, seed, b"", books, report)
+    site.names = encoder.names() if isinstance(encoder, Spelled) else None
     sized: Sized | None = None
     with _timed(timings, "plan"):
         if spec.plan is not None:
@@ -139,22 +113,23 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             plan, keys = draft.finish(chosen, site.keys, report)
     # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
     _check_memory(plan, len(rounds))
+    rare = rare_names.of_plan(plan, sizes)
+    if rare is not None and not simulation.allow_rare_names:
+        rare.check()
     sketches, rounds, traffic = site.land(plan, keys, rounds, timings)
-    truth, attended = (
-        true_counts(domain, rounds) if simulation.evaluate else None,
-        attendance(rounds),
-    )
+    truth = true_counts(domain, rounds) if simulation.evaluate else None
+    # how many people silos have is private
+    attended = None if spec.silos is not None and spec.is_private else attendance(rounds)
     result = Result(
         plan,
         domain,
         sketches,
         truth=truth,
         warnings=[
-            *notes.warnings(
-                source, domain, tally, plan, spec.recovery_of(domain.size, plan.rows), attended
-            ),
             *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
+            *notes.warnings(source, tally, plan, attended),
             *notes.of_cohorts(plan, traffic),
+            *([] if rare is None else rare.notes),
         ],
         decoding=spec.decoding,
         missing=0 if spec.is_private else tally.missing,
@@ -164,6 +139,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             if spec.is_private or tally.drawn is None
             else notes.drawn_away(tally.drawn, plan.max_items)
         ),
+        columns=tally.columns.parts(),
         secure_sum=traffic,
         sizing=None if sized is None or plan.target is None else sized.document(plan.target),
     )
@@ -198,7 +174,12 @@ class _Site:
         purpose: the name of the draws; those of two names have nothing in common.
         books: the books that are charged.
         report: called as in `run`.
+
+    Attributes:
+        names: the strings of the items' ids, where the domain is open.
     """
+
+    names: Names | None = None
 
     def __init__(
         self,
@@ -222,17 +203,25 @@ class _Site:
         self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]
     ) -> _Landed:
         """Sum the rounds by the protocol of the plan, and release the sums with their noise."""
-        contributed, traffic = clip_rounds(plan, rounds, self._random(32)), None
+        contributed, traffic = clip_rounds(plan, rounds, self._random(32), self.names), None
         server = FrequencyServer(plan, self.books)
         if keys is None:
             with _timed(timings, "encode"):
-                for sketch in encode(plan, self.domain, contributed, self.report):
-                    if sketch.num_clients:  # a round in which nobody takes part does not land
+                for sketch in encode(plan, self.domain, contributed, self.report, self.names):
+                    # a round in which nobody takes part does not land
+                    if sketch.num_silos or sketch.num_clients:
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
                 alive, traffic = sum_rounds(
-                    server, contributed, self._summation, keys, self.rng, self._random, self.report
+                    server,
+                    contributed,
+                    self._summation,
+                    keys,
+                    self.rng,
+                    self._random,
+                    self.report,
+                    self.names,
                 )
             # the truth is that of the clients in the sums, and not of those that dropped out
             rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
@@ -366,15 +355,19 @@ def read(
             " FILE, range:A..B, grid:...), or mark the run as not private (--not-private)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
-    encoder: Declared | FromInput = (
-        FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
-    )
+    encoder: Declared | FromInput
+    if domain is None:
+        encoder = FromInput(seed)
+    elif isinstance(domain, OpenStrings):
+        encoder = Spelled(domain, seed, spec.is_private)
+    else:
+        encoder = Declared(domain, outside, spec.is_private)
     asked = spec.plan.num_rounds if spec.plan is not None else spec.num_rounds
     rng = simulation_rng(
         seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None
     )
     tally: Tally | None = None
-    hides_clients = spec.relation is Relation.ADD_REMOVE
+    hides_clients = spec.hides_clients
     for batch in source.batches(
         private=spec.is_private, may_be_empty=hides_clients and domain is not None
     ):
@@ -389,6 +382,8 @@ def read(
                     " client of one item; name the clients (--client), or leave max_items out"
                 )
             natural = batch.rounds is not None
+            if natural and spec.plan is not None and spec.plan.is_of_silos:
+                _check_natural(spec.plan)
             if spec.privacy is not None and spec.max_rounds is not None and not natural:
                 raise InvalidInputError(
                     "max_rounds goes with natural rounds: name their column, or leave it out"
@@ -403,9 +398,12 @@ def read(
                 None if natural else asked or 1,
                 spec.max_items,
                 rng,
-                simulation.memory or DEFAULT_MEMORY,
+                simulation.memory_bytes,
                 keep_itemless=spec.is_private,
                 max_rounds=spec.max_rounds if natural else None,
+                silos_per_person=(
+                    spec.silos.silos_per_person if spec.silos and spec.is_private else None
+                ),
             )
         tally.add(batch)
         if not spec.is_private:  # the bytes that rows take tell what is in them
@@ -415,39 +413,48 @@ def read(
     return tally, encoder
 
 
+def _check_natural(plan: Plan) -> None:
+    """Refuse natural rounds of silos where a plan protects their people in fewer of them."""
+    if plan.privacy is not None and plan.privacy.event.participations < plan.num_rounds:
+        raise InvalidInputError(
+            f"a silo takes part in every natural round, and the plan protects its people in"
+            f" {plan.privacy.event.participations} of {plan.num_rounds}: leave the round column out"
+        )
+
+
 def declared(domain: Domain | str | None, source: Source) -> Domain | None:
     """Return the declared domain, or a synthetic source's own; None: the items of the input."""
     if domain is None:
         return None if source.synthetic_size is None else IntegerRange(1, source.synthetic_size)
     if isinstance(domain, Domain):
         return domain
-    if not isinstance(domain, str):
-        raise InvalidInputError(
-            "domain must be a Domain such as fedtally.Dictionary(...), or text, got"
-            f" {type(domain).__name__}"
-        )
     return None if domain == "input" else parse(domain)
 
 
 def encode(
-    plan: Plan, domain: Domain, rounds: Sequence[RoundTally], report: Callable[..., None]
+    plan: Plan,
+    domain: Domain,
+    rounds: Sequence[RoundTally],
+    report: Callable[..., None],
+    names: Names | None = None,
 ) -> Iterator[CountSketch]:
     """Yield the sketch that lands in each round, as an ideal secure sum would make it."""
     for number, tally in enumerate(rounds):
         sketch = CountSketch(plan.spec, number)
         # where many of a range's items are held, adding all in order is faster than some by id
-        if domain.first_id is not None and len(tally.ids) * 4 > domain.size:
+        if names is None and domain.first_id is not None and len(tally.ids) * 4 > domain.size:
             dense = np.zeros(domain.size, np.int64)
             dense[(tally.ids - np.uint64(domain.first_id)).astype(np.int64)] = tally.counts
             sketch.add_range(domain.first_id, dense, tally.num_clients)
         else:
-            sketch.add(tally.ids, tally.counts, tally.num_clients)
+            add_items(sketch, tally.ids, tally.counts, tally.num_clients, names)
+        sketch.num_silos = len(tally.silos)
         report("encode", number + 1, len(rounds))
         yield sketch
 
 
 def _check_memory(plan: Plan, num_rounds: int) -> None:
-    needed, limit = num_rounds * plan.rows * plan.width * _BYTES_PER_COUNTER, physical_memory() // 2
+    needed, limit = num_rounds * plan.vector_length * _BYTES_PER_COUNTER, physical_memory() // 2
     if needed > limit:
         raise MemoryLimitError(
             f"{num_rounds:,} sketches of {plan.rows} x {plan.width:,} counters need about"
@@ -459,6 +466,8 @@ def _check_memory(plan: Plan, num_rounds: int) -> None:
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     """Return the true counts by position in the domain."""
     ids = np.concatenate([r.ids for r in rounds])
+    if isinstance(domain, OpenStrings):
+        ids = domain.hashes(ids)
     counts = np.concatenate([r.counts for r in rounds])
     if domain.first_id is not None:
         positions = (ids - np.uint64(domain.first_id)).astype(np.int64)

@@ -88,7 +88,13 @@ def _unnamed_file() -> IO[bytes]:
 
 
 def bound_clients(
-    rows: U64, max_items: int, keys: U64, num_rounds: int | None, max_rounds: int | None
+    rows: U64,
+    max_items: int,
+    keys: U64,
+    num_rounds: int | None,
+    max_rounds: int | None,
+    *,
+    rounds_each: int = 1,
 ) -> tuple[U64, I64, I64, U64, I64]:
     """Bound every client of a bucket to `max_items` distinct items a round, drawn uniformly.
 
@@ -104,6 +110,7 @@ def bound_clients(
             that the rows name.
         max_rounds: the most rounds of a client, drawn uniformly from those that its rows name;
             None: all of them.
+        rounds_each: so many consecutive rounds, from 0 on, count as one for `max_rounds`.
 
     Returns:
         The contributed ids, client by client; the number of them for each client; each client's
@@ -116,7 +123,8 @@ def bound_clients(
     # equal rows are one: a client's items are a set
     rows = rows[np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])]
     if max_rounds is not None:
-        rows = rows[_in_drawn_rounds(rows, max_rounds, keys[2])]
+        groups = rows[:, :2] // np.array([1, rounds_each], np.uint64)
+        rows = rows[_in_drawn_rounds(groups, max_rounds, keys[2])]
     first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
     who = rows[first, 0]
     if num_rounds is None:
@@ -158,7 +166,7 @@ def _mixed(key: np.uint64, *columns: U64) -> U64:
 def _in_drawn_rounds(rows: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows in the rounds that are drawn for their client.
 
-    The rows are sorted by client and round.
+    The rows, uint64 [n, 2]: client and round, are sorted by them.
     """
     starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
     clients = rows[starts, 0]

@@ -9,12 +9,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.engines.local.tally import Members, RoundTally, tally_members
+from fedtally.domain import Names
+from fedtally.engines.local.tally import (
+    U64,
+    Members,
+    RoundTally,
+    tally_members,
+    tally_silos,
+)
 from fedtally.plan import Plan
 from fedtally.sketch.clip import Clip, bound_items_of_each, draw_words
 
 
-def clip_rounds(plan: Plan, rounds: Sequence[RoundTally], key: bytes) -> list[RoundTally]:
+def clip_rounds(
+    plan: Plan, rounds: Sequence[RoundTally], key: bytes, names: Names | None = None
+) -> list[RoundTally]:
     """Return the rounds without the items by which clients exceed the plan's clip.
 
     A plan without a clip changes nothing.
@@ -24,15 +33,32 @@ def clip_rounds(plan: Plan, rounds: Sequence[RoundTally], key: bytes) -> list[Ro
         rounds: the rounds, with members if the plan has a clip.
         key: 32 uniform bytes. The items that a client drops depend only on them, on its place and
             on its own items.
+        names: the strings of the ids, where the domain is open.
     """
-    clips = [plan.clip(number) for number in range(len(rounds))]
+
+    def spell(ids: U64) -> U64:
+        return ids if names is None else names.spell(ids, plan.spec.num_positions)
+
+    clips = [plan.clip(number, spell) for number in range(len(rounds))]
     return [
         tally if clip is None else _clip_round(tally, plan.max_items, clip, key)
         for tally, clip in zip(rounds, clips, strict=True)
     ]
 
 
+def _clip_silos(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> RoundTally:
+    """Clip each person of each silo."""
+    return tally_silos(
+        [
+            _clip_round(silo, max_items, clip, key + place.to_bytes(8, "little"))
+            for place, silo in enumerate(tally.silos)
+        ]
+    )
+
+
 def _clip_round(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> RoundTally:
+    if tally.silos:
+        return _clip_silos(tally, max_items, clip, key)
     assert tally.members is not None
     ids, starts = tally.members
     prefix = key + clip.round.to_bytes(8, "little")

@@ -19,6 +19,8 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import SigningKey
+from fedtally.domain import Names
+from fedtally.engines.local.encoding import add_items
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import FedtallyError
 from fedtally.plan import MAX_CLIENTS, Plan
@@ -63,6 +65,7 @@ def sum_rounds(
     rng: np.random.Generator,
     random: Random,
     report: Callable[[str, int, int | None], None],
+    names: Names | None = None,
 ) -> Summed:
     """Sum every round by the protocol of the server's plan; the sums land in the server.
 
@@ -74,17 +77,18 @@ def sum_rounds(
         rng: the generator of cohorts, dropouts and their stages.
         random: returns as many uniform bytes as it is asked for, for keys, masks and noise.
         report: called as ("sum", clients done, all clients).
+        names: the strings of the ids, where the domain is open.
 
     Raises:
         AbortedRoundError: a round cannot be finished.
     """
     plan = server.plan
-    run = _Run(plan, summation, keys, rng, random)
-    run.begin(sum(tally.num_clients for tally in rounds), report)
+    run = _Run(plan, summation, keys, rng, random, names)
+    run.begin(sum(tally.num_vectors for tally in rounds), report)
     sum_up = _by_two_servers if isinstance(plan.secure_sum, TwoServerConfig) else _by_cohorts
     alive = sum_up(server, rounds, run)
     if not run.is_noised:
-        run.traffic.compare(rounds, alive)
+        run.traffic.compare(rounds, alive, names)
     return Summed(alive, run.traffic.to_dict())
 
 
@@ -92,19 +96,27 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
     """Sum every round in cohorts; return the places of the clients in each sum."""
     plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
-        assert tally.members is not None
         alive = [np.zeros(0, np.int64)]
-        order = run.rng.permutation(tally.num_clients)  # which clients sum together is chance
+        order = run.rng.permutation(tally.num_vectors)  # which clients sum together is chance
         run.begin_round()
-        for size in run.summation.sizes(tally.num_clients):
+        for size in run.summation.sizes(tally.num_vectors):
             cohort, order = order[:size], order[size:]
-            people = [
-                FrequencyClient.of_ids(plan, tally.members.of(client)) for client in cohort.tolist()
-            ]
+            clients = [_client(plan, tally, place, run.names) for place in cohort.tolist()]
             with run.cohort(size):
-                alive.append(cohort[_cohort(server, number, people, run)])
+                alive.append(cohort[_cohort(server, number, clients, run)])
         survivors.append(np.concatenate(alive))
     return survivors
+
+
+def _client(plan: Plan, tally: RoundTally, place: int, names: Names | None) -> FrequencyClient:
+    """Return a client of a round, or one of its silos."""
+    members = tally.silos[place].members if tally.silos else tally.members
+    assert members is not None
+    if not tally.silos:
+        return FrequencyClient.of_ids(plan, members.of(place), names)
+    numbers = np.diff(members.starts)
+    people = np.repeat(np.arange(len(numbers)), numbers)
+    return FrequencyClient.of_people(plan, members.ids, people, int((numbers == 0).sum()))
 
 
 def _cohort(
@@ -193,7 +205,7 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
             assert members is not None
             order = run.rng.permutation(members.num_clients)
             people += [
-                (round, FrequencyClient.of_ids(plan, members.of(client)))
+                (round, FrequencyClient.of_ids(plan, members.of(client), run.names))
                 for client in order.tolist()
             ]
             places.append(order)
@@ -262,8 +274,10 @@ class _Run:
         keys: Keys,
         rng: np.random.Generator,
         random: Random,
+        names: Names | None,
     ) -> None:
-        self.keys, self.traffic, self.summation = keys, Traffic(plan, summation), summation
+        self.names = names
+        self.keys, self.traffic, self.summation = keys, Traffic(plan), summation
         self.rng, self.random = rng, random
         self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
 
@@ -322,7 +336,7 @@ class _Run:
 
 
 class _Sum(NamedTuple):
-    """The total of a round's secure sums, int64 [rows * width], and the number of its clients."""
+    """The total of a round's secure sums, int64 [vector_length], and the number of its clients."""
 
     total: I64
     num_clients: int
@@ -331,8 +345,8 @@ class _Sum(NamedTuple):
 class Traffic:
     """The messages, the dropouts and the time of the protocol, for the reader of the result."""
 
-    def __init__(self, plan: Plan, summation: Summation) -> None:
-        self._plan, self._summation = plan, summation
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._carried: dict[str, dict[str, list[int]]] = {}
         self._sizes: list[int] = []
         self._sums: dict[int, _Sum] = {}  # by the first round of what was opened together
@@ -364,23 +378,27 @@ class Traffic:
         before = self._sums.get(round, _Sum(np.zeros_like(total), 0))
         self._sums[round] = _Sum(before.total + total, before.num_clients + survivors)
 
-    def compare(self, rounds: Sequence[RoundTally], survivors: Sequence[I64]) -> None:
+    def compare(
+        self, rounds: Sequence[RoundTally], survivors: Sequence[I64], names: Names | None
+    ) -> None:
         """Check that the secure sums equal the survivors' sums in the clear.
 
         Raises:
             FedtallyError: they differ, which is an error of this program.
         """
-        together = self._plan.releases if self._summation.method == "two-server" else []
+        together = self._plan.releases if self._plan.is_two_server else []
         opened = {release.start: release for release in together}
         for first, found in self._sums.items():
             plain = CountSketch(self._plan.spec, first)
             for number in opened.get(first, [first]):
-                members = rounds[number].members
-                assert members is not None
-                tally = members.tally(survivors[number])
-                plain.add(tally.ids, tally.counts, tally.num_clients)
-            if plain.num_clients != found.num_clients or not np.array_equal(
-                plain.counters.reshape(-1), found.total
+                tally = rounds[number].of(survivors[number])
+                add_items(plain, tally.ids, tally.counts, tally.num_clients, names)
+                plain.num_silos += len(tally.silos)
+            # of silos the last entry is the number of their people
+            own = [plain.num_clients] if plain.num_silos else []
+            vectors = plain.num_silos or plain.num_clients
+            if vectors != found.num_clients or not np.array_equal(
+                np.append(plain.vector, np.array(own, np.int64)), found.total
             ):
                 raise FedtallyError(
                     f"the secure sum of round {first} is not the plain sum: please report this"

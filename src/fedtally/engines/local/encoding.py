@@ -7,11 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.domain import Domain, IntegerSet, Strings, fingerprint_key, fingerprints
+from fedtally.domain import (
+    Domain,
+    IntegerSet,
+    Names,
+    OpenStrings,
+    Strings,
+    fingerprint_key,
+    fingerprints,
+)
 from fedtally.domain.columns import as_integers, as_text, text_chunks
 from fedtally.errors import InvalidInputError
+from fedtally.sketch import CountSketch
 
+_BLOCK = 1 << 15  # items that are spelled at once, to bound the memory
 U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
 
 
 class Declared:
@@ -60,7 +71,7 @@ class FromInput:
         self._text: list[Any] = []
         self._text_ids: list[U64] = []
 
-    def encode(self, items: Any) -> tuple[U64, None]:
+    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids of all rows."""
         integers = is_integer(items)
         if self._integers not in (None, integers):
@@ -118,6 +129,61 @@ class FromInput:
         self._known = np.unique(np.concatenate([self._known, *self._pending]))
         self._pending = []
         return self._known
+
+
+class Spelled(FromInput):
+    """The encoder of an open domain, which remembers the distinct strings: clients spell them.
+
+    The id of a string is its fingerprint.
+
+    Args:
+        domain: the domain.
+        seed: the seed of the campaign, which keys the fingerprints.
+        unreadable: leave out items that cannot be read, instead of an error, as for `Declared`.
+    """
+
+    def __init__(self, domain: OpenStrings, seed: bytes, unreadable: bool = False) -> None:
+        super().__init__(seed)
+        self._domain, self._unreadable = domain.with_seed(seed), unreadable
+
+    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids, and a mask of the rows that they come from (None: all rows)."""
+        inside = self._domain.inside(items) if self._unreadable else None
+        if inside is not None and not inside.all():
+            items = items.filter(inside)
+        parts = [self._encode_text(chunk) for chunk in text_chunks(items)]
+        return np.concatenate([np.empty(0, np.uint64), *parts]), inside
+
+    def domain(self) -> Domain:
+        """Return the domain."""
+        return self._domain
+
+    def names(self) -> Names:
+        """Return the distinct strings so far."""
+        import pyarrow as pa
+
+        return Names(self._domain, pa.concat_arrays([*self._text, pa.array([], pa.large_string())]))
+
+
+def add_items(
+    sketch: CountSketch, ids: U64, counts: I64, clients: int, names: Names | None
+) -> None:
+    """Add the counted items of a round to its sketch.
+
+    Args:
+        sketch: the sketch, which is changed.
+        ids: uint64 [n].
+        counts: int64 [n], how often each is held.
+        clients: the number of clients that hold them.
+        names: the strings of the ids, where the domain is open.
+    """
+    if names is None:
+        sketch.add(ids, counts, clients)
+        return
+    for start in range(0, len(ids), _BLOCK):
+        some = slice(start, start + _BLOCK)
+        sketch.add(names.spell(ids[some], sketch.spec.num_positions), counts[some], 0)
+    sketch.num_clients += clients
 
 
 def is_integer(items: Any) -> bool:

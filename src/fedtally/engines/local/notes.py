@@ -1,11 +1,10 @@
-"""Notes for the reader of an answer: on its candidates, dropped rows, sketch, noise and cohorts."""
+"""Notes for the reader of an answer: on its source, dropped rows, noise and cohorts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedtally.domain import Domain
 from fedtally.engines.local.tally import Drawn, Tally
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
@@ -14,51 +13,27 @@ from fedtally.sources import Source
 
 def warnings(
     source: Source,
-    domain: Domain,
     tally: Tally,
     plan: Plan,
-    recovery: str,
     attended: Sequence[int] | None,
 ) -> list[str]:
-    """Return the notes on candidates, dropped rows, the sketch and privacy.
+    """Return the notes on the source, dropped rows and privacy.
 
     Args:
         source: the source of the rows.
-        domain: the candidates.
         tally: the counted rows.
         plan: the plan of the campaign.
-        recovery: the name of the decoder.
         attended: the clients by the number of their rounds, as `Result.attendance` has them.
     """
     notes = []
     if source.about:
         notes.append(source.about)
-    if not domain.public:
-        notes.append(
-            "the candidate items are the distinct items of the input itself: "
-            "in a real campaign they must be public, declared beforehand"
-        )
-    if domain.collision_probability:
-        notes.append(
-            "items are hashed to 61 bits: two candidates share an id with probability at most"
-            f" {domain.collision_probability:.1g}"
-        )
     if plan.privacy is not None:
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
     elif tally.missing:
         notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
     if tally.outside and plan.privacy is None:
         notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
-    if plan.domain_size <= plan.rows * plan.width:
-        notes.append(
-            "a one-hot vector is no larger than this sketch, without collisions: give the sketch"
-            " fewer bytes"
-        )
-    if plan.rows % 2 == 0 and recovery == "median":
-        notes.append(
-            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"
-            " collisions better"
-        )
     return notes
 
 

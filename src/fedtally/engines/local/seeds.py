@@ -65,3 +65,13 @@ def simulation_rng(
             hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little"
         )
     )
+
+
+def population_rng(seed: int | str | bytes | None) -> np.random.Generator:
+    """Return the generator that a synthetic population is drawn with.
+
+    It is a stream of the seed that nothing else uses. So the same seed gives the same population,
+    whatever the campaign on it draws.
+    """
+    stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(seed)).digest(32)
+    return np.random.default_rng(int.from_bytes(stream, "little"))

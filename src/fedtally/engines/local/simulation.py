@@ -8,8 +8,12 @@ from enum import StrEnum
 from typing import Any, Self
 
 from fedtally import _validate
+from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.planner.request import CampaignSpec, Request, check_flag
+from fedtally.planner.silos import Silos
+
+_DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
 
 class Sizing(StrEnum):
@@ -53,12 +57,15 @@ class Simulation:
         evaluate: compare with the truth, which a simulation knows.
         outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
             default with epsilon).
-        memory: the bytes of client rows that are held before they go to disk (1 GiB).
+        memory: the bytes of client rows that are held before they go to disk (1 GiB), or a text
+            such as "2GiB".
         top: the k of the evaluation (20).
         ledger: the path or URL of the ledger that is charged; None: none is.
         sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
             paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
         pilot_share: the share of the clients that are the pilot, and not in the campaign (0.1).
+        allow_rare_names: with an open domain and without epsilon, run even if whoever opens a sum
+            can read what single clients hold.
 
     Raises:
         InvalidInputError: options are out of bounds, or do not go together.
@@ -68,35 +75,46 @@ class Simulation:
     seed: int | str | bytes | None = None
     evaluate: bool = False
     outside: str | None = None
-    memory: int | None = None
+    memory: int | str | None = None
     top: int = 20
     ledger: str | os.PathLike[str] | None = None
     sizing: Sizing | str | None = None
     pilot_share: float | None = None
+    allow_rare_names: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool):
             raise InvalidInputError(f"seed must be an integer, text or bytes, got {self.seed!r}")
-        check_flag(evaluate=self.evaluate)
+        check_flag(evaluate=self.evaluate, allow_rare_names=self.allow_rare_names)
+        if self.evaluate and isinstance(self.spec.domain, OpenStrings):
+            raise InvalidInputError(
+                "evaluate compares every candidate with the truth, and an open domain has"
+                f" {self.spec.domain.size:,}: leave evaluate out"
+            )
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
             raise InvalidInputError(f"ledger must be a path or a URL, got {self.ledger!r}")
         self._check_privacy()
         if self.memory is not None:
-            object.__setattr__(self, "memory", _validate.integer(1, memory=self.memory))
+            _ = self.memory_bytes
         _validate.integer(0, top=self.top)
         if self.outside not in (None, "error", "drop"):
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
         self._check_sizing()
 
     @classmethod
-    def of(cls, **options: Any) -> Self:
+    def of(cls, *, of_silos: bool = False, **options: Any) -> Self:
         """Return the simulation that options ask for.
 
-        Options are the fields of `Request` and of this class, and two more:
+        Options are the fields of `Request` and of this class, and four more:
 
         - `dropout`: the share of each cohort's clients that drop out of it (0);
         - `not_private`: with epsilon, allow a seed, the truth, and the input's own items as
-          candidates. The result is marked not private.
+          candidates. The result is marked not private;
+        - `people` and `silos_per_person`, of clients that are silos: see `Silos`.
+
+        Args:
+            of_silos: whether the input names silos, of which the clients are people.
+            options: see above.
 
         Raises:
             InvalidInputError: an option is unknown or out of bounds, or some do not go together.
@@ -114,7 +132,18 @@ take the noise off; leave it out, or mark it with not_private
             )
         asked = {name: options.pop(name) for name in _ASKED if name in options}
         marks = {name: options.pop(name) for name in _MARKS if name in options}
-        return cls(spec=Request(**asked).resolve(**marks), **options)
+        silos = _silos(of_silos, *(options.pop(name, None) for name in _OF_SILOS))
+        if silos is not None and asked.get("tau") is not None:
+            raise InvalidInputError(
+                "tau takes a pilot of some clients, and silos are few: make a plan of silos"
+                " beforehand (fedtally plan), and give it (--plan)"
+            )
+        return cls(spec=Request(**asked).resolve(silos=silos, **marks), **options)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of client rows that are held before they go to disk."""
+        return _DEFAULT_MEMORY if self.memory is None else _validate.size(memory=self.memory)
 
     @property
     def sizing_method(self) -> Sizing:
@@ -130,11 +159,16 @@ take the noise off; leave it out, or mark it with not_private
     def needs_clients(self) -> bool:
         """Whether counts of items do not suffice, and the items of each client are needed.
 
-        They are needed to send them by a protocol, to clip them, or to draw a pilot of clients.
+        They are needed to send them by a protocol, to clip them, or to draw clients: those of a
+        pilot, or the people of a silo that has too many.
         """
         spec = self.spec
         is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
-        return not spec.summation.is_ideal or is_clipped or (self.pilots and spec.max_items > 1)
+        if not spec.summation.is_ideal or is_clipped:
+            return True
+        # of a silo that has too many people under privacy, some are drawn
+        is_drawn = spec.silos is not None and spec.is_private
+        return is_drawn or (self.pilots and spec.max_items > 1)
 
     def _check_privacy(self) -> None:
         spec = self.spec
@@ -185,7 +219,21 @@ take the noise off; leave it out, or mark it with not_private
             )
 
 
-# The options of `Simulation.of`, from three places: those of a request, two marks, those above.
+def _silos(of_silos: bool, people: int | None, each: int | None) -> Silos | None:
+    """Return what is asked of silos; None: the input names none."""
+    if of_silos:
+        return Silos(people, 1 if each is None else each)
+    for name, value in zip(_OF_SILOS, (people, each), strict=True):
+        if value is not None:
+            raise InvalidInputError(
+                f"{name} goes with silos: name their column (--silo), or leave it out"
+            )
+    return None
+
+
+# The options of `Simulation.of`: those of a request, two marks, those of silos, those above.
 _ASKED = tuple(each.name for each in fields(Request))
 _MARKS = ("dropout", "not_private")
-OPTIONS = (*_ASKED, *_MARKS, *(each.name for each in fields(Simulation) if each.name != "spec"))
+_OF_SILOS = ("people", "silos_per_person")
+_OWN = tuple(each.name for each in fields(Simulation) if each.name != "spec")
+OPTIONS = (*_ASKED, *_MARKS, *_OF_SILOS, *_OWN)

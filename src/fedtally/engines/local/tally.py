@@ -4,13 +4,16 @@ A sketch is linear, so the sum of a round's client sketches depends only on how 
 contribute each item. The local engine therefore counts first and encodes the counts: the sums are
 exactly those of encoding client by client. Memory grows with the distinct items, not with the rows;
 rows of named clients beyond a bound go to disk.
+
+Where rows name silos, a client is a person of a silo. The people of a silo are counted together,
+and a silo is in a round as a whole.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +23,15 @@ from fedtally.engines.local.client_rows import ClientRows, bound_clients
 from fedtally.engines.local.encoding import Declared, FromInput, client_keys
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS
-from fedtally.sources import Batch
+from fedtally.sources import Batch, Columns
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 # A column with more values is hardly one of rounds. Each value costs a histogram and a sketch.
 MAX_NATURAL_ROUNDS = 1 << 16
+MAX_SILOS = 1 << 12  # as well, of silos
+# A row keeps the numbers of its round and of its silo in one integer.
+_SILO_BITS = np.uint64(32)
 
 
 class Members(NamedTuple):
@@ -69,6 +75,8 @@ class RoundTally(NamedTuple):
         members: the clients one by one, where they were asked for.
         names: a number for each client, in the order of `members`, uint64 [num_clients]. It tells
             clients apart where one may be in several rounds.
+        silos: the tallies of the silos that are in the round, whose people are the clients; empty
+            where clients are no silos.
     """
 
     num_clients: int
@@ -76,9 +84,17 @@ class RoundTally(NamedTuple):
     counts: I64
     members: Members | None = None
     names: U64 | None = None
+    silos: tuple[RoundTally, ...] = ()
+
+    @property
+    def num_vectors(self) -> int:
+        """The number of vectors that are summed: of the silos, or of the clients."""
+        return len(self.silos) or self.num_clients
 
     def of(self, clients: I64) -> RoundTally:
-        """Return the tally of some of the members."""
+        """Return the tally of some of the members, or of some of the silos."""
+        if self.silos:
+            return tally_silos([self.silos[place] for place in clients.tolist()])
         assert self.members is not None
         return self.members.tally(clients)._replace(
             names=None if self.names is None else self.names[clients]
@@ -128,6 +144,65 @@ def tally_members(members: Members) -> RoundTally:
     """
     ids, counts = np.unique(members.ids, return_counts=True)
     return RoundTally(members.num_clients, ids, counts.astype(np.int64, copy=False), members)
+
+
+def tally_silos(silos: Sequence[RoundTally]) -> RoundTally:
+    """Return the tally of a round of silos.
+
+    >>> silo = RoundTally(3, np.array([3, 5], np.uint64), np.array([1, 2]))
+    >>> both = tally_silos([silo, silo])
+    >>> both.num_clients, both.counts.tolist(), both.num_vectors
+    (6, [2, 4], 2)
+    """
+    histogram = Histogram()
+    for silo in silos:
+        histogram.add(silo.ids, silo.counts)
+    named = [silo.names for silo in silos if silo.names is not None]
+    return RoundTally(
+        sum(silo.num_clients for silo in silos),
+        *histogram.finish(),
+        names=np.concatenate(named) if named else None,
+        silos=tuple(silos),
+    )
+
+
+def bound_silos(
+    rounds: Sequence[RoundTally], people: int, rng: np.random.Generator | None
+) -> list[RoundTally]:
+    """Return the rounds with at most so many people in each silo.
+
+    Args:
+        rounds: the rounds of silos, with their members if there is a generator.
+        people: the most people of a silo.
+        rng: draws the people that stay, uniformly; None: too many are an error.
+
+    Raises:
+        InvalidInputError: a silo has more people, and none are drawn.
+    """
+    largest = largest_silo(rounds)
+    if largest <= people:
+        return list(rounds)
+    if rng is None:
+        raise InvalidInputError(
+            f"people must be at least {largest:,}, those of the largest silo, got {people:,}: allow"
+            " more, or leave people out"
+        )
+
+    def bounded(silo: RoundTally) -> RoundTally:
+        assert silo.members is not None
+        if silo.num_clients <= people:
+            return silo
+        kept = np.sort(rng.permutation(silo.num_clients)[:people])
+        ids = [silo.members.of(person) for person in kept.tolist()]
+        sizes = np.array([0, *map(len, ids)], np.int64)
+        return tally_members(Members(np.concatenate(ids), np.cumsum(sizes)))
+
+    return [tally_silos([bounded(silo) for silo in tally.silos]) for tally in rounds]
+
+
+def largest_silo(rounds: Sequence[RoundTally]) -> int:
+    """Return the people of the largest silo in a round; 0 if there is none."""
+    return max((silo.num_clients for tally in rounds for silo in tally.silos), default=0)
 
 
 class Histogram:
@@ -188,6 +263,8 @@ class Tally:
             nothing. Under privacy they must: who is left out would show.
         max_rounds: the most rounds that one client takes part in, drawn uniformly from those that
             its rows name; None: all of them.
+        silos_per_person: where rows name silos, the most silos of a person, drawn uniformly from
+            those that its rows name; None: all of them.
     """
 
     def __init__(
@@ -200,6 +277,7 @@ class Tally:
         *,
         keep_itemless: bool = False,
         max_rounds: int | None = None,
+        silos_per_person: int | None = None,
     ) -> None:
         self._encoder = encoder
         self._num_rounds = num_rounds
@@ -207,15 +285,17 @@ class Tally:
         self._rng = rng
         self._keep_itemless = keep_itemless
         self._max_rounds = max_rounds
+        self._silos_per_person = silos_per_person
         # keys the fingerprints of clients' names: nobody can choose names that collide
         self._client_key = rng.spawn(1)[0].integers(0, 2**64, 4, np.uint64).tobytes()
         self._labels: dict[Any, int] = {}
+        self._silos: dict[Any, int] = {}
         self._histograms: dict[int, Histogram] = {}
         self._itemless: Counter[int] = Counter()  # clients by round
         self._pairs = ClientRows(memory)
         self._by_client = False
         self.has_counts = False
-        self.others: tuple[str, ...] = ()
+        self.columns = Columns()
         self.drawn: Drawn | None = None
         self.missing = self.outside = 0
         self._most_clients = 0.0  # an upper bound: a client of several rows counts once for each
@@ -238,22 +318,23 @@ class Tally:
                 overflow.
         """
         counts = batch.counts
-        self.has_counts, self.others = counts is not None, batch.others
+        self.has_counts, self.columns = counts is not None, batch.columns
         self._count_clients(
             len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
         )
         ids, inside = self._encoder.encode(batch.items)
-        clients, rounds = batch.clients, batch.rounds
+        clients, rounds, silos = batch.clients, batch.rounds, batch.silos
         if inside is not None:
             if self._keep_itemless:
                 lost = [
-                    None if part is None else part.filter(~inside) for part in (clients, rounds)
+                    None if part is None else part.filter(~inside)
+                    for part in (clients, rounds, silos)
                 ]
                 whole = np.ones(len(inside), np.int64) if counts is None else counts
-                self._add_itemless(lost[0], lost[1], whole[~inside])
+                self._add_itemless(lost[0], lost[1], lost[2], whole[~inside])
             self.outside += int(np.sum(~inside) if counts is None else counts[~inside].sum())
-            clients, rounds = (
-                None if part is None else part.filter(inside) for part in (clients, rounds)
+            clients, rounds, silos = (
+                None if part is None else part.filter(inside) for part in (clients, rounds, silos)
             )
             counts = None if counts is None else counts[inside]
         self.missing += batch.missing
@@ -261,8 +342,8 @@ class Tally:
             bare = batch.itemless
             held = np.ones(bare.number, np.int64) if bare.counts is None else bare.counts()
             self._count_clients(float(held.sum(dtype=np.float64)))
-            self._add_itemless(bare.clients, bare.rounds, held)
-        labels = None if rounds is None else self._round_numbers(rounds)
+            self._add_itemless(bare.clients, bare.rounds, bare.silos, held)
+        labels = self._numbers(rounds, silos)
         if clients is not None:
             self._by_client = True
             self._pairs.add(
@@ -287,12 +368,13 @@ class Tally:
                 " down"
             )
 
-    def _add_itemless(self, clients: Any, rounds: Any, counts: I64) -> None:
+    def _add_itemless(self, clients: Any, rounds: Any, silos: Any, counts: I64) -> None:
         """Count rows without an item: each is a client that holds nothing, unless it is named.
 
         A named client may hold an item in another row.
         """
-        labels = np.zeros(len(counts), np.uint64) if rounds is None else self._round_numbers(rounds)
+        numbers = self._numbers(rounds, silos)
+        labels = np.zeros(len(counts), np.uint64) if numbers is None else numbers
         if clients is not None:
             self._by_client = True
             self._pairs.add(client_keys(clients, self._client_key), None, labels)
@@ -311,6 +393,8 @@ class Tally:
         """
         natural = _in_order(self._labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
+        if self._silos:
+            return self._from_silos(num_rounds, natural, individuals)
         if (
             self._num_rounds is not None
             and num_rounds > self._most_clients > 0
@@ -321,9 +405,7 @@ class Tally:
                 f"num_rounds must be at most the number of clients, {clients}, got {num_rounds:,}"
             )
         if self._by_client:
-            places = np.zeros(max(1, len(natural)), np.uint64)
-            places[[self._labels[label] for label in natural]] = np.arange(len(natural))
-            return self._from_clients(num_rounds, places, individuals)
+            return self._from_clients(num_rounds, self._places(natural), individuals)
         if self._num_rounds is None:
             rounds = [self._counted(self._labels[label]) for label in natural]
         else:
@@ -337,6 +419,50 @@ class Tally:
             *self._histograms.setdefault(number, Histogram()).finish(), self._itemless[number]
         )
 
+    def _places(self, natural: Sequence[Any]) -> U64:
+        """Return the place in order of each round, which are numbered as they were met."""
+        places = np.zeros(max(1, len(natural)), np.uint64)
+        places[[self._labels[label] for label in natural]] = np.arange(len(natural))
+        return places
+
+    def _from_silos(
+        self, num_rounds: int, natural: Sequence[Any], individuals: bool
+    ) -> list[RoundTally]:
+        """Return the rounds of silos: the natural ones, or one that is drawn for each silo.
+
+        A silo without anybody takes part where clients without items do: which silos take part must
+        not depend on what anybody holds.
+        """
+        labels = _in_order(self._silos)
+        if not self.is_natural and num_rounds > len(labels):
+            raise InvalidInputError(
+                f"num_rounds must be at most the number of silos, {len(labels):,}, got"
+                f" {num_rounds:,}"
+            )
+        each = num_rounds if self.is_natural else 1
+        rounds = self._places(natural)
+        # A part of its own for each silo and each of its rounds: silo by silo, round by round.
+        places = np.array([self._silos[label] for label in labels]).argsort().astype(np.uint64)
+        parts = self._bounded(
+            len(labels) * each,
+            lambda numbers: (
+                places[(numbers >> _SILO_BITS).astype(np.intp)] * np.uint64(each)
+                + rounds[(numbers & np.uint64(2**32 - 1)).astype(np.intp)]
+            ),
+            individuals=individuals,
+            max_rounds=self._silos_per_person,
+            rounds_each=each,
+        )
+        if self.is_natural:
+            own = [parts[round::each] for round in range(num_rounds)]
+        else:
+            drawn = self._rng.integers(0, num_rounds, len(labels))
+            own = [[parts[i] for i in np.flatnonzero(drawn == n)] for n in range(num_rounds)]
+        return [
+            tally_silos([part for part in silos if part.num_clients or self._keep_itemless])
+            for silos in own
+        ]
+
     def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
         """Return the rounds of named clients, each bounded to its items and rounds.
 
@@ -344,6 +470,35 @@ class Tally:
             num_rounds: the number of rounds.
             places: the place in order of each round, which are numbered as they were met.
             individuals: also return the members of each round.
+        """
+        return self._bounded(
+            num_rounds,
+            lambda numbers: places[numbers.astype(np.intp)],
+            individuals=individuals,
+            max_rounds=self._max_rounds,
+            num_drawn=self._num_rounds,
+        )
+
+    def _bounded(
+        self,
+        num_rounds: int,
+        place_of: Callable[[U64], U64],
+        *,
+        individuals: bool,
+        max_rounds: int | None,
+        num_drawn: int | None = None,
+        rounds_each: int = 1,
+    ) -> list[RoundTally]:
+        """Return the rounds of named clients, each bounded to its items and rounds.
+
+        Args:
+            num_rounds: the number of rounds.
+            place_of: returns the places in order of rounds, which are numbered as they were met.
+            individuals: also return the members of each round.
+            max_rounds: as in `bound_clients`.
+            num_drawn: the number of rounds that each client's is drawn from; None: the rows name
+                them.
+            rounds_each: as in `bound_clients`.
         """
         histograms, clients = (
             [Histogram() for _ in range(num_rounds)],
@@ -355,9 +510,9 @@ class Tally:
         keys = self._rng.integers(0, 2**64, 3, np.uint64)
         # all rows of a client are in one bucket, so each bucket can be bounded by itself
         for rows in self._pairs.buckets():
-            rows[:, 1] = places[rows[:, 1].astype(np.intp)]
+            rows[:, 1] = place_of(rows[:, 1])
             ids, sizes, participants, who, before = bound_clients(
-                rows, self._max_items, keys, self._num_rounds, self._max_rounds
+                rows, self._max_items, keys, num_drawn, max_rounds, rounds_each=rounds_each
             )
             drawn = Drawn(
                 drawn.clients + len(who),
@@ -373,14 +528,14 @@ class Tally:
                 histograms[number].add(mine, None)
                 if individuals:
                     held[number].append((mine, sizes[participants == number]))
-                if self.is_natural:
+                if num_drawn is None:
                     names[number].append(who[participants == number])
         self.drawn = drawn
         tallies = [
             RoundTally(int(n), *histogram.finish())
             for n, histogram in zip(clients, histograms, strict=True)
         ]
-        if self.is_natural:
+        if num_drawn is None:
             own = [np.concatenate([np.empty(0, np.uint64), *parts]) for parts in names]
             tallies = [tally._replace(names=mine) for tally, mine in zip(tallies, own, strict=True)]
         if not individuals:
@@ -390,19 +545,27 @@ class Tally:
             for tally, parts in zip(tallies, held, strict=True)
         ]
 
-    def _round_numbers(self, rounds: Any) -> U64:
-        encoded = rounds.dictionary_encode()
-        numbers = [
-            self._labels.setdefault(label, len(self._labels))
-            for label in encoded.dictionary.to_pylist()
-        ]
-        if len(self._labels) > MAX_NATURAL_ROUNDS:
-            raise InvalidInputError(
-                f"the round column has more than {MAX_NATURAL_ROUNDS:,} distinct values; is it a"
-                " round?"
-            )
-        labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
-        return labels
+    def _numbers(self, rounds: Any, silos: Any) -> U64 | None:
+        """Return the number of each row's round, and of its silo; None where rows name neither."""
+        found = None
+        if rounds is not None:
+            found = _numbered(rounds, self._labels, "round", MAX_NATURAL_ROUNDS)
+        if silos is not None:
+            of_silos = _numbered(silos, self._silos, "silo", MAX_SILOS) << _SILO_BITS
+            found = of_silos if found is None else of_silos | found
+        return found
+
+
+def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
+    """Return the number of each value of a column, in the order in which values were met."""
+    encoded = column.dictionary_encode()
+    numbers = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
+    if len(known) > most:
+        raise InvalidInputError(
+            f"the {what} column has more than {most:,} distinct values; is it a {what}?"
+        )
+    labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
+    return labels
 
 
 def _in_order(labels: Iterable[Any]) -> list[Any]:

@@ -50,58 +50,52 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
         plan: the plan of the campaign.
         has_ledger: whether a ledger is charged.
     """
+    one, many = ("person", "people") if plan.is_of_silos else ("client", "clients")
     if plan.privacy is None:
-        return _drawn_away(tally, plan.max_items)
+        return []
     found = []
-    if tally.is_bounded_by_client:
-        found.append(
-            f"of a client with more than {_items(plan.max_items)}, {plan.max_items} drawn at random"
-            f" {'is' if plan.max_items == 1 else 'are'} counted: a frequency is the share of"
-            " clients whose drawn items include it (how many clients that concerns is private)"
-        )
-    elif not source.rows_are_clients:
+    if not tally.is_bounded_by_client and not source.rows_are_clients:
         found.append(_rows_are_people(tally))
     if not has_ledger and not plan.privacy.not_private:
         population = plan.privacy.population
         found.append(
-            "this run is in no ledger: nothing remembers what it spent, and a second run on the"
-            " same clients spends again. To keep one: fedtally ledger grant --ledger books.db"
-            f" --population {population} --epsilon E --delta D, then --ledger books.db --population"
-            f" {population}"
+            "this run is in no ledger: a second run on the same clients spends again, and nothing"
+            f" remembers it (--ledger books.db --population {population}, after fedtally ledger"
+            " grant)"
         )
+    if tally.is_bounded_by_client:
+        found.append(
+            f"of a {one} with more than {_items(plan.max_items)}, {plan.max_items} drawn at random"
+            f" {'is' if plan.max_items == 1 else 'are'} counted: a frequency is the share of"
+            f" {many} whose drawn items include it (how many {many} that concerns is private)"
+        )
+        if plan.is_of_silos:
+            found.append(_of_silos(plan))
     return found
 
 
 def _rows_are_people(tally: Tally) -> str:
-    what, way = "row", "name the column of the clients (--client COL; in Python clients=)"
+    what, way = "row", "name the people (--client COL)"
     if tally.has_counts:
         what, way = (
             "counted record",
             "give a table with a row for each record, and its client (--client COL)",
         )
-    likely = looks_like_people(tally.others)
+    likely = looks_like_people(tally.columns.others)
     if likely:
         listed = ", ".join(repr(name) for name in likely[:_SHOWN])
         way += f"; {listed} {'looks' if len(likely) == 1 else 'look'} like one"
+    return f"each {what} counts as a person of its own, and ten of one person as ten people: {way}"
+
+
+def _of_silos(plan: Plan) -> str:
+    event = None if plan.privacy is None else plan.privacy.event
+    assert event is not None
+    most = "1 silo" if event.silos_per_person == 1 else f"{event.silos_per_person:,} silos"
     return (
-        f"each {what} counts as a person of its own: epsilon protects one {what}, and somebody with"
-        f" ten of them about ten times less. To protect people, {way}"
+        f"a person counts in at most {most}, and a silo at most {plan.people:,} people, drawn at"
+        " random from more: in a silo that has more, epsilon is that of replace-one"
     )
-
-
-def _drawn_away(tally: Tally, max_items: int) -> list[str]:
-    drawn = tally.drawn
-    if drawn is None or drawn.kept == drawn.pairs:
-        return []
-    where = " in a round" if tally.is_natural else ""
-    note = (
-        f"{drawn.several / drawn.clients:.1%} of the clients hold more than one item{where}. At"
-        f" most {_items(max_items)} of each client {'is' if max_items == 1 else 'are'}"
-        f" counted{where}, drawn at random: {drawn.pairs - drawn.kept:,} of {drawn.pairs:,} pairs"
-        " of a client and an item are not counted. A frequency is the share of clients whose drawn"
-        f" items include it; --max-items {drawn.most} counts all"
-    )
-    return [note]
 
 
 def _items(number: int) -> str:

@@ -31,8 +31,8 @@ from fedtally.secagg.packing import pack, packed_length
 from fedtally.secagg.params import (
     MAX_CLIENTS,
     UnsafeParametersError,
-    integrity_lanes,
     modulus_bits,
+    num_checksum_entries,
 )
 from fedtally.secagg.wire import HEADER, MAGIC, SERVER, UNLISTED, VERSION
 
@@ -118,7 +118,7 @@ class TwoServerParameters:
     @property
     def checksum_entries(self) -> int:
         """Checksum entries that are appended to the vector."""
-        return integrity_lanes(self.bits)
+        return num_checksum_entries(self.bits)
 
     @property
     def packed_bytes(self) -> int:

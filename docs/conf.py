@@ -1,0 +1,34 @@
+"""The documentation as a site: python -m sphinx -W docs build/docs."""
+
+import fedtally
+
+project = "fedtally"
+author = "The fedtally authors"
+copyright = "The fedtally authors, Apache License 2.0"
+version = release = fedtally.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+html_theme = "furo"
+html_title = f"fedtally {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+smartquotes = False  # quotes and dashes of options and texts stay as they are typed
+maximum_signature_line_length = 88  # longer ones have a parameter a line
+
+# Pages are those that a repository shows: links name files and headings as it does.
+myst_heading_anchors = 4
+exclude_patterns = ["_static"]
+# A repository draws diagrams of mermaid; a site would load a program from elsewhere for that.
+suppress_warnings = ["misc.highlighting_failure"]
+
+nb_execution_mode = "force"  # a page that shows numbers computes them
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+
+napoleon_use_ivar = True  # attributes are described once, with their class
+default_role = "code"  # docstrings write `code` as the pages do
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+python_use_unqualified_type_names = True

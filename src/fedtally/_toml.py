@@ -1,0 +1,44 @@
+"""Documents in TOML: what the standard library reads and cannot write."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def document(values: Mapping[str, Any]) -> str:
+    """Return a TOML document of texts, numbers, truth values and tables of them.
+
+    >>> print(document({"name": "tea", "sizes": {"rows": 3}}), end="")
+    name = "tea"
+    <BLANKLINE>
+    [sizes]
+    rows = 3
+    """
+    return "\n".join([*_lines(values), ""])
+
+
+def _lines(values: Mapping[str, Any], path: str = "") -> list[str]:
+    lines = [
+        f"{_key(key)} = {_value(value)}"
+        for key, value in values.items()
+        if not isinstance(value, dict)
+    ]
+    for key, value in values.items():
+        if isinstance(value, dict):
+            name = f"{path}{_key(key)}"
+            lines += ["", f"[{name}]", *_lines(value, f"{name}.")]
+    return lines
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _value(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        # TOML's strings are those of JSON, but for DEL, which TOML must escape
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value) if isinstance(value, bool) else repr(value)

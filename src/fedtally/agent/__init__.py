@@ -1,0 +1,1 @@
+"""The agent: the process that guards a client's items, keys and record."""

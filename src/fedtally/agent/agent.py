@@ -1,0 +1,523 @@
+"""The agent: a client's policy, items, key and record behind one call, sans-IO.
+
+The agent trusts nobody who carries its bytes, and no server. It answers an Invite only of a
+campaign that its owner accepted, signed by the server that the plan names, within the owner's
+policy, for a round that the record of the client still allows. Its sessions are in memory alone: an
+agent that was restarted answers in none that it began before, since its record knows them.
+
+The reasons are for the owner (`log`). The server sees a code of the protocol, or nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fedtally.agent.accepted import Campaign
+from fedtally.agent.items import Items
+from fedtally.agent.policy import AgentPolicy
+from fedtally.crypto.keys import SigningKey
+from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
+from fedtally.plan import Plan
+from fedtally.secagg import wire
+from fedtally.secagg.client import Client, Invitation, read_invite
+from fedtally.secagg.messages import AbortCode, ClientState, Kind, RemoteProtocolError
+from fedtally.secagg.params import Adversary
+from fedtally.store import ClientRecord, Journal
+
+MOST_SESSIONS = 4  # at once
+MOST_ENDED = 64  # of which the last answer is kept
+LEAST_BYTES = 4096  # of the longest frame that is read
+DAY = 86_400
+
+
+class Note(NamedTuple):
+    """A line of the agent's log, for the owner.
+
+    Attributes:
+        what: what happened, in words, without items.
+        session: its first hexadecimal digits; "": it belongs to no session.
+        plan: those of the plan's fingerprint.
+        round: of the campaign.
+    """
+
+    what: str
+    session: str = ""
+    plan: str = ""
+    round: int | None = None
+
+    def __str__(self) -> str:
+        where = [
+            f"{name} {value}"
+            for name, value in (
+                ("plan", self.plan),
+                ("round", self.round),
+                ("session", self.session),
+            )
+            if value not in ("", None)
+        ]
+        return f"{', '.join(where)}: {self.what}" if where else self.what
+
+
+@dataclass
+class _Live:
+    """A session that goes on.
+
+    Attributes:
+        client: its state machine.
+        journal: what the record says of its round.
+        plan: the fingerprint, in hexadecimal.
+        not_after: when it ends, Unix seconds.
+        sender: the number of this client in its last answer.
+        last: the digest of the frame that was answered last.
+        earlier: of the frames that were answered before.
+    """
+
+    client: Client
+    journal: Journal
+    plan: str
+    not_after: int
+    sender: int = wire.UNLISTED
+    last: bytes = b""
+    earlier: set[bytes] = field(default_factory=set)
+
+
+class _Ended(NamedTuple):
+    """What is kept of a session that ended: the last frame's digest, and the answer to it."""
+
+    last: bytes
+    reply: bytes | None
+    not_after: int
+
+
+class Agent:
+    """Guard a client: decide what it takes part in, and answer for it.
+
+    Up to four sessions go on at once. A new one never displaces a session that has dealt its
+    shares. A frame that comes again gets the same bytes again, also after the session has ended,
+    until its `not_after`.
+
+    Args:
+        policy: what the owner demands.
+        items: what the client holds.
+        campaigns: those that the owner accepted, by fingerprint, 32 bytes.
+        record: what the client took part in, opened with its mark. The owner's cap goes into it.
+        identity: the client's key; needed for plans against an active server.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        now: the time, Unix seconds.
+        log: takes what the owner should know.
+        once: a label of the items. The record takes each label once, whatever the plan.
+
+    Raises:
+        InvalidInputError: plans without differential privacy are allowed, and there is no label: a
+            second plan could let the same items out again. Or the record has a cap and the policy
+            none, or holds a part that no cap covers.
+
+    Use it from one thread at a time.
+    """
+
+    def __init__(
+        self,
+        policy: AgentPolicy,
+        items: Items,
+        campaigns: Mapping[bytes, Campaign],
+        record: ClientRecord,
+        *,
+        identity: SigningKey | None,
+        random: Callable[[int], bytes],
+        now: float,
+        log: Callable[[Note], None] = lambda note: None,
+        once: str | None = None,
+    ) -> None:
+        bind(record, policy, once, now)
+        self._policy, self._items, self._campaigns = policy, items, campaigns
+        self._record, self._identity, self._random = record, identity, random
+        self._log, self._once = log, once
+        self._live: dict[bytes, _Live] = {}  # in the order of their Invites
+        self._ended: dict[bytes, _Ended] = {}
+
+    def __repr__(self) -> str:
+        return f"Agent({len(self._live)} sessions)"
+
+    def __getstate__(self) -> None:
+        raise InvalidInputError("an agent is secret: it cannot be copied or pickled")
+
+    @property
+    def most_bytes(self) -> int:
+        """The longest frame that any accepted campaign sends, in bytes; longer ones are garbage."""
+        # The owner may delete a campaign meanwhile, which is then None.
+        accepted = [self._campaigns.get(name) for name in list(self._campaigns)]
+        # an Invite of a plan that is not accepted should reach the log
+        return max([LEAST_BYTES, *(one.most_bytes for one in accepted if one is not None)])
+
+    def answer(self, frame: bytes, now: float) -> bytes | None:
+        """Take a frame; return the answer, or None if there is none. Never raises an Exception.
+
+        Args:
+            frame: the bytes that came; any bytes are allowed.
+            now: the time, Unix seconds.
+        """
+        try:
+            return self._answer(frame, int(now))
+        except Exception as error:  # for the owner; the server learns nothing by it
+            self._note(f"failed: {_in_words(error)}")
+            return None
+
+    def expire(self, now: float, but: bytes = b"") -> None:
+        """End the sessions whose time is over, and wipe their secrets.
+
+        Args:
+            now: the time, Unix seconds.
+            but: a session that is left alone.
+        """
+        for session, live in list(self._live.items()):
+            if now > live.not_after and session != but:
+                del self._live[session]
+                live.client.abandon()
+                self._note("ran out of time", session, live)
+        self._ended = {
+            session: ended for session, ended in self._ended.items() if now <= ended.not_after
+        }
+
+    def close(self) -> None:
+        """End all sessions and wipe their secrets; their servers see a dropout."""
+        for live in self._live.values():
+            live.client.abandon()
+        self._live.clear()
+        self._ended.clear()
+
+    # ---- sessions ----
+
+    def _answer(self, frame: bytes, now: int) -> bytes | None:
+        message = wire.parse(frame)
+        if message is None or message.sender != wire.SERVER:
+            self._note("dropped bytes that are no frame of a server")
+            return None
+        # A client whose time is over says so itself, to a server that still asks it.
+        self.expire(now, but=message.session)
+        seen = hashlib.sha256(frame).digest()
+        live, ended = self._live.get(message.session), self._ended.get(message.session)
+        if live is not None:
+            return self._go_on(live, message, frame, seen, now)
+        if ended is not None:
+            if seen == ended.last:
+                return ended.reply
+            self._note_result(message)
+            return None
+        if message.kind is not Kind.INVITE:
+            self._note(
+                f"dropped a {message.kind.name} of a session that this agent is not in: it is over,"
+                " or began before the agent was started",
+                message.session,
+            )
+            return None
+        return self._invited(message, frame, seen, now)
+
+    def _go_on(
+        self, live: _Live, message: wire.Frame, frame: bytes, seen: bytes, now: int
+    ) -> bytes | None:
+        # A network may deliver an old frame late. It was answered, and the server has gone on: to
+        # the state machine it would be out of turn, and end the session.
+        if seen in live.earlier:
+            return None
+        if self._has_left(live):
+            del self._live[message.session]
+            live.client.abandon()
+            self._note("ended: its campaign is not accepted any more", message.session, live)
+            return _abort(AbortCode.POLICY, message.session, live.sender)
+        try:
+            reply = live.client.receive(frame, now)
+        except Exception as error:  # of the record, the items or the randomness
+            self._note(f"failed: {_in_words(error)}", message.session, live)
+            reply = _abort(AbortCode.INTERNAL, message.session, live.sender)
+        if live.client.state is ClientState.ABORTED:
+            self._note(_ending(live, message), message.session, live)
+            self._end(message.session, live, seen, reply)
+        elif seen != live.last and reply is not None:
+            answer = wire.parse(reply)
+            assert answer is not None
+            live.earlier.add(live.last)
+            live.last, live.sender = seen, answer.sender
+            if answer.kind is Kind.MASKED_INPUT:
+                self._note("contributed: the round counts from now on", message.session, live)
+            if live.client.state is ClientState.DONE:
+                self._note("unmasked: this client's part is done", message.session, live)
+                self._end(message.session, live, seen, reply)
+        return reply
+
+    def _has_left(self, live: _Live) -> bool:
+        """Tell whether the owner left the campaign of a session before the vector left."""
+        # Afterwards the items are in the sum or spent: to help to open it tells nobody more.
+        is_early = live.client.state in (ClientState.ADVERTISED, ClientState.SHARED)
+        return is_early and bytes.fromhex(live.plan) not in self._campaigns
+
+    def _end(self, session: bytes, live: _Live, seen: bytes, reply: bytes | None) -> None:
+        """Free the slot of a session; keep what answers a copy of its last frame."""
+        self._live.pop(session, None)
+        self._ended[session] = _Ended(seen, reply, live.not_after)
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]  # the oldest: the record still knows it
+
+    def _note_result(self, message: wire.Frame) -> None:
+        """Note how a session ended for its server, by its word: nothing depends on it."""
+        if message.kind is Kind.RESULT:
+            try:
+                survivors = wire.decode_result(message.body).survivors
+            except RemoteProtocolError:
+                return
+            self._note(f"the server has a sum of {survivors} clients", message.session)
+
+    # ---- Invites ----
+
+    def _invited(self, message: wire.Frame, frame: bytes, seen: bytes, now: int) -> bytes | None:
+        fingerprint = _named_plan(message)
+        campaign = None if fingerprint is None else self._campaigns.get(fingerprint)
+        if fingerprint is None or campaign is None:
+            shown = "" if fingerprint is None else f" {fingerprint.hex()[:16]}"
+            self._note(
+                f"dropped an Invite of a plan{shown} that was not accepted, or whose files cannot"
+                " be read (fedtally agent check)",
+                message.session,
+            )
+            return None
+        invite = read_invite(frame, server_key=campaign.server_key, fingerprint=fingerprint)
+        if invite is None:
+            self._note("dropped an Invite that the plan's server did not sign", message.session)
+            return None
+        plan = campaign.plan
+        journal = Journal(self._record, plan, invite.round, now, self._once)
+        try:
+            refusal = self._refusal(campaign, invite, journal, now)
+            if refusal is None and not self._has_room():
+                # No code: the server asks again, and one of the sessions may be over by then.
+                self._note("busy: all sessions are past the shares", message.session, plan, invite)
+                return None
+            if refusal is None:
+                client = self._join(campaign, invite, journal)
+        except Exception as error:
+            # a file that cannot be read, as for the items, is no demand of the owner
+            is_demand = isinstance(error, InvalidInputError)
+            is_demand &= not isinstance(error, UnreadableFileError)
+            refusal = AbortCode.POLICY if is_demand else AbortCode.INTERNAL, _in_words(error)
+        if refusal is not None:
+            code, why = refusal
+            self._note(f"refused ({code.name}): {why}", message.session, plan, invite)
+            return _abort(code, message.session, wire.UNLISTED)
+        live = _Live(client, journal, plan.fingerprint, invite.not_after, last=seen)
+        reply = self._go_on(live, message, frame, seen, now)
+        if client.state is ClientState.ADVERTISED:
+            self._make_room()
+            self._live[message.session] = live
+            answer = wire.parse(reply or b"")
+            assert answer is not None
+            live.sender = answer.sender
+            self._note("joined", message.session, live)
+        else:  # it never began: the same Invite may be answered otherwise another time
+            self._ended.pop(message.session, None)
+        return reply
+
+    def _refusal(
+        self, campaign: Campaign, invite: Invitation, journal: Journal, now: int
+    ) -> tuple[AbortCode, str] | None:
+        """Return why this client stays away from a session, as a code and in words."""
+        found = _refusals(campaign, self._policy, self._items, self._identity)
+        for reason in found:
+            return AbortCode.POLICY, reason
+        if invite.round >= campaign.plan.num_rounds:
+            return AbortCode.POLICY, f"the plan has {campaign.plan.num_rounds} rounds"
+        begun = self._record.sessions_since(max(0, now - DAY))
+        if begun >= (most := self._policy.sessions_a_day):
+            why = f"{begun} sessions in a day, and the policy (sessions_a_day) allows {most}"
+            return AbortCode.POLICY, why
+        cap = self._record.capped()
+        if cap != self._policy.cap:
+            held = "no cap" if cap is None else f"a cap of epsilon {cap.epsilon:g}"
+            return AbortCode.POLICY, (
+                f"the record has {held} by now, and this agent was started with another one: start"
+                " it anew"
+            )
+        # The record has the last word at the inbox. It is asked here as well, so that a server
+        # cannot draw adverts and shares for a round in which this client can take no part.
+        if not journal.may_spend():
+            return AbortCode.ITEM_SPENT, journal.refusal
+        return None
+
+    def _join(self, campaign: Campaign, invite: Invitation, journal: Journal) -> Client:
+        active = campaign.terms.parameters.adversary is Adversary.ACTIVE
+        return self._items.client(campaign.plan).join(
+            invite.round,
+            self._policy.sums_of(campaign.plan),
+            journal=journal,
+            random=self._random,
+            identity=self._identity if active else None,
+            allow_list=campaign.allow_list,
+            privacy=self._policy.privacy,
+        )
+
+    def _has_room(self) -> bool:
+        return len(self._live) < MOST_SESSIONS or any(
+            _may_be_left(live) for live in self._live.values()
+        )
+
+    def _make_room(self) -> None:
+        """End the oldest session that has not dealt its shares, if all places are taken."""
+        if len(self._live) < MOST_SESSIONS:
+            return
+        session, live = next(
+            (session, live) for session, live in self._live.items() if _may_be_left(live)
+        )
+        del self._live[session]
+        live.client.abandon()
+        self._note("left for a newer session, before it dealt shares", session, live)
+
+    def _note(
+        self,
+        what: str,
+        session: bytes = b"",
+        of: _Live | Plan | None = None,
+        invite: Invitation | None = None,
+    ) -> None:
+        plan = "" if of is None else of.plan if isinstance(of, _Live) else of.fingerprint
+        round = of.journal.round if isinstance(of, _Live) else invite.round if invite else None
+        # A log that cannot be written, as on a full disk, must not keep the client from answering.
+        with suppress(Exception):
+            self._log(Note(what, session.hex()[:8], plan[:8], round))
+
+
+def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float) -> None:
+    """Make a record hold what the owner demands: the cap over everything in it.
+
+    Args:
+        record: the client's.
+        policy: what the owner demands now.
+        once: a label of the items.
+        now: the time, Unix seconds.
+
+    Raises:
+        InvalidInputError: as `check_binds`.
+    """
+    check_binds(record, policy, once)
+    if policy.cap is not None and policy.cap != record.capped():
+        record.cap(policy.cap.epsilon, policy.cap.delta, int(now), policy.cap.relation)
+
+
+def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> None:
+    """Refuse a record that cannot hold what the owner demands; nothing is recorded.
+
+    Args:
+        record: as for `bind`, and so are the others.
+        policy: what the owner demands now.
+        once: a label of the items.
+
+    Raises:
+        InvalidInputError: the policy has no cap, and there is no label, or the record has a cap; or
+            the record holds a part that no cap covers.
+    """
+    if policy.cap is None and once is None:
+        raise InvalidInputError(
+            "without an epsilon the items need a label (once): a new plan could else let the same"
+            " items out again; change the label when the items are new"
+        )
+    before = record.capped()
+    if policy.cap is None and before is not None:
+        raise InvalidInputError(
+            f"the record has a cap of epsilon {before.epsilon:g}, which is never lifted: set"
+            " policy.epsilon, or begin anew with a new key and a new record"
+        )
+    if policy.cap is not None and policy.cap != before:
+        record.check_coverable()
+
+
+def refusals(
+    campaign: Campaign,
+    policy: AgentPolicy,
+    items: Items,
+    identity: SigningKey | None,
+    record: ClientRecord,
+    once: str | None = None,
+) -> list[str]:
+    """Return every reason, in words, why an agent would not take part in a campaign any more.
+
+    Args:
+        campaign: the campaign.
+        policy: the arguments of `Agent`, and so are the others.
+        items: what the client holds; the items are read.
+        identity: the client's key.
+        record: what the client took part in. Nothing is recorded.
+        once: a label of the items.
+    """
+    found = list(_refusals(campaign, policy, items, identity))
+    if not found:
+        try:
+            items.client(campaign.plan)
+        except Exception as error:
+            found.append(f"the items: {_in_words(error)}")
+    plan, taken = campaign.plan, set(record.participations(campaign.plan.fingerprint))
+    left = next((round for round in range(plan.num_rounds) if round not in taken), None)
+    if left is None:
+        found.append("this client took part in every round of the plan")
+    else:
+        journal = Journal(record, plan, left, 0, once)
+        if not journal.may_spend(policy.cap):
+            found.append(journal.refusal)
+    return found
+
+
+def _refusals(
+    campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
+) -> Iterator[str]:
+    """Yield every reason that follows from the campaign and the settings alone."""
+    yield from policy.refusals(campaign.plan, campaign.allow_list)
+    if reason := items.refusal(campaign.plan):
+        yield reason
+    try:
+        items.domain(campaign.plan)
+    except InvalidInputError as error:
+        yield str(error)
+    listed = campaign.allow_list
+    if listed is not None and (identity is None or identity.public not in listed):
+        yield (
+            "this client's key is not in the allow-list of the plan: have it registered, and take"
+            " the plan that names the new list"
+        )
+
+
+def _may_be_left(live: _Live) -> bool:
+    """Tell whether a session may make room for another one: it has not dealt its shares."""
+    # Nobody holds anything of it yet. Later, others may count on this client.
+    return live.client.state is ClientState.ADVERTISED
+
+
+def _named_plan(message: wire.Frame) -> bytes | None:
+    """Return the fingerprint that an Invite names, which nobody has verified yet."""
+    try:
+        terms, _ = wire.split_invite(message.body)
+        return wire.decode_terms(terms).fingerprint
+    except RemoteProtocolError:
+        return None
+
+
+def _abort(code: AbortCode, session: bytes, sender: int) -> bytes:
+    return wire.frame(Kind.ABORT, session, sender, bytes([code]))
+
+
+def _ending(live: _Live, message: wire.Frame) -> str:
+    code = live.client.code
+    by = "the server ended it" if message.kind is Kind.ABORT else "ended"
+    why = live.journal.refusal or live.client.reason
+    return f"{by} ({'' if code is None else code.name}): {why}"
+
+
+def _in_words(error: Exception) -> str:
+    """Return an error in words that show no items."""
+    if isinstance(error, FedtallyError):
+        return str(error)
+    # The text of any other error may quote a value, and the owner's log may be read by others.
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f", {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{where}"

@@ -1,0 +1,59 @@
+"""The folder of an agent: its files and their modes, made at once or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fedtally.agent.serve import FOLDER_MODE
+from fedtally.agent.settings import FILE, TEMPLATE
+from fedtally.campaign.key_files import Role, create_key_files
+from fedtally.errors import InvalidInputError
+from fedtally.store import ClientRecord
+
+
+def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
+    """Make the folder of a new agent: key, empty record, agent.toml; return its public key.
+
+    The process that carries bytes may enter the folder, by its group, and the one of the socket;
+    nobody but the agent's own user may enter the others.
+
+    Args:
+        folder: new, or empty.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
+    Raises:
+        InvalidInputError: the folder holds something, or cannot be made.
+    """
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InvalidInputError(
+                f"{folder} is not empty, and an agent's files are never overwritten: name a new"
+                " folder"
+            )
+        made = Path(tempfile.mkdtemp(prefix=".fedtally-agent-", dir=folder.absolute().parent))
+        try:
+            for name in ("key", "record", "campaigns"):
+                (made / name).mkdir(mode=0o700)
+            (made / "run").mkdir()
+            (made / "run").chmod(FOLDER_MODE)
+            public = create_key_files(made / "key" / "agent.key", Role.CLIENT, random).value
+            ClientRecord.open(
+                made / "record" / "record.db", create=True, mark=made / "key" / "record.mark"
+            )
+            (made / FILE).write_text(TEMPLATE, encoding="utf-8")
+            (made / FILE).chmod(0o600)
+            made.chmod(FOLDER_MODE)
+            os.replace(made, folder)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot make {folder} ({error.strerror}): name a folder whose parent is there and"
+            " writable"
+        ) from None
+    return public

@@ -1,0 +1,326 @@
+"""The items that an agent holds: where they are read, and what they are candidates of.
+
+A reader takes no argument and returns a column of items, as `FrequencyClient` takes them; that of a
+silo returns `Held`, which says whose each item is. It is called for every session anew, so that the
+agent holds no items in between.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtally import domain, sources
+from fedtally.campaign.client import FrequencyClient
+from fedtally.domain import Dictionary, Domain, IntegerSet
+from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
+from fedtally.plan import Plan
+
+Reader = Callable[[], Any]
+
+
+class Held(NamedTuple):
+    """What the people of a silo hold: batches of items and people, each row read by itself."""
+
+    batches: Sequence[sources.Batch]  # with clients, which are the people
+
+
+WAIT_SECONDS = 10  # for a lock that another program holds on the owner's database
+READ_SECONDS = 30  # for the items, unless the owner says otherwise
+MOST_READ_SECONDS = 3600
+
+
+class Items:
+    """The items of a client.
+
+    Args:
+        read: returns them.
+        candidates: the domains of which a plan holds the digest alone.
+        of_people: whether this client is a silo: then `read` returns `Held`.
+    """
+
+    def __init__(
+        self, read: Reader, candidates: Iterable[Domain] = (), *, of_people: bool = False
+    ) -> None:
+        self._read, self._candidates, self._of_people = read, list(candidates), of_people
+
+    def domain(self, plan: Plan) -> Domain:
+        """Return the candidates that a plan describes.
+
+        Raises:
+            InvalidInputError: the plan holds their digest alone, and no file here has it; or their
+                kind is none that an agent can rebuild.
+        """
+        for known in self._candidates:
+            if plan.has_domain(known.describe()):
+                return known
+        try:
+            found = domain.load(plan.domain, {})
+        except InvalidInputError:
+            raise InvalidInputError(
+                f"the candidates of the plan ({plan.domain['kind']}, {plan.domain_size:,} items)"
+                " are not in the plan: get their file, and name it in items.candidates"
+            ) from None
+        if not plan.has_domain(found.describe()):
+            raise InvalidInputError("the plan describes its domain in a form that is not the one")
+        return found
+
+    def client(self, plan: Plan) -> FrequencyClient:
+        """Return the client of a plan that holds the items as they are now.
+
+        Raises:
+            InvalidInputError: the plan is one of silos and these are the items of one person, or
+                the other way round; or the items are refused by `FrequencyClient`.
+        """
+        if reason := self.refusal(plan):
+            raise InvalidInputError(reason)
+        domain = self.domain(plan)
+        if self._of_people:
+            return _silo(plan, domain, self._read())
+        return FrequencyClient(plan, domain, self._read())
+
+    def refusal(self, plan: Plan) -> str:
+        """Return why these are not the items that a plan counts, or ""."""
+        if plan.is_of_silos and not self._of_people:
+            return (
+                "the plan is for silos, and this agent holds the items of one person: name the"
+                " column of the people in items.people"
+            )
+        if self._of_people and not plan.is_of_silos:
+            return (
+                "this agent holds the items of many people (items.people), and under the plan a"
+                " client is one person: take part in plans of silos (fedtally plan --people)"
+            )
+        return ""
+
+
+def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
+    """Return the silo whose people hold items.
+
+    Under privacy an item that is no candidate is left out, and its person counts all the same.
+    """
+    import pyarrow as pa
+
+    ids, owners, others = [np.zeros(0, np.uint64)], [], []
+    for batch in held.batches:
+        assert batch.clients is not None
+        inside = domain.inside(batch.items)
+        ids.append(domain.encode(batch.items.filter(pa.array(inside))))
+        owners.append(batch.clients.filter(pa.array(inside)))
+        others.append(batch.clients.filter(pa.array(~inside)))
+        if plan.privacy is not None and batch.itemless is not None:
+            others.append(batch.itemless.clients)
+        elif plan.privacy is None and not inside.all():
+            raise OutsideDomainError(
+                "an item is none of the plan's candidates; leave it out, or take part in a plan"
+                " with privacy"
+            )
+    labels = pa.chunked_array([*owners, *others]).combine_chunks().dictionary_encode()
+    people = labels.indices.to_numpy()
+    number = sum(map(len, owners))
+    without = len(labels.dictionary) - len(np.unique(people[:number]))
+    return FrequencyClient.of_people(plan, np.concatenate(ids), people[:number], without)
+
+
+def within(seconds: float, read: Reader) -> Reader:
+    """Return a reader that is waited for no longer than some seconds.
+
+    An agent does nothing else while it reads: a reader that hangs, such as one of a disk that is
+    gone, would hold up all its sessions. No program can end a call that hangs. It goes on in a
+    thread of its own, and until it has ended every other reading is refused at once.
+
+    Args:
+        seconds: the longest wait.
+        read: the reader. The process may end while it reads.
+
+    Raises:
+        UnreadableFileError: by the reader that is returned, where the items were not there in time.
+    """
+    free = threading.Lock()
+
+    def work(found: Future[Any]) -> None:
+        # released first: whoever waits may ask again at once
+        try:
+            items = read()
+        except BaseException as error:  # whatever it is, it is the caller's
+            free.release()
+            found.set_exception(error)
+        else:
+            free.release()
+            found.set_result(items)
+
+    def wait() -> Any:
+        if not free.acquire(blocking=False):
+            raise UnreadableFileError(
+                "the items are not read: an earlier reading of them has not ended yet; see what it"
+                " waits for, and start the agent anew"
+            )
+        found: Future[Any] = Future()
+        threading.Thread(target=work, args=(found,), name="items", daemon=True).start()
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            if found.done():  # an error of the reader itself
+                raise
+            raise UnreadableFileError(
+                f"the items were not read within {seconds:g} seconds: see what their reading waits"
+                " for, or allow more (items.seconds)"
+            ) from None
+
+    return wait
+
+
+def of_file(
+    path: Path,
+    column: str | Sequence[str] | None,
+    format: str | None,
+    people: str | None = None,
+) -> Reader:
+    """Return the reader of a table or text file: CSV, TSV, Parquet, JSON lines, text.
+
+    Args:
+        path: of the file.
+        column: of the items, or two: latitude and longitude. None: the only one, or `item`.
+        format: None: by the file's suffix.
+        people: the column of the people of a silo; None: the items are of one person.
+
+    Raises:
+        InvalidInputError: there is no such file or format.
+    """
+    chosen = column if column is None or isinstance(column, str) else (column[0], column[1])
+    columns = sources.Columns(item=chosen, client=people)
+
+    def read() -> Any:
+        # Every row by itself: no value is an error, since errors would show what is held.
+        source = sources.open_source(path, columns, format=format)
+        batches = source.batches(private=True, may_be_empty=people is not None)
+        try:
+            if people is not None:
+                return Held(list(batches))
+            return [item for batch in batches for item in batch.items.to_pylist()]
+        except UnreadableFileError:
+            raise
+        except InvalidInputError:  # it lists the columns: without a header these are items
+            raise InvalidInputError(
+                f"{path} gives no column of items: name it in items.column, as the first line of"
+                " the file has it; the column holds texts or numbers"
+            ) from None
+
+    sources.open_source(path, columns, format=format)  # a file that is not there is refused now
+    return read
+
+
+def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
+    """Return the reader of what a query of an SQLite database gives: one column of items.
+
+    The database is opened to read, so that a query changes nothing.
+
+    Args:
+        path: of the database.
+        query: the query.
+        people: the column of the people of a silo, beside that of the items; None: there is none.
+
+    Raises:
+        UnreadableFileError: there is no such file.
+    """
+    if not path.is_file():
+        raise UnreadableFileError(f"there is no database {path}")
+
+    def read() -> Any:
+        shown = True
+        try:
+            with closing(
+                sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", WAIT_SECONDS, uri=True)
+            ) as connection:
+                connection.text_factory = _decoded
+                connection.execute(f"EXPLAIN {query}")
+                shown = False  # from here on the text of an error may quote an item
+                cursor = connection.execute(query)
+                names = [column[0] for column in cursor.description or ()]
+                if people is not None:
+                    return _held_by(cursor, names, people)
+                if len(names) != 1:
+                    raise InvalidInputError(
+                        "the query of items.sqlite must give one column; for a grid join the two:"
+                        " SELECT lat || ',' || lon FROM ..."
+                    )
+                return [item for (item,) in cursor if item is not None]
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a text that quotes bytes
+            why = error if shown else getattr(error, "sqlite_errorname", type(error).__name__)
+            raise UnreadableFileError(f"cannot read the items from {path}: {why}") from None
+
+    return read
+
+
+def _held_by(rows: Iterable[Sequence[Any]], names: Sequence[str], people: str) -> Held:
+    """Return what the rows of a query say that each person of a silo holds."""
+    if len(names) != 2 or people not in names:
+        raise InvalidInputError(
+            "the query of items.sqlite must give two columns, that of the items and the one that"
+            f" items.people names, {people!r}"
+        )
+    place = list(names).index(people)
+    # numbers are written as texts: one column may hold both, and an array holds one type
+    items, owners = [], []
+    for row in rows:
+        items.append(None if row[1 - place] is None else str(row[1 - place]))
+        owners.append(None if row[place] is None else str(row[place]))
+    return Held(list(sources.from_items(items, clients=owners).batches(private=True)))
+
+
+def _decoded(text: bytes) -> str | None:
+    """Return the text of a value; None where it is no UTF-8, as in the other files."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def of_python(entry: str) -> Reader:
+    """Return the reader that a Python entry point names: `module:function`.
+
+    Raises:
+        InvalidInputError: there is no such module or function.
+    """
+    module, _, name = entry.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # a module runs when it is imported
+        known = isinstance(error, ImportError | AttributeError)
+        why = error if known else type(error).__name__  # another text may quote an item
+        raise InvalidInputError(
+            f"{entry!r} cannot be imported ({why}): write"
+            " module:function, of a module that is installed beside fedtally or on PYTHONPATH"
+        ) from None
+    if not callable(found):
+        raise InvalidInputError(f"{entry!r} is no function: write module:function")
+
+    def read() -> Any:
+        try:
+            return found()
+        except SystemExit:  # it would end the agent, and print what it was given
+            raise InvalidInputError(
+                f"items.python: {entry} ended the process (SystemExit): let it return the items"
+            ) from None
+
+    return read
+
+
+def candidates_of(path: Path) -> list[Domain]:
+    """Return the public domains that a text file may be: words, one a line, or integers.
+
+    Raises:
+        InvalidInputError: the file cannot be read, or a line is empty or repeats another.
+    """
+    words: list[Domain] = [Dictionary.from_file(path)]
+    with suppress(InvalidInputError):  # not all lines are integers
+        words.append(IntegerSet(words[0].labels(range(words[0].size)), public=True))
+    return words

@@ -1,0 +1,79 @@
+"""The framing of an agent's pipe: frames of the protocol on a stream of bytes.
+
+Each frame goes as its length, 4 bytes, little-endian, and then its bytes. The answer goes the same
+way, and the length 0 stands for no answer. One connection may carry many frames, one after the
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fedtally.errors import FedtallyError
+
+LENGTH_BYTES = 4
+
+
+class PipeError(FedtallyError):
+    """Say that a pipe broke within a frame, or that a frame is longer than the reader allows.
+
+    Whatever comes after it cannot be read: close the connection.
+    """
+
+
+class PipeClosedError(PipeError):
+    """Say that the other side closed the pipe, between two frames."""
+
+
+async def read_frame(
+    reader: asyncio.StreamReader, most: int, seconds: float | None = None
+) -> bytes:
+    """Return the next frame; empty bytes stand for no answer.
+
+    Args:
+        reader: of the connection.
+        most: the longest frame that is read, in bytes. Nothing of a longer one is kept.
+        seconds: how long a frame may take from its first byte to its last; None: for ever. The wait
+            for the first byte has no end: put `asyncio.timeout` around it.
+
+    Raises:
+        PipeClosedError: the pipe was closed before the frame began.
+        PipeError: the frame is longer than `most`, or takes too long, or the pipe was closed within
+            it.
+    """
+    first = await _exactly(reader, 1, PipeClosedError)
+    try:
+        async with asyncio.timeout(seconds):
+            rest = await _exactly(reader, LENGTH_BYTES - 1, PipeError)
+            length = int.from_bytes(first + rest, "little")
+            if length > most:
+                raise PipeError(f"a frame of {length} bytes was announced, and {most} are the most")
+            return await _exactly(reader, length, PipeError)
+    except TimeoutError:
+        raise PipeError(f"a frame did not arrive whole within {seconds} seconds") from None
+
+
+async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    """Send a frame, and wait until the stream has room for the next; empty bytes are no answer.
+
+    Raises:
+        PipeError: the other side closed the pipe, or the frame has 2^32 bytes or more.
+    """
+    if len(frame) >= 2 ** (8 * LENGTH_BYTES):
+        raise PipeError(f"a frame of {len(frame)} bytes has no length of {LENGTH_BYTES} bytes")
+    try:
+        writer.write(len(frame).to_bytes(LENGTH_BYTES, "little") + frame)
+        await writer.drain()
+    except OSError as error:
+        raise PipeError(f"the pipe was closed: {error.strerror or error}") from error
+
+
+async def _exactly(reader: asyncio.StreamReader, size: int, if_nothing: type[PipeError]) -> bytes:
+    """Return so many bytes; raise `if_nothing` where the stream ends before the first of them."""
+    try:
+        return await reader.readexactly(size)
+    except asyncio.IncompleteReadError as error:
+        kind = PipeError if error.partial else if_nothing
+        raise kind(f"the pipe was closed after {len(error.partial)} of {size} bytes") from None
+    except OSError as error:
+        raise PipeError(f"the pipe broke: {error.strerror or error}") from error

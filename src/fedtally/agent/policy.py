@@ -1,0 +1,144 @@
+"""What the owner of a client demands of every campaign, whatever its plan and its server say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedtally import _validate, domain
+from fedtally.errors import InvalidInputError
+from fedtally.plan import MAX_ITEMS, Plan
+from fedtally.privacy.budget import Cap
+from fedtally.privacy.events import Trust
+from fedtally.privacy.policy import PrivacyPolicy
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.config import SecAggConfig
+from fedtally.secagg.params import Adversary, ClientPolicy
+
+KINDS = ("range", "integers", "dictionary", "grid")  # the domains that an agent can rebuild
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentPolicy:
+    """The demands of an owner; `refusals` compares a plan with them.
+
+    Args:
+        sums: the demands on the secure sum. Its adversary is the least that the owner demands:
+            `semi-honest` also takes plans against an active server.
+        cap: the most that everything in the record may cost together, and so any single plan. None:
+            plans without differential privacy are taken, too, and nothing is counted.
+        central: whether a server may see exact sums and add the noise itself.
+        domains: the candidates that may be asked about: kinds out of `KINDS`, or whole ranges and
+            grids as `fedtally.domain.parse` reads them.
+        max_items: the most items of this client that one sketch may hold.
+        sessions_a_day: the most sessions that this client begins; one counts until a day after its
+            end.
+        known: identities that the owner knows to be of honest clients.
+        least_known: so many of them must be in the allow-list of a plan.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or no list can meet `least_known`.
+    """
+
+    sums: ClientPolicy
+    cap: Cap | None
+    central: bool = False
+    domains: tuple[str, ...] = KINDS
+    max_items: int = 1
+    sessions_a_day: int = 100
+    known: frozenset[bytes] = frozenset()
+    least_known: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.central, bool):
+            raise InvalidInputError(f"central must be true or false, got {self.central!r}")
+        for text in self.domains:
+            if text not in KINDS:
+                domain.parse(text)  # raises unless it is a range or a grid
+        for name, least, most in (
+            ("max_items", 1, MAX_ITEMS),
+            ("sessions_a_day", 1, 2**31),
+            ("least_known", 0, len(self.known)),
+        ):
+            value = _validate.integer(least, most, **{name: getattr(self, name)})
+            object.__setattr__(self, name, value)
+
+    @property
+    def privacy(self) -> PrivacyPolicy | None:
+        """The demands on the privacy of one plan; None: there are none."""
+        if self.cap is None:
+            return None
+        return PrivacyPolicy(
+            epsilon=self.cap.epsilon,
+            delta=self.cap.delta,
+            relation=self.cap.relation,
+            trust=Trust.CENTRAL if self.central else Trust.DISTRIBUTED,
+        )
+
+    def sums_of(self, plan: Plan) -> ClientPolicy:
+        """Return the demands on the secure sum of a plan."""
+        terms = plan.secure_sum
+        if isinstance(terms, SecAggConfig) and self.sums.adversary is Adversary.SEMI_HONEST:
+            # who trusts a server to follow the protocol is also served by a plan that need not
+            return dataclasses.replace(self.sums, adversary=terms.parameters.adversary)
+        return self.sums
+
+    def refusals(self, plan: Plan, allow_list: AllowList | None) -> Iterator[str]:
+        """Yield every reason, in words, not to take part in a plan.
+
+        Args:
+            plan: the plan.
+            allow_list: the identities that may take part, if the plan names a list.
+        """
+        terms = plan.secure_sum
+        if not isinstance(terms, SecAggConfig):
+            how = "a trusted server" if terms is None else str(terms.method)
+            yield (
+                f"the sums of the plan are made by {how}, and an agent takes part in secagg alone:"
+                " ask for a plan with --secure-sum secagg"
+            )
+        else:
+            yield from self.sums_of(plan).refusals(terms.parameters)
+        if self.privacy is not None:
+            given = plan.privacy
+            if given is not None and given.event.trust is Trust.CENTRAL and not self.central:
+                yield (
+                    "under the plan's central trust the server sees exact sums, and this client's"
+                    " policy (central) does not allow it"
+                )
+            # with the rest of the demands: the trust was held against the entry that an owner knows
+            rest = dataclasses.replace(self.privacy, trust=Trust.CENTRAL)
+            yield from rest.refusals(given)
+        if plan.max_items > self.max_items:
+            yield (
+                f"max_items must be at most {self.max_items} by this client's policy (max_items),"
+                f" got {plan.max_items}"
+            )
+        if not self._allows(plan):
+            yield (
+                f"the domain must be one of {', '.join(self.domains)} by this client's policy"
+                f" (domains), got {_shown(plan)}"
+            )
+        if self.least_known:
+            found = 0 if allow_list is None else sum(key in allow_list for key in self.known)
+            if found < self.least_known:
+                yield (
+                    f"at least {self.least_known} of the known keys must be in the allow-list by"
+                    f" this client's policy (least_known), got {found}"
+                )
+
+    def _allows(self, plan: Plan) -> bool:
+        return plan.domain["kind"] in self.domains or any(
+            plan.has_domain(domain.parse(text).describe())
+            for text in self.domains
+            if text not in KINDS
+        )
+
+
+def _shown(plan: Plan) -> str:
+    """Return the domain of a plan as its owner would write it, or its kind."""
+    try:
+        return str(domain.load(plan.domain, {}))
+    except InvalidInputError:  # its candidates are not in the plan
+        return str(plan.domain["kind"])

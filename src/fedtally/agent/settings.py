@@ -1,0 +1,442 @@
+"""`agent.toml`: what the owner of a client says once, read into frozen settings.
+
+Every entry that is wrong is named, with the way out. `TEMPLATE` is the file that `fedtally agent
+init` writes: it explains each entry, and leaves out what only the owner can say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedtally import _validate
+from fedtally.agent.accepted import AcceptedCampaigns
+from fedtally.agent.agent import Agent, Note, check_binds
+from fedtally.agent.items import (
+    MOST_READ_SECONDS,
+    READ_SECONDS,
+    Items,
+    Reader,
+    candidates_of,
+    of_file,
+    of_python,
+    of_sqlite,
+    within,
+)
+from fedtally.agent.policy import KINDS, AgentPolicy
+from fedtally.campaign.key_files import Role, load_client_key, read_public_key
+from fedtally.crypto.keys import KEY_BYTES, SigningKey
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.privacy.budget import NAME, Cap, is_name
+from fedtally.secagg.params import ClientPolicy
+from fedtally.store import ClientRecord
+
+FILE = "agent.toml"
+NO_REGISTRAR = "no registrar is named: a plan counts as accepted by the owner's own act alone"
+_NONE = "none"  # what an owner writes for epsilon to take plans without any
+# where everything lies unless agent.toml says otherwise, from its own folder
+_PLACES = {
+    "key": "key/agent.key",
+    "mark": "key/record.mark",
+    "record": "record/record.db",
+    "campaigns": "campaigns",
+    "socket": "run/agent.sock",
+}
+TEMPLATE = """\
+# What this client's agent holds, and what it demands. Paths count from the folder of this file.
+# Lines that begin with "# >" must be filled in before the agent runs.
+
+key = "key/agent.key"          # the client's private key (its .pub file goes to the registrar)
+mark = "key/record.mark"       # shows that the record is no old copy: not into one backup with it
+record = "record/record.db"    # what this client took part in: never put an old copy back
+campaigns = "campaigns"        # what `fedtally agent accept` accepted
+socket = "run/agent.sock"      # where the process that carries bytes connects
+peers = []                     # users who may connect, besides the agent's own and root
+
+# The public key of the registrar, 64 digits or its .pub file. Every plan must then be signed by it.
+# Without it a plan counts as accepted by your own act alone.
+# > registrar = "registrar.key.pub"
+
+[items]
+# Where your items are read, anew for every session. Exactly one of these:
+# > file = "items.csv"         # CSV, TSV, Parquet, JSON lines, or text with one item a line
+#   column = "item"            # its column; two for a grid: ["latitude", "longitude"]
+# > sqlite = "items.db"
+#   query = "SELECT item FROM visits"
+# of a silo, such as a hospital, the column that says whose each item is; only plans for silos
+#   people = "patient"         # (fedtally plan --people); a query then gives two columns
+# > python = "my_module:my_function"
+#
+# The longest that a reading may take. While the agent reads, its other sessions wait.
+seconds = 30
+# Files with the candidate items, one a line, for plans that hold only their digest.
+candidates = []
+# A label of these items. The record takes each label once, whatever the plan. It is needed where
+# epsilon is "none", and then changed whenever the items are new.
+# once = "2026-11"
+
+[policy]
+# The most that everything this client ever takes part in may cost together. Only you can say it.
+# A small epsilon (1 or less) protects well; delta should be far below 1 / clients.
+# "none" takes plans without differential privacy, too: sums of few clients then tell much.
+# > epsilon = 1.0
+# > delta = 1e-8
+
+adversary = "active"           # "semi-honest": trust the server to follow the protocol
+min_honest = 5                 # the fewest honest clients in a sum that yours is in
+corrupt = 1                    # so many clients may work for the server, at least
+min_clients = 3                # the smallest cohort
+max_clients = 1000             # the largest: each costs keys and time
+max_length = 16777216          # the most counters that you upload in a round
+max_seconds = 86400            # the longest session
+sessions_a_day = 100
+max_items = 1                  # the most of your items that one sketch holds
+central = false                # true: a server may see exact sums and add the noise itself
+domains = ["range", "integers", "dictionary", "grid"]  # or whole ones: "range:1..100"
+known = []                     # public keys of clients that you know to be honest
+least_known = 0                # so many of them must be in the allow-list
+"""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of an agent; `load` reads them.
+
+    Attributes:
+        folder: of agent.toml.
+        key: the file of the private key.
+        mark: the mark of the record, in another folder than the record.
+        record: the file of the record.
+        campaigns: the folder of the accepted campaigns.
+        socket: its path.
+        peers: the users who may connect, by number.
+        registrar: the public key that must have signed every plan; None: there is none.
+        items: what the client holds.
+        once: a label of the items.
+        policy: what the owner demands.
+    """
+
+    folder: Path
+    key: Path
+    mark: Path
+    record: Path
+    campaigns: Path
+    socket: Path
+    peers: frozenset[int]
+    registrar: bytes | None
+    items: Items
+    once: str | None = field(repr=False)  # it may tell what the client holds
+    policy: AgentPolicy
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Settings:
+        """Read the agent.toml of a folder.
+
+        Raises:
+            UnreadableFileError: there is no agent.toml, or it is no TOML.
+            InvalidInputError: names every entry that is wrong or missing, with the way out.
+        """
+        place = Path(folder)
+        path = place / FILE
+        try:
+            text = path.read_text(encoding="utf-8")
+            values = tomllib.loads(text)
+        except OSError as error:
+            raise UnreadableFileError(
+                f"there is no agent in {place} ({path}: {error.strerror}): name its folder"
+                " (--agent), or make one (fedtally agent init)"
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UnreadableFileError(f"{path} cannot be read: {error}") from None
+        problems: list[str] = []
+        main = _Table("", values, problems)
+        items = _Table("items", main.take("items", _table, {}) or {}, problems)
+        demands = _Table("policy", main.take("policy", _table, {}) or {}, problems)
+        places = {
+            name: place / (main.take(name, _text, default) or default)
+            for name, default in _PLACES.items()
+        }
+        if places["mark"].parent.resolve() == places["record"].parent.resolve():
+            problems.append(
+                f"mark: {places['mark']} lies in the folder of the record, and both would be put"
+                " back together: name another folder"
+            )
+        peers = main.take("peers", _users, [])
+        registrar = main.take("registrar", lambda value: _key(place, value, Role.REGISTRAR), None)
+        held, once = _items(place, items)
+        policy = _policy(place, demands)
+        if policy is not None and policy.cap is None and once is None and not problems:
+            problems.append(
+                'items.once: a label of the items is needed where policy.epsilon is "none": a new'
+                ' plan could else let the same items out again; write once = "2026-11", say, and'
+                " change it when the items are new"
+            )
+        for table in (main, items, demands):
+            table.end()
+        if problems or held is None or policy is None:
+            raise InvalidInputError(f"{path}: {'; '.join(problems)}")
+        return cls(
+            place,
+            **places,
+            peers=peers,
+            registrar=registrar,
+            items=held,
+            once=once,
+            policy=policy,
+        )
+
+    def identity(self) -> SigningKey:
+        """Return the client's key."""
+        return load_client_key(self.key)
+
+    def open_record(self) -> ClientRecord:
+        """Return the record, checked against its mark and the policy; nothing is recorded.
+
+        The agent that runs puts the cap of the policy into it.
+        """
+        record = ClientRecord.open(self.record, mark=self.mark)
+        check_binds(record, self.policy, self.once)
+        return record
+
+    def accepted(self) -> AcceptedCampaigns:
+        """Return the accepted campaigns."""
+        return AcceptedCampaigns(self.campaigns, self.registrar)
+
+    def agent(
+        self, *, random: Callable[[int], bytes], now: float, log: Callable[[Note], None]
+    ) -> Agent:
+        """Return the agent of these settings; the arguments are those of `Agent`."""
+        return Agent(
+            self.policy,
+            self.items,
+            self.accepted(),
+            self.open_record(),
+            identity=self.identity(),
+            random=random,
+            now=now,
+            log=log,
+            once=self.once,
+        )
+
+
+class _Table:
+    """The entries of a table of agent.toml. Each is taken once; what is wrong is collected."""
+
+    def __init__(self, name: str, values: Mapping[str, Any], problems: list[str]) -> None:
+        self._prefix = f"{name}." if name else ""
+        self._left, self._problems = dict(values), problems
+        self._known: list[str] = []
+
+    def take(self, entry: str, read: Callable[[Any], _T], default: Any, says: str = "") -> Any:
+        """Return an entry, read; None where it is wrong.
+
+        Args:
+            entry: its name.
+            read: makes of the value what is returned; raises InvalidInputError if it is wrong.
+            default: the value where there is none; None is returned as it is.
+            says: the way out where the entry is missing and must not be.
+        """
+        self._known.append(entry)
+        value = self._left.pop(entry, default)
+        if value is None:
+            if says:
+                self._problems.append(f"{self._prefix}{entry} is missing: {says}")
+            return None
+        try:
+            return read(value)
+        except InvalidInputError as error:
+            self._problems.append(f"{self._prefix}{entry}: {error}")
+            return None
+
+    def has(self, entry: str) -> bool:
+        """Tell whether an entry is there and was not taken."""
+        return entry in self._left
+
+    def make(self, entry: str, build: Callable[[], _T]) -> _T | None:
+        """Return what is built of entries that were taken; None where that is refused."""
+        try:
+            return build()
+        except InvalidInputError as error:
+            self._problems.append(f"{self._prefix}{entry}: {error}")
+            return None
+
+    def refuse(self, problem: str) -> None:
+        """Note what is wrong with several entries together."""
+        self._problems.append(f"{self._prefix.rstrip('.')}: {problem}")
+
+    def end(self) -> None:
+        """Name the entries that nobody took."""
+        for entry in self._left:
+            self._problems.append(
+                f"{self._prefix}{entry} is unknown: the entries here are {', '.join(self._known)}"
+            )
+
+
+def _items(place: Path, table: _Table) -> tuple[Items | None, str | None]:
+    """Return the items and their label; None: an entry is wrong, or there is no label."""
+    named = [name for name in ("file", "sqlite", "python") if table.has(name)]
+    file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
+    people = table.take("people", _text, None)
+    reader: Reader | None = None
+    if len(named) != 1:
+        table.refuse(
+            "name exactly one place where the items are read, as file, sqlite or python, got"
+            f" {' and '.join(named) or 'none'}"
+        )
+    elif file is not None:
+        column, format = table.take("column", _column, None), table.take("format", _text, None)
+        reader = table.make("file", lambda: of_file(place / file, column, format, people))
+    elif sqlite is not None:
+        query = table.take("query", _text, None, "write the query that gives the items")
+        reader = table.make("sqlite", lambda: of_sqlite(place / sqlite, query, people))
+    elif python is not None and people is not None:
+        table.refuse("people goes with a file or with sqlite: let the function write one of them")
+    elif python is not None:
+        reader = table.make("python", lambda: of_python(python))
+    candidates = table.take(
+        "candidates",
+        lambda value: [known for name in _texts(value) for known in candidates_of(place / name)],
+        [],
+    )
+    once = table.take("once", _label, None)
+    seconds = table.take(
+        "seconds",
+        lambda value: _validate.integer(1, MOST_READ_SECONDS, seconds=value),
+        READ_SECONDS,
+    )
+    if reader is None or candidates is None or seconds is None:
+        return None, once
+    return Items(within(seconds, reader), candidates, of_people=people is not None), once
+
+
+def _policy(place: Path, table: _Table) -> AgentPolicy | None:
+    """Return the demands; None: an entry is wrong."""
+    # Each entry is tried by itself among harmless ones, so that every wrong one is named, by the
+    # rule of the object that it becomes a part of.
+    least: dict[str, Any] = {"adversary": "active", "min_honest": 2}
+    sums: dict[str, Any] = {
+        name: table.take(name, partial(_tried, ClientPolicy, least, name), default, says)
+        for name, default, says in (
+            ("adversary", "active", ""),
+            ("min_honest", None, "say how small a crowd of honest clients you accept, as 5"),
+            ("corrupt", 1, ""),
+            ("min_clients", 3, ""),
+            ("max_clients", 1000, ""),
+            ("max_length", 2**24, ""),
+            ("max_seconds", 86_400, ""),
+        )
+    }
+    epsilon = table.take("epsilon", lambda value: value, None, _SAY_EPSILON)
+    delta = None
+    if epsilon != _NONE:
+        delta = table.take("delta", lambda value: Cap(1.0, value).delta, None, _SAY_DELTA)
+    cap = None
+    if epsilon not in (None, _NONE):
+        cap = table.make("epsilon", lambda: Cap(epsilon, 1e-9))
+    known = table.take(
+        "known",
+        lambda value: frozenset(_key(place, one, Role.CLIENT) for one in _texts(value)),
+        [],
+    )
+    harmless: dict[str, Any] = {"sums": ClientPolicy(**least), "cap": None, "known": known or ()}
+    rest: dict[str, Any] = {
+        name: table.take(name, partial(_tried, AgentPolicy, harmless, name), default)
+        for name, default in (
+            ("central", False),
+            ("domains", list(KINDS)),
+            ("max_items", 1),
+            ("sessions_a_day", 100),
+            ("least_known", 0),
+        )
+    }
+    found = [*sums.values(), *rest.values(), known, epsilon, delta if epsilon != _NONE else 0]
+    if any(value is None for value in found) or (cap is None and epsilon != _NONE):
+        return None
+    if cap is not None:
+        cap = Cap(cap.epsilon, delta or 0.0)
+    return table.make(
+        "min_clients",
+        lambda: AgentPolicy(sums=ClientPolicy(**sums), cap=cap, known=known, **rest),
+    )
+
+
+_SAY_EPSILON = (
+    "say how much everything that this client ever takes part in may cost together, such as 1.0, or"
+    ' "none" to take plans without differential privacy'
+)
+_SAY_DELTA = "say the probability that the epsilon does not cover, far below 1 / clients: 1e-8"
+
+
+def _tried(kind: Callable[..., Any], others: Mapping[str, Any], name: str, value: Any) -> Any:
+    """Return a value as an object takes it that is made of it and of others."""
+    if name == "domains":
+        value = tuple(_texts(value))
+    return getattr(kind(**{**others, name: value}), name)
+
+
+# ---- single values ----
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidInputError(f"must be a text in quotes, got {value!r}")
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise InvalidInputError(f'must be a list of texts, such as ["a", "b"], got {value!r}')
+    return [_text(one) for one in value]
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"must be a table, got {value!r}")
+    return value
+
+
+def _column(value: Any) -> str | list[str]:
+    if isinstance(value, list) and len(value) == 2:
+        return _texts(value)
+    return _text(value)
+
+
+def _label(value: Any) -> str:
+    if not is_name(value):
+        raise InvalidInputError(f"must be {NAME}")  # not quoted: it may tell what is held
+    return str(value)
+
+
+def _users(value: Any) -> frozenset[int]:
+    if not isinstance(value, list):
+        raise InvalidInputError(f"must be a list of users, by name or number, got {value!r}")
+    return frozenset(map(_user, value))
+
+
+def _user(value: Any) -> int:
+    """Return the number of a user, who is given by number or by name."""
+    import pwd
+
+    if isinstance(value, str):
+        try:
+            return pwd.getpwnam(value).pw_uid
+        except KeyError:
+            raise InvalidInputError(
+                f"there is no user {value!r} on this machine: name one, or give a number"
+            ) from None
+    return _validate.integer(0, 2**32 - 2, user=value)
+
+
+def _key(place: Path, value: Any, role: Role) -> bytes:
+    """Return a public key, given as digits or as the path of a file."""
+    text = _text(value)
+    is_hex = re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text)
+    return read_public_key(text if is_hex else place / text, role)

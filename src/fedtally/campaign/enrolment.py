@@ -1,0 +1,506 @@
+"""Enrolment: who may take part in a campaign, and the plan that its registrar signed.
+
+The registrar is the party that says which clients there are. Each client shows by a `Proof` that it
+has the secret key of its identity. The registrar makes the allow-list of the proofs, and signs the
+plan whose fingerprint holds the digest of that list and the server's key. Clients pin the
+registrar's public key, and take no plan without its signature.
+
+Three files carry this, in ASCII, each line ended by one line feed. A proof and a signature are one
+line each, keys and signatures in lower-case hexadecimal digits, the purpose as a JSON string with
+escapes::
+
+    fedtally-proof/1 IDENTITY REGISTRAR SIGNATURE "PURPOSE"
+    fedtally-signature/1 REGISTRAR FINGERPRINT SIGNATURE
+
+An allow-list is a line with its digest, and then its identities in ascending order, one a line::
+
+    fedtally-allow-list/1 DIGEST
+    IDENTITY
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedtally._archive import replacing
+from fedtally.campaign.key_files import PRIVATE_SCHEMA
+from fedtally.crypto.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Label,
+    RejectedError,
+    SigningKey,
+    check_identity,
+    verify,
+)
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.plan import Plan
+from fedtally.secagg.allow_list import MAX_KEYS, AllowList
+from fedtally.secagg.config import SecAggConfig
+
+PROOF_SCHEMA, SIGNATURE_SCHEMA = "fedtally-proof/1", "fedtally-signature/1"
+LIST_SCHEMA = "fedtally-allow-list/1"
+MAX_PURPOSE = 200  # characters
+_MOST_SHOWN = 5  # refused proofs in one error
+_MOST_BYTES = 4096  # of a file of one line: a purpose of 200 escaped characters fits
+_KEY, _SIGNATURE = f"([0-9a-f]{{{2 * KEY_BYTES}}})", f"([0-9a-f]{{{2 * SIGNATURE_BYTES}}})"
+_PROOF = re.compile(rf'{PROOF_SCHEMA} {_KEY} {_KEY} {_SIGNATURE} (".*")\n?')
+_SIGNED = re.compile(rf"{SIGNATURE_SCHEMA} {_KEY} {_KEY} {_SIGNATURE}\n?")
+_LIST = re.compile(rf"{LIST_SCHEMA} {_KEY}\n")
+
+
+# ---- proofs of possession ----
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A client's proof that it has the secret key of its identity.
+
+    It is not checked yet: `check_proof` and `allow_list_of` check it.
+
+    Args:
+        identity: the client's Ed25519 public key, 32 bytes.
+        registrar: the Ed25519 public key of the registrar that the proof is for, 32 bytes.
+        purpose: what the registrar enrols clients for, in its own words: 1 to 200 printable
+            characters on one line, brought into Unicode's normal form C.
+        signature: by the identity, over the registrar and the purpose: 64 bytes.
+
+    Raises:
+        InvalidInputError: a key or the purpose is not valid.
+    """
+
+    identity: bytes
+    registrar: bytes
+    purpose: str
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        _check_key(identity=self.identity)
+        _check_key(registrar=self.registrar)
+        object.__setattr__(self, "purpose", _checked_purpose(self.purpose))
+        _check_signature_bytes(self.signature)
+
+    def to_line(self) -> str:
+        """Return the one line of a proof file."""
+        return (
+            f"{PROOF_SCHEMA} {self.identity.hex()} {self.registrar.hex()} {self.signature.hex()}"
+            f" {json.dumps(self.purpose)}\n"
+        )
+
+
+def make_proof(key: SigningKey, registrar: bytes, purpose: str) -> Proof:
+    """Return a client's proof that it has this key, for one registrar and one purpose.
+
+    Args:
+        key: the client's key.
+        registrar: the registrar's Ed25519 public key, 32 bytes.
+        purpose: the text that the registrar chose, as for `Proof`.
+
+    Raises:
+        InvalidInputError: the registrar's key or the purpose is not valid.
+
+    >>> from fedtally.crypto.keys import Secret
+    >>> client, registrar = (SigningKey(Secret(bytes([n]) * 32)) for n in (1, 2))
+    >>> proof = make_proof(client, registrar.public, "hospital study 2026")
+    >>> len(allow_list_of([proof], registrar.public, "hospital study 2026"))
+    1
+    >>> allow_list_of([proof], registrar.public, "another study")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: 1 of 1 proofs is refused: proof 1 (identity 8a88e3dd7409...
+    """
+    fields = _proved(registrar, purpose)
+    return Proof(key.public, registrar, purpose, key.sign(Label.POSSESSION, *fields))
+
+
+def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
+    """Refuse a proof that does not show that its maker has the key, for this registrar and purpose.
+
+    Args:
+        proof: from a client.
+        registrar: the registrar's own public key, 32 bytes.
+        purpose: the text that the registrar chose.
+
+    Raises:
+        InvalidInputError: the proof is for another registrar or purpose, or its identity did not
+            sign it.
+    """
+    fields = _proved(registrar, purpose)
+    # A client may enrol with several registrars: what one of them was given must not enrol the
+    # client with another one, or for something else.
+    if proof.registrar != registrar:
+        raise InvalidInputError(
+            f"the proof is for the registrar {_short(proof.registrar)}, and not for"
+            f" {_short(registrar)}"
+        )
+    if proof.purpose != _checked_purpose(purpose):
+        raise InvalidInputError(
+            f"the proof is for the purpose {proof.purpose!r}, and not for"
+            f" {_checked_purpose(purpose)!r}"
+        )
+    try:
+        verify(proof.identity, proof.signature, Label.POSSESSION, *fields)
+    except RejectedError:
+        raise InvalidInputError("the proof is not signed by its identity") from None
+
+
+def save_proof(path: str | os.PathLike[str], proof: Proof) -> None:
+    """Write a proof to a file of one line."""
+    _save(path, proof.to_line())
+
+
+def load_proof(path: str | os.PathLike[str]) -> Proof:
+    """Return the proof in a file; `allow_list_of` checks it.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no proof of this version.
+        InvalidInputError: the file holds a private key.
+    """
+    name, text = os.fspath(path), _read(path, _MOST_BYTES, "a client's proof")
+    found = _PROOF.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError
+        identity, registrar, signature = (bytes.fromhex(found[i]) for i in (1, 2, 3))
+        proof = Proof(identity, registrar, json.loads(found[4]), signature)
+        if proof.to_line() != text.removesuffix("\n") + "\n":
+            raise ValueError  # one purpose has one text
+    except ValueError:  # InvalidInputError is one
+        raise _damaged(name, "proof", "keys prove") from None
+    return proof
+
+
+# ---- the allow-list ----
+
+
+def allow_list_of(
+    proofs: Iterable[Proof],
+    registrar: bytes,
+    purpose: str,
+    *,
+    names: Sequence[str] | None = None,
+) -> AllowList:
+    """Return the list of the clients that made these proofs.
+
+    Args:
+        proofs: 1 .. 2^20, one of each client, in any order.
+        registrar: the registrar's own public key, 32 bytes.
+        purpose: the text that the registrar chose.
+        names: what errors call each proof, such as its file; by default its place, from 1.
+
+    Raises:
+        InvalidInputError: `check_proof` refuses a proof, or two are of one identity. The first ones
+            are named. Or there is no proof.
+    """
+    # first: else each proof would be refused for the caller's own error
+    _check_key(registrar=registrar)
+    purpose, proofs = _checked_purpose(purpose), list(proofs)
+    if names is None:
+        names = [f"proof {place}" for place in range(1, len(proofs) + 1)]
+    first: dict[bytes, str] = {}
+    refused = []
+    for name, proof in zip(names, proofs, strict=True):
+        called = f"{name} (identity {_short(proof.identity)})"
+        try:
+            check_proof(proof, registrar, purpose)
+        except InvalidInputError as error:
+            refused.append(f"{called}: {error}")
+            continue
+        if proof.identity in first:
+            # perhaps one client that sent two, perhaps two clients with one key: nobody but the
+            # registrar can tell
+            refused.append(f"{called}: {first[proof.identity]} is of the same identity")
+        first.setdefault(proof.identity, name)
+    if refused:
+        more = len(refused) - _MOST_SHOWN
+        raise InvalidInputError(
+            f"{len(refused)} of {len(proofs)} proofs {'is' if len(refused) == 1 else 'are'}"
+            f" refused: {'; '.join(refused[:_MOST_SHOWN])}{f'; and {more} more' * (more > 0)};"
+            " leave them out, or ask these clients for new ones"
+        )
+    return AllowList(sorted(first))
+
+
+def save_allow_list(path: str | os.PathLike[str], allow_list: AllowList) -> None:
+    """Write an allow-list to a file: its digest, and one identity a line."""
+    keys = (allow_list.key(rank).hex() for rank in range(len(allow_list)))
+    _save(path, "\n".join([f"{LIST_SCHEMA} {allow_list.digest.hex()}", *keys, ""]))
+
+
+def load_allow_list(path: str | os.PathLike[str]) -> AllowList:
+    """Return the allow-list in a file, checked against its digest.
+
+    The digest shows damage, and not who made the list: a client compares it with that of its plan.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is damaged, or no list of this version.
+        InvalidInputError: the file holds a private key.
+    """
+    name = os.fspath(path)
+    text = _read(path, (MAX_KEYS + 2) * (2 * KEY_BYTES + 1), "an allow-list")
+    found = _LIST.match(text)
+    if found is None:
+        raise _damaged(name, "allow-list", "keys allow-list")
+    *lines, last = text[found.end() :].split("\n")
+    if last:
+        raise UnreadableFileError(
+            f"{name} is damaged: its last line has no end, so the list may have been cut off; get"
+            " the file again"
+        )
+    for number, line in enumerate(lines, 2):
+        if not re.fullmatch(_KEY, line):
+            raise UnreadableFileError(
+                f"{name} is damaged: line {number} is no identity of {2 * KEY_BYTES} hexadecimal"
+                " digits; get the file again"
+            )
+    try:
+        allow_list = AllowList(map(bytes.fromhex, lines))
+    except InvalidInputError as error:
+        raise UnreadableFileError(f"{name} is damaged: {error}") from error
+    if allow_list.digest.hex() != found[1]:
+        raise UnreadableFileError(
+            f"{name} is damaged: its identities do not have the digest of its first line; get the"
+            " file again, or make the list anew with fedtally keys allow-list"
+        )
+    return allow_list
+
+
+def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
+    """Refuse a list that is not the one of a plan, or too short for it.
+
+    Raises:
+        InvalidInputError: the plan names another list or none, or the list has fewer clients than a
+            cohort of secagg, or than the smallest sum of two servers.
+    """
+    agreed = plan.secure_sum
+    if agreed is None or agreed.allow_list is None:
+        raise InvalidInputError(
+            "the plan names no allow-list: the adversary active and two servers have one, which"
+            " fedtally keys add --allow-list adds"
+        )
+    if agreed.allow_list != allow_list.digest:
+        raise InvalidInputError(
+            f"the plan names the allow-list {_short(agreed.allow_list)}, and this one is"
+            f" {_short(allow_list.digest)}: give the list of the plan, or make a plan of this list"
+        )
+    if isinstance(agreed, SecAggConfig):
+        least, what = agreed.most_clients, "a full cohort"
+    else:
+        least, what = agreed.min_batch, "the smallest sum"
+    if len(allow_list) < least:
+        raise InvalidInputError(
+            f"the allow-list must have at least {least:,} clients, as many as {what} of the plan,"
+            f" got {len(allow_list):,}: enrol more clients, or plan for fewer"
+        )
+
+
+# ---- the signature of a plan ----
+
+
+@dataclass(frozen=True)
+class PlanSignature:
+    """A registrar's signature of a plan, not checked yet: `check_signature` does.
+
+    Args:
+        registrar: the registrar's Ed25519 public key, 32 bytes.
+        fingerprint: of the plan, 64 lower-case hexadecimal digits.
+        signature: over the fingerprint, 64 bytes.
+
+    Raises:
+        InvalidInputError: the key, the fingerprint or the signature has not this form.
+    """
+
+    registrar: bytes
+    fingerprint: str
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        _check_key(registrar=self.registrar)
+        if not isinstance(self.fingerprint, str) or not re.fullmatch(_KEY, self.fingerprint):
+            raise InvalidInputError(
+                f"a fingerprint must be {2 * KEY_BYTES} hexadecimal digits, got"
+                f" {self.fingerprint!a:.80}"
+            )
+        _check_signature_bytes(self.signature)
+
+    def to_line(self) -> str:
+        """Return the one line of a signature file."""
+        fields = (SIGNATURE_SCHEMA, self.registrar.hex(), self.fingerprint, self.signature.hex())
+        return " ".join(fields) + "\n"
+
+
+def sign_plan(key: SigningKey, plan: Plan) -> PlanSignature:
+    """Return the registrar's signature of a published plan.
+
+    It is over the plan's fingerprint, so over every parameter, the server's key and the digest of
+    the allow-list.
+
+    Args:
+        key: the registrar's key.
+        plan: a plan that lacks no key.
+
+    Raises:
+        InvalidInputError: the plan lacks a key.
+    """
+    # who adds the missing key later would choose it freely, and the plan would be another one
+    plan.check_published()
+    signature = key.sign(Label.PLAN, bytes.fromhex(plan.fingerprint))
+    return PlanSignature(key.public, plan.fingerprint, signature)
+
+
+def check_signature(signature: PlanSignature, plan: Plan, registrar: bytes) -> None:
+    """Refuse a plan that this registrar did not sign.
+
+    Args:
+        signature: that came with the plan.
+        plan: the plan.
+        registrar: the registrar's public key that the caller pinned, 32 bytes; never one that came
+            with the signature.
+
+    Raises:
+        InvalidInputError: the plan lacks a key; or the signature is by another registrar, of
+            another plan, or not valid.
+    """
+    _check_key(registrar=registrar)
+    plan.check_published()
+    if signature.registrar != registrar:
+        raise InvalidInputError(
+            f"the plan is signed by the registrar {_short(signature.registrar)}, and"
+            f" {_short(registrar)} is the one that must sign it"
+        )
+    if signature.fingerprint != plan.fingerprint:
+        raise InvalidInputError(
+            f"the signature is of another plan, {signature.fingerprint[:16]}..., and this one is"
+            f" {plan.fingerprint[:16]}...: get the signature of this plan from its registrar"
+        )
+    try:
+        verify(registrar, signature.signature, Label.PLAN, bytes.fromhex(plan.fingerprint))
+    except RejectedError:
+        raise InvalidInputError(
+            f"the signature of the plan is not one by the registrar {_short(registrar)}: it is"
+            " damaged or forged; get it from the registrar again"
+        ) from None
+
+
+def save_signature(path: str | os.PathLike[str], signature: PlanSignature) -> None:
+    """Write the signature of a plan to a file of one line."""
+    _save(path, signature.to_line())
+
+
+def load_signature(path: str | os.PathLike[str]) -> PlanSignature:
+    """Return the signature in a file; `check_signature` checks it.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no signature of this version.
+        InvalidInputError: the file holds a private key.
+    """
+    name, text = os.fspath(path), _read(path, _MOST_BYTES, "the signature of a plan")
+    found = _SIGNED.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError
+        return PlanSignature(bytes.fromhex(found[1]), found[2], bytes.fromhex(found[3]))
+    except ValueError:  # InvalidInputError is one: a registrar of low order
+        raise _damaged(name, "signature of a plan", "keys sign") from None
+
+
+# ---- fields and files ----
+
+
+def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
+    """Return the fields that a proof signs; Ed25519 itself binds the identity.
+
+    The purpose is hashed, so that each field has one length.
+    """
+    text = _checked_purpose(purpose).encode()
+    return _check_key(registrar=registrar), hashlib.sha256(text).digest()
+
+
+def _checked_purpose(text: str) -> str:
+    """Return a purpose in Unicode's normal form C: texts that look the same should be the same."""
+    is_short = isinstance(text, str) and 0 < len(text) <= MAX_PURPOSE
+    found = unicodedata.normalize("NFC", text) if is_short else ""
+    # Printable: no line ends, which would forge lines of a file, no invisible or reversing marks,
+    # which would make one purpose look like another, no half of a surrogate pair.
+    if not 0 < len(found) <= MAX_PURPOSE or not found.isprintable() or found != found.strip():
+        raise InvalidInputError(
+            f"a purpose must be 1 to {MAX_PURPOSE} printable characters on one line, without spaces"
+            f" at its ends, got {text!a:.80}"
+        )
+    return found
+
+
+def _check_key(**named: bytes) -> bytes:
+    ((name, value),) = named.items()
+    try:
+        return check_identity(value)
+    except RejectedError as error:
+        raise InvalidInputError(f"the {name}'s key is not valid: {error}") from error
+
+
+def _check_signature_bytes(signature: bytes) -> None:
+    if not isinstance(signature, bytes) or len(signature) != SIGNATURE_BYTES:
+        raise InvalidInputError(f"a signature must be {SIGNATURE_BYTES} bytes")
+
+
+def _short(key: bytes) -> str:
+    return f"{key.hex()[:16]}..."
+
+
+def _damaged(name: str, what: str, command: str) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"{name} is no {what} of this version, or damaged: give the file that fedtally {command}"
+        " wrote"
+    )
+
+
+def _read(path: str | os.PathLike[str], most: int, wanted: str) -> str:
+    """Return the ASCII text of a file of so many bytes at most, with the line ends that it has."""
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(most + 1)  # bounded: the file may be a device without an end
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+        why = getattr(error, "strerror", None) or error
+        raise UnreadableFileError(f"cannot read {name!r} ({why}): give {wanted}") from None
+    if data.startswith(PRIVATE_SCHEMA.encode()):
+        raise InvalidInputError(
+            f"{name} holds a private key, which nobody else may get: give {wanted}"
+        )
+    if len(data) > most:
+        raise UnreadableFileError(f"{name} is too large: give {wanted}")
+    if b"\r" in data:
+        raise UnreadableFileError(
+            f"{name} has line ends of another system (CR), which a mail or editor made: get the"
+            " file again as it was written, with LF alone"
+        )
+    if not data.isascii():
+        raise UnreadableFileError(f"{name} is not ASCII text: give {wanted}")
+    return data.decode("ascii")
+
+
+def _save(path: str | os.PathLike[str], text: str) -> None:
+    # These files can be made again, and a key cannot: a slip must not cost one.
+    if _is_private_key(path):
+        raise InvalidInputError(
+            f"{os.fspath(path)} holds a private key, and keys are never overwritten: name another"
+            " file"
+        )
+    with replacing(path) as temporary:
+        Path(temporary).write_text(text, encoding="ascii", newline="\n")
+
+
+def _is_private_key(path: str | os.PathLike[str]) -> bool:
+    if not os.path.isfile(path):  # of a terminal or a pipe, reading would wait for ever
+        return False
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(len(PRIVATE_SCHEMA)) == PRIVATE_SCHEMA.encode()
+    return False

@@ -1,0 +1,505 @@
+"""The folder of a campaign: what its server needs to run it, and to go on after a crash.
+
+::
+
+    NAME/
+      campaign.toml   where the keys, the mark and the ledger are, and the deadlines
+      plan.toml       the published plan
+      clients.allow   the registered clients, in `active`
+      candidates.txt  the candidate items, where the plan holds only their digest
+      campaign.db     sessions, who was asked, the sums that landed
+      lock            held by the process that runs the campaign; its number is in it
+      lock.new        the same, of a process that is about to run it
+      result.fed      the answer, once the campaign is over
+      cancelled       there if the campaign was cancelled
+
+Two files lie elsewhere on purpose. The server's key must not be in a backup of the folder. The mark
+must not be put back together with the folder: it shows that `campaign.db` is an old copy.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from fedtally import _archive, _toml, _validate
+from fedtally import domain as domains
+from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
+from fedtally.campaign.enrolment import load_allow_list
+from fedtally.campaign.key_files import load_server_key
+from fedtally.campaign.server import FrequencyServer
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.plan import Plan
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.config import SecAggConfig
+from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
+
+SCHEMA = "fedtally-campaign/1"
+SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
+CANDIDATES, STATE, RESULT = "candidates.txt", "campaign.db", "result.fed"
+LOCK, CANCELLED = "lock", "cancelled"
+_ENTRIES = ("schema", "server_key", "mark", "ledger", "deadlines")
+_OPTIONAL = ("ledger", "deadlines")
+
+
+@dataclass(frozen=True)
+class CampaignFolder:
+    """A campaign on disk, checked when it is opened; made by `create` and `open`.
+
+    Args:
+        path: the folder.
+        plan: its published plan, summed by secagg.
+        domain: the candidate items.
+        server_key: the path of the server's private key file.
+        mark: the path of the mark, outside of the folder.
+        ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
+        deadlines: how long the server waits.
+        allow_list: the registered clients, in `active`.
+    """
+
+    path: Path
+    plan: Plan
+    domain: Domain
+    server_key: Path
+    mark: Path
+    ledger: str | None
+    deadlines: Deadlines
+    allow_list: AllowList | None
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        plan: str | os.PathLike[str],
+        *,
+        server_key: str | os.PathLike[str],
+        mark: str | os.PathLike[str],
+        ledger: str | None = None,
+        allow_list: str | os.PathLike[str] | None = None,
+        candidates: str | os.PathLike[str] | None = None,
+        deadlines: Deadlines | None = None,
+    ) -> Self:
+        """Make the folder of a campaign; the plan, the allow-list and the candidates are copied.
+
+        Everything is checked before the folder is made, and the folder is whole or not there.
+
+        Args:
+            path: the folder, which must not exist.
+            plan: the path of the published plan.
+            server_key: the path of the private key file of the server that the plan names.
+            mark: the path of the mark: outside of the folder, on another disk if possible.
+            ledger: the path or URL of the ledger that is charged, for a plan with privacy.
+            allow_list: the path of the list that the plan names, in `active`.
+            candidates: the path of the candidate items, one a line, where the plan holds only their
+                digest.
+            deadlines: how long the server waits; None: the defaults.
+
+        Raises:
+            InvalidInputError: the folder exists, or something is missing or does not fit the plan.
+            UnreadableFileError: a file cannot be read.
+        """
+        place = Path(path)
+        if place.exists():
+            raise InvalidInputError(
+                f"{place} exists already: name another campaign, or resume that one"
+            )
+        # Absolute paths: the campaign is resumed from other working directories.
+        made = cls(
+            place,
+            loaded := _checked_plan(plan),
+            domains.of_description(loaded.domain, candidates),
+            Path(server_key).absolute(),
+            Path(mark).absolute(),
+            ledger if ledger is None or "://" in ledger else str(Path(ledger).absolute()),
+            deadlines or Deadlines(),
+            None if allow_list is None else load_allow_list(allow_list),
+        )
+        made._check()
+        if made.mark.exists():
+            raise InvalidInputError(f"the mark {made.mark} exists already: name another file")
+        made._check_places()
+        copied = {PLAN: plan, ALLOW_LIST: allow_list, CANDIDATES: candidates}
+        # A folder under another name first: a crash in between leaves no half campaign behind.
+        draft = place.with_name(f".{place.name}.new")
+        try:
+            settings = made._to_toml().encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(
+                f"a path of the campaign is not in UTF-8, and {SETTINGS} is: {error.object!r};"
+                " rename the file"
+            ) from None
+        try:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(mode=0o700, parents=True)
+            for name, source in copied.items():
+                if source is not None:
+                    shutil.copyfile(source, draft / name)
+            made.plan.save(draft / PLAN)  # also where the given plan is JSON
+            with _archive.replacing(draft / SETTINGS) as temporary:
+                Path(temporary).write_bytes(settings)
+            draft.rename(place)
+        except BaseException as error:
+            shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
+            if isinstance(error, OSError):
+                raise InvalidInputError(
+                    f"cannot make {place}: {error.strerror or error}"
+                ) from error
+            raise
+        return made
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the campaign in a folder.
+
+        Raises:
+            UnreadableFileError: there is no campaign, or a file of it cannot be read.
+            InvalidInputError: an entry of `campaign.toml` is wrong, or the files do not fit.
+        """
+        place = Path(path)
+        values = _read_settings(place / SETTINGS)
+        plan = _checked_plan(place / PLAN)
+        candidates, listed = place / CANDIDATES, place / ALLOW_LIST
+        found = cls(
+            place,
+            plan,
+            domains.of_description(plan.domain, candidates if candidates.exists() else None),
+            place / _text(values, "server_key"),
+            place / _text(values, "mark"),
+            _text(values, "ledger") if "ledger" in values else None,
+            _deadlines(values.get("deadlines", {})),
+            load_allow_list(listed) if listed.exists() else None,
+        )
+        found._check()
+        return found
+
+    def state(self) -> Campaigns:
+        """Return the file of the campaign's state.
+
+        Raises:
+            UnreadableFileError: the campaign has never run.
+        """
+        return Campaigns.open(self.path / STATE)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the campaign has ever run."""
+        place = self.path / STATE
+        # A process that died while it made the file leaves one that holds nothing of the campaign.
+        return place.exists() and place.stat().st_size > 0 and self.state().holds(self.plan)
+
+    def status(self) -> CampaignStatus:
+        """Return how far the campaign is; it must have begun."""
+        return self.state().status(self.plan)
+
+    def stage(self) -> str:
+        """Return in a word what the campaign is: new, running, stopped, over or cancelled."""
+        if (self.path / RESULT).exists():
+            return "over"
+        if (self.path / CANCELLED).exists():
+            return "cancelled"
+        if self.runner() is not None:
+            return "running"
+        return "stopped" if self.has_begun else "new"
+
+    def secure_sum(self) -> dict[str, Any]:
+        """Return what summed the campaign, for its result; JSON-able."""
+        agreed, status = self.plan.secure_sum, self.status()
+        assert agreed is not None
+        sizes = [one.num_clients for one in status.ended if one.why is None]
+        return {
+            **agreed.summary(),
+            "engine": "agents",
+            "cohorts": len(sizes),
+            "smallest_cohort": min(sizes),
+            "largest_cohort": max(sizes),
+            "clients": sum(status.asked.values()),
+            "survivors": sum(sizes),
+            "fewest_survivors": min(sizes),
+        }
+
+    def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> CampaignStore:
+        """Return the campaign's store for this process alone; an older process becomes silent.
+
+        Args:
+            clock: returns the time, Unix seconds.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        """
+        # Before the file is made or written: what cannot be claimed has not begun.
+        ledger = self._check_places()
+        return Campaigns.open(self.path / STATE, create=True).claim(
+            self.plan, mark=self.mark, clock=clock, owner=random(32).hex(), ledger=ledger
+        )
+
+    def driver(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Driver:
+        """Return the campaign's driver, for this process alone; arguments as for `claim`."""
+        keys = ServerKeys(load_server_key(self.server_key), self.allow_list)
+        store = self.claim(clock=clock, random=random)
+        return Driver(self.plan, store, keys, self.deadlines, random=random)
+
+    def give_up(self) -> int:
+        """End all open sessions without a sum, as after a copy was put back; return how many."""
+        return self.state().give_up(self.plan, mark=self.mark)
+
+    def restore(self, number: int) -> int:
+        """Give up all open sessions after a copy was put back; return how many.
+
+        Args:
+            number: the number of this process.
+
+        Raises:
+            InvalidInputError: a process runs the campaign, or the file is no copy.
+        """
+        self.check_open()
+        with self.lock(number):
+            state = self.state()
+            if state.holds(self.plan) and not state.is_put_back(self.plan, mark=self.mark):
+                raise InvalidInputError(
+                    f"{self.path / STATE} is as its mark {self.mark} says, so that its sessions can"
+                    f" go on: fedtally campaign resume {self.path}"
+                )
+            return self.give_up()
+
+    @contextmanager
+    def run(
+        self,
+        number: int,
+        *,
+        clock: Callable[[], int],
+        random: Callable[[int], bytes],
+        take_over: bool = False,
+    ) -> Iterator[Driver]:
+        """Hold the campaign while this process runs it; give its driver.
+
+        The lock is a courtesy to people who start a second process by mistake. What keeps two
+        processes apart is the store, where the later one silences the earlier.
+
+        Args:
+            number: the number of this process, for `runner`.
+            clock: as for `claim`, and so is `random`.
+            random: returns uniform bytes.
+            take_over: whether to take it from a process that holds it. That one is silenced, and
+                keeps its lock of a file that has no name any more. Where the campaign cannot be
+                claimed, nothing changes.
+
+        Raises:
+            InvalidInputError: another process holds it, or it cannot be claimed.
+        """
+        with self._next_lock(number) as show:
+            if not take_over:
+                self._check_free()
+            driver = self.driver(clock=clock, random=random)
+            show()
+            yield driver
+
+    @contextmanager
+    def lock(self, number: int) -> Iterator[None]:
+        """Hold the campaign, so that nobody runs it.
+
+        Args:
+            number: as for `run`.
+
+        Raises:
+            InvalidInputError: another process holds it.
+        """
+        with self._next_lock(number) as show:
+            self._check_free()
+            show()
+            yield
+
+    @contextmanager
+    def _next_lock(self, number: int) -> Iterator[Callable[[], None]]:
+        """Hold a lock under another name; give what moves it to the place of the campaign's lock.
+
+        The file has its number and its lock before it has its name. So whoever finds that the
+        campaign is held reads the number of the process that holds it, and of no earlier one.
+        """
+        place = self.path / f"{LOCK}.new"
+        try:
+            file = _locked(place)
+        except BlockingIOError:
+            self._check_free()
+            raise InvalidInputError(
+                f"another process is about to run {self.path}: fedtally campaign status {self.path}"
+            ) from None
+        except OSError as error:
+            raise self._no_lock(place, error) from None
+        is_shown = False
+
+        def show() -> None:
+            nonlocal is_shown
+            os.replace(place, self.path / LOCK)
+            is_shown = True
+
+        try:
+            try:
+                os.ftruncate(file, 0)
+                os.write(file, f"{number}\n".encode())
+            except OSError as error:
+                raise self._no_lock(place, error) from None
+            yield show
+        finally:
+            if not is_shown:
+                place.unlink(missing_ok=True)
+            os.close(file)
+
+    def _no_lock(self, place: Path, error: OSError) -> InvalidInputError:
+        return InvalidInputError(
+            f"cannot write the lock {place} ({error.strerror}): run the campaign as the user that"
+            f" may write {self.path}, on a disk that is not full"
+        )
+
+    def _check_free(self) -> None:
+        """Refuse a campaign that another process runs."""
+        if (other := self.runner()) is not None:
+            raise InvalidInputError(
+                f"process {other} runs {self.path}: fedtally campaign drain ends it after its open"
+                " sessions"
+            )
+
+    def runner(self) -> int | None:
+        """Return the number of the process that runs the campaign; None: no process does."""
+        try:
+            with open(self.path / LOCK, encoding="ascii") as file:
+                try:
+                    # A shared lock is refused where somebody holds the exclusive one.
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(file.read().strip() or 0)
+        except FileNotFoundError:
+            pass
+        return None
+
+    def check_open(self) -> None:
+        """Refuse a campaign that is over.
+
+        Raises:
+            InvalidInputError: it has its result, or was cancelled.
+        """
+        if (self.path / RESULT).exists():
+            raise InvalidInputError(
+                f"{self.path} is over: fedtally campaign result {self.path} shows its answer"
+            )
+        if (self.path / CANCELLED).exists():
+            raise InvalidInputError(
+                f"{self.path} was cancelled: begin another campaign, with another plan"
+            )
+
+    def cancel(self) -> int:
+        """End the campaign without a result; return how many open sessions were given up."""
+        self.check_open()
+        ended = self.give_up() if self.has_begun else 0
+        (self.path / CANCELLED).touch()
+        return ended
+
+    def _check(self) -> None:
+        """Refuse files that do not belong together, before anything is asked of clients."""
+        # Real paths: neither .. nor a link may hide where the mark is.
+        mark = Path(os.path.realpath(self.mark))
+        if mark.is_relative_to(os.path.realpath(self.path)):
+            raise InvalidInputError(
+                f"the mark {self.mark} lies in the campaign's folder, and would be put back with"
+                " it: name a file elsewhere, on another disk if possible"
+            )
+        if (self.ledger is None) != (self.plan.privacy is None):
+            raise InvalidInputError(
+                "a plan with privacy is charged to a ledger: name it (fedtally ledger grant makes"
+                " one)"
+                if self.ledger is None
+                else "the plan is without privacy, and a ledger cannot be charged: leave it out"
+            )
+        # Books in memory: this server opens nothing, it only compares keys.
+        server = FrequencyServer(self.plan, MemoryBooks())
+        server.check_keys(load_server_key(self.server_key), self.allow_list)
+
+    def _check_places(self) -> Ledger | None:
+        """Refuse a mark that cannot be written, or a ledger that is missing; return the ledger."""
+        folder = self.mark.parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InvalidInputError(
+                f"cannot write the mark {self.mark}: "
+                + (
+                    f"{folder} does not allow it"
+                    if folder.exists()
+                    else f"there is no folder {folder}; make it, or mount its disk"
+                )
+            )
+        return None if self.ledger is None else Ledger.open(self.ledger)
+
+    def _to_toml(self) -> str:
+        values: dict[str, Any] = {
+            "schema": SCHEMA,
+            "server_key": str(self.server_key),
+            "mark": str(self.mark),
+        }
+        if self.ledger is not None:
+            values["ledger"] = self.ledger
+        return _toml.document(values | {"deadlines": asdict(self.deadlines)})
+
+
+def _locked(place: Path) -> int:
+    """Return a file of that name, made if need be, with its lock.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    while True:
+        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), place.lstat()):
+                    return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # the file got another name before it got the lock: there is a new one
+
+
+def _checked_plan(path: str | os.PathLike[str]) -> Plan:
+    """Return a plan that a driver can run."""
+    plan = Plan.load(path)
+    plan.check_published()
+    if not isinstance(plan.secure_sum, SecAggConfig):
+        raise InvalidInputError(
+            f"{os.fspath(path)} is not summed by secagg, and a campaign of real clients is: plan it"
+            " with --secure-sum secagg"
+        )
+    return plan
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Return the entries of a campaign.toml, of which none is unknown."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UnreadableFileError(
+            f"{path.parent} holds no campaign: fedtally campaign init makes one"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(f"cannot read {path}: {error}") from error
+    if values.get("schema") != SCHEMA:
+        raise UnreadableFileError(
+            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}"
+        )
+    return _validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    text = values.get(name)
+    if not isinstance(text, str) or not text:
+        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a text, got {text!r}")
+    return text
+
+
+def _deadlines(values: Any) -> Deadlines:
+    known = [each.name for each in fields(Deadlines)]
+    return Deadlines(**_validate.table(f"deadlines of {SETTINGS}", values, known, optional=known))

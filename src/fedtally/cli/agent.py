@@ -1,0 +1,482 @@
+"""`fedtally agent`: the process that guards a client, and what its owner decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, Group, json_option, option, options
+from fedtally.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from fedtally.agent.accepted import Campaign, CampaignFiles
+    from fedtally.agent.agent import Agent, Note
+    from fedtally.agent.log import Log
+    from fedtally.agent.settings import Settings
+
+_DIGITS = 16  # of a fingerprint or a key
+
+_agent_option = option(
+    "Agent",
+    "--agent",
+    "folder",
+    type=click.Path(),
+    default=".",
+    metavar="DIR",
+    help="The folder of the agent (this one).",
+)
+_file_options = options(
+    option(
+        "Files",
+        "--allow-list",
+        type=click.Path(),
+        metavar="FILE",
+        help="Who may take part, if the plan names a list.",
+    ),
+    option(
+        "Files",
+        "--signature",
+        type=click.Path(),
+        metavar="FILE",
+        help="The registrar's signature, if the agent has a registrar.",
+    ),
+)
+
+
+@click.group(
+    cls=Group,
+    short_help="Guard a client: its items, key and budget.",
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
+def agent() -> None:
+    """The process that guards a client: it alone reads the items, and decides what they go into.
+
+    The owner makes an agent (init), fills in its agent.toml, and accepts plans (accept). The agent
+    (run) then answers the server of these plans alone, within the owner's policy, and records what
+    it took part in. docs/agent.md explains it.
+    """
+
+
+@click.command(
+    cls=Command,
+    short_help="Make the folder of an agent.",
+    examples=[("make one, then fill in its agent.toml", "fedtally agent init my-agent")],
+)
+@click.argument("folder", metavar="DIR", type=click.Path())
+def init(folder: str) -> None:
+    """Make DIR with a new key, an empty record and an agent.toml that explains its entries.
+
+    DIR must be new or empty. Then fill in agent.toml: where the items are, and how much everything
+    together may cost.
+    """
+    import secrets
+
+    from fedtally.agent.folder import create
+    from fedtally.agent.settings import FILE
+
+    public = create(Path(folder), secrets.token_bytes)
+    console.note(f"wrote {folder}: a key, an empty record, and {FILE} with the policy")
+    console.note(f"next: fill in the lines of {Path(folder) / FILE} that begin with '# >'")
+    click.echo(public.hex())
+
+
+@click.command(
+    cls=Command,
+    short_help="Accept a plan, after a look at what it asks.",
+    examples=[
+        (
+            "a plan against a server that may lie",
+            (
+                "fedtally agent accept plan.toml --allow-list people.list"
+                " --signature plan.signature --agent my-agent"
+            ),
+        ),
+    ],
+)
+@click.argument("plan", type=click.Path())
+@_file_options
+@option("Run", "--yes", is_flag=True, help="Do not ask: accept what the policy allows.")
+@_agent_option
+def accept(
+    plan: str, allow_list: str | None, signature: str | None, yes: bool, folder: str
+) -> None:
+    """Show what PLAN asks of this client, and what changed since the plan before; then accept it.
+
+    Take the files from the registrar, and never from the server that sums. A plan that the policy
+    refuses is not accepted. To leave a campaign, delete its folder below `campaigns`.
+    """
+    settings = _settings(folder)
+    files = _files(plan, allow_list, signature)
+    campaign = files.load(settings.registrar)
+    known = settings.accepted()
+    _show_asked(settings, campaign, known.latest())
+    _raise_refusals(_refusals(settings, campaign))
+    if not yes:
+        _confirm()
+    known.add(files)
+    console.note(f"accepted {campaign.plan.fingerprint}")
+
+
+@click.command(
+    cls=Command,
+    short_help="Check the settings, or whether a plan would be taken.",
+    examples=[
+        ("the settings, and what was accepted", "fedtally agent check --agent my-agent"),
+        (
+            "a plan, before it is accepted",
+            "fedtally agent check --plan plan.toml --allow-list people.list",
+        ),
+    ],
+)
+@option(
+    "Files",
+    "--plan",
+    type=click.Path(),
+    metavar="FILE",
+    help="A plan; without it those that were accepted.",
+)
+@_file_options
+@_agent_option
+def check(plan: str | None, allow_list: str | None, signature: str | None, folder: str) -> None:
+    """Check agent.toml, the key, the record and the items, and print every reason to refuse a plan.
+
+    Nothing is recorded or accepted. The exit code is 2 if anything is refused.
+    """
+    if plan is None and (allow_list or signature):
+        raise InvalidInputError("--allow-list and --signature go with a --plan: name it")
+    settings = _settings(folder)
+    settings.identity()
+    settings.open_record()
+    if plan is None:
+        accepted = settings.accepted()
+        campaigns = list(accepted.values())
+        problems = list(accepted.problems())
+    else:
+        campaigns, problems = _campaign_or_problems(settings, _files(plan, allow_list, signature))
+    for campaign in campaigns:
+        name = campaign.plan.fingerprint[:_DIGITS]
+        problems += [f"plan {name}: {reason}" for reason in _refusals(settings, campaign)]
+    _raise_refusals(problems)
+    if settings.registrar is None:
+        _note_of_no_registrar()
+    found = [campaign.plan.fingerprint[:_DIGITS] for campaign in campaigns]
+    console.note(f"the settings are right; plans that are taken: {', '.join(found) or 'none yet'}")
+
+
+@click.command(
+    cls=Command,
+    short_help="Answer the servers of accepted plans.",
+    examples=[
+        ("in a terminal, until Ctrl-C", "fedtally agent run --agent my-agent"),
+        ("under systemd", "systemctl start fedtally-agent"),
+    ],
+)
+@_agent_option
+@option("Run", "--json", "as_json", is_flag=True, help="One JSON document a line on stderr.")
+def run(folder: str, as_json: bool) -> None:
+    """Answer on the agent's Unix socket until SIGTERM or Ctrl-C; needs no network.
+
+    Each line on stderr says what happened, and why something was refused. Items are never shown.
+    """
+    import asyncio
+    import secrets
+    import time
+
+    settings = _settings(folder)
+    log = _logger(as_json)
+    guard = settings.agent(random=secrets.token_bytes, now=time.time(), log=log)
+    for problem in settings.accepted().problems():
+        console.note(f"warning: {problem}")
+    asyncio.run(_serve(settings, guard, log))
+
+
+@click.command(
+    cls=Command,
+    short_help="Show what the client took part in, and what is left.",
+    examples=[("as a table", "fedtally agent show --agent my-agent")],
+)
+@_agent_option
+@json_option
+def show(folder: str, as_json: bool) -> None:
+    """Show the client's identity, its accepted plans, the rounds that it took part in, and what
+    they cost together. Items and their labels are not shown.
+    """
+    settings = _settings(folder)
+    if as_json:
+        console.show_json(_document(settings))
+    else:
+        _show_record(settings)
+
+
+agent.add_section("Commands", init, accept, check, run, show)
+
+
+# ---- what the commands share ----
+
+
+def _settings(folder: str) -> Settings:
+    from fedtally.agent.settings import Settings
+
+    return Settings.load(folder)
+
+
+def _files(plan: str, allow_list: str | None, signature: str | None) -> CampaignFiles:
+    from fedtally.agent.accepted import CampaignFiles
+
+    return CampaignFiles(
+        Path(plan),
+        None if allow_list is None else Path(allow_list),
+        None if signature is None else Path(signature),
+    )
+
+
+def _refusals(settings: Settings, campaign: Campaign) -> list[str]:
+    """Return every reason why the agent would not take part in a campaign."""
+    from fedtally.agent.agent import refusals
+
+    return refusals(
+        campaign,
+        settings.policy,
+        settings.items,
+        settings.identity(),
+        settings.open_record(),
+        settings.once,
+    )
+
+
+def _campaign_or_problems(
+    settings: Settings, files: CampaignFiles
+) -> tuple[list[Campaign], list[str]]:
+    """Return the campaign of the files, or every reason why they are none that is taken."""
+    from fedtally.plan import Plan
+
+    try:
+        return [files.load(settings.registrar)], []
+    except InvalidInputError as error:
+        # a plan that cannot be accepted may be refused by the policy, too: its owner hears it all
+        return [], [str(error), *settings.policy.refusals(Plan.load(files.plan), None)]
+
+
+def _raise_refusals(reasons: list[str]) -> None:
+    """Print every reason on a line of its own; raise an error if there is any."""
+    for reason in reasons:
+        console.note(f"refused: {reason}")
+    if reasons:
+        number = "one reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
+        raise InvalidInputError(
+            f"refused for {number}, printed above: ask for another plan, or change agent.toml"
+        )
+
+
+def _confirm() -> None:
+    import sys
+
+    if not sys.stdin or not sys.stdin.isatty():
+        raise InvalidInputError(
+            "nobody is there to be asked: read what is printed above, and accept with --yes"
+        )
+    if not click.confirm("Accept this plan?", err=True):
+        raise InvalidInputError("not accepted: nothing was changed")
+
+
+def _note_of_no_registrar() -> None:
+    from fedtally.agent.settings import NO_REGISTRAR
+
+    console.note(f"note: {NO_REGISTRAR}")
+
+
+# ---- run ----
+
+
+async def _serve(settings: Settings, guard: Agent, log: Log) -> None:
+    import asyncio
+    import signal
+
+    from fedtally.agent.agent import Note
+    from fedtally.agent.serve import serve
+
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, ended.set)
+    served = await serve(guard, settings.socket, peers=settings.peers, log=log)
+    try:
+        log(Note(f"listening on {settings.socket}"))
+        await ended.wait()
+    finally:
+        await served.stop()
+        log.close()
+        log(Note("stopped"))
+
+
+def _logger(as_json: bool) -> Log:
+    """Return what prints notes on stderr, of each reason a bounded number."""
+    import json
+
+    from fedtally.agent.log import Log
+
+    def write(note: Note, left_out: int) -> None:
+        if as_json:
+            console.note(json.dumps({**note._asdict(), "left_out": left_out}))
+        else:
+            more = f" (and {left_out:,} more like it, which were left out)" if left_out else ""
+            console.note(f"{note}{more}")
+
+    return Log(write)
+
+
+# ---- what is shown ----
+
+
+def _show_asked(settings: Settings, campaign: Campaign, before: Campaign | None) -> None:
+    """Print what a plan asks of the client, in words, and what changed since another plan."""
+    from fedtally import report
+
+    console.show(report.heading(f"Plan {campaign.plan.fingerprint[:_DIGITS]}"))
+    console.show(report.facts(_asked(settings, campaign)))
+    if before is not None and before.plan != campaign.plan:
+        changes = _changes(before, campaign)
+        title = f"Changes since plan {before.plan.fingerprint[:_DIGITS]}, accepted before"
+        console.show(report.heading(title))
+        console.show(report.facts(changes))
+
+
+def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
+    from fedtally import report
+
+    plan, p = campaign.plan, campaign.terms.parameters
+    times = 1 if plan.privacy is None else plan.privacy.event.participations
+    registrar = settings.registrar
+    signed = (
+        "by nobody: agent.toml names no registrar, so your own act is all that accepts it"
+        if registrar is None
+        else f"by the registrar {registrar.hex()[:_DIGITS]}"
+    )
+    server = {
+        "active": "it may lie, with up to",
+        "semi-honest": "it is trusted to follow the protocol, and may read along with up to",
+    }[str(p.adversary)]
+    items, candidates, rounds = (
+        report.counted(number, noun)
+        for number, noun in (
+            (plan.max_items, "item"),
+            (plan.domain_size, "candidate"),
+            (plan.num_rounds, "round"),
+        )
+    )
+    asked = f"up to {items} out of {candidates} ({plan.domain['kind']}), in {times} of {rounds}"
+    crowd = f"over {p.min_survivors:,} to {p.n_max:,} clients, {p.honest_survivors:,} honest ones"
+    rows: list[tuple[str, Any]] = [
+        ("Signed", signed),
+        ("Server", f"key {campaign.server_key.hex()[:_DIGITS]}"),
+        ("", f"{server} {report.counted(p.corrupt, 'client')}"),
+        ("Asks for", asked),
+        ("Upload", f"{report.size(plan.bytes_per_client)} a round"),
+        ("Sums", f"{crowd} at least"),
+        *report.privacy_rows(plan),
+    ]
+    if campaign.allow_list is not None:
+        known = sum(key in campaign.allow_list for key in settings.policy.known)
+        rows.append(
+            (
+                "Clients",
+                f"{len(campaign.allow_list):,} are listed, {known:,} of them known to you",
+            )
+        )
+    return rows
+
+
+def _changes(before: Campaign, after: Campaign) -> list[tuple[str, Any]]:
+    old, new = _flat(before.plan.to_dict()), _flat(after.plan.to_dict())
+    rows = [
+        (name, f"{old.get(name, 'nothing')} -> {new.get(name, 'nothing')}")
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+    if before.allow_list is not None and after.allow_list is not None:
+        was, now = (
+            {c.key(i) for i in range(len(c))} for c in (before.allow_list, after.allow_list)
+        )
+        if was != now:
+            rows.append(("listed clients", f"{len(now - was)} new, {len(was - now)} gone"))
+    return [(name, text) for name, text in rows]
+
+
+def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{path}{name}.")
+        else:
+            text = str(value)
+            found[f"{path}{name}"] = text if len(text) <= 2 * _DIGITS else f"{text[:_DIGITS]}..."
+    return found
+
+
+def _document(settings: Settings) -> dict[str, Any]:
+    record, cap = settings.open_record(), settings.policy.cap
+    spent = record.spent(cap)
+    return {
+        "schema": "fedtally-agent/1",
+        "identity": settings.identity().public.hex(),
+        "accepted": [plan.hex() for plan in settings.accepted()],
+        "epsilon": None if cap is None else cap.epsilon,
+        "delta": None if cap is None else cap.delta,
+        "spent": None if spent is None else spent.epsilon,
+        "parts": [
+            {
+                "plan": part.plan,
+                "round": part.round,
+                "population": part.population,
+                "private": part.event is not None,
+                "time": part.time,
+            }
+            for part in record.parts()
+        ],
+    }
+
+
+def _show_record(settings: Settings) -> None:
+    from datetime import UTC, datetime
+
+    from fedtally import report
+
+    found = _document(settings)
+    allowed = (
+        "plans without differential privacy, each label of items once"
+        if found["epsilon"] is None
+        else f"epsilon {found['epsilon']:g} at delta {found['delta']:g}, over everything"
+    )
+    spent = (
+        "nothing"
+        if not found["parts"]
+        else "not counted"
+        if found["spent"] is None
+        else f"epsilon {found['spent']:.4g}"
+    )
+    plans = ", ".join(plan[:_DIGITS] for plan in found["accepted"]) or "none yet"
+    console.show(report.heading("Agent"))
+    console.show(
+        report.facts(
+            [
+                ("Identity", found["identity"]),
+                ("Allowed", allowed),
+                ("Spent", spent),
+                ("Accepted", plans),
+            ]
+        )
+    )
+    for problem in settings.accepted().problems():
+        console.note(f"warning: {problem}")
+    if not found["parts"]:
+        return
+    table = report.new_table()
+    for name in ("took part", "plan", "round", "population"):
+        table.add_column(name, no_wrap=name != "population")
+    for part in found["parts"]:
+        day = f"{datetime.fromtimestamp(part['time'], UTC):%Y-%m-%d %H:%M}"
+        population = report.printable(part["population"])
+        table.add_row(day, part["plan"][:_DIGITS], str(part["round"]), population)
+    console.show(table)

@@ -1,0 +1,674 @@
+"""`fedtally campaign`: a campaign of real clients, from its folder to its result."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from fedtally.cli import campaign_view as view
+from fedtally.cli import console
+from fedtally.cli.layout import Command, Decorator, Group, json_option, option, options
+from fedtally.cli.options import details_option
+from fedtally.errors import InvalidInputError, OvertakenError
+
+if TYPE_CHECKING:
+    from fedtally.campaign.driver import Driver
+    from fedtally.campaign.folder import CampaignFolder
+    from fedtally.engines.pace import Ending
+    from fedtally.secagg.messages import AbortCode
+
+_SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round landed
+
+_folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
+
+
+def _seconds(name: str, default: int, text: str) -> Decorator:
+    return option(
+        "Deadlines (seconds)",
+        f"--{name}",
+        type=int,
+        metavar="S",
+        default=default,
+        show_default=True,
+        help=text,
+    )
+
+
+@click.group(
+    cls=Group,
+    short_help="Run a campaign of real clients.",
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
+def campaign() -> None:
+    """The server's side of a campaign whose clients are agents (fedtally agent).
+
+    NAME is the folder of a campaign. The server may be killed at any time: resume goes on where it
+    was. docs/deploying.md says what a crash can lose.
+    """
+
+
+@click.command(
+    cls=Command,
+    short_help="Make the folder of a campaign.",
+    examples=[
+        (
+            "a campaign with privacy, against a server that may lie",
+            (
+                "fedtally campaign init survey --plan plan.toml --server-key server.key"
+                " --allow-list clients.allow --ledger books.db --mark /var/lib/marks/survey"
+            ),
+        ),
+    ],
+)
+@_folder
+@option(
+    "Files",
+    "--plan",
+    "plan_file",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The published plan, summed by secagg; it is copied.",
+)
+@option(
+    "Files",
+    "--server-key",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The server's private key (fedtally keys new server); it stays where it is.",
+)
+@option(
+    "Files",
+    "--allow-list",
+    type=click.Path(),
+    metavar="FILE",
+    help="The registered clients, for a plan against the adversary active; it is copied.",
+)
+@option(
+    "Files",
+    "--candidates",
+    type=click.Path(),
+    metavar="FILE",
+    help="The candidate items, one a line, where the plan holds only their digest; copied.",
+)
+@option(
+    "Files",
+    "--ledger",
+    metavar="PATH|URL",
+    help="The ledger that is charged, for a plan with privacy (fedtally ledger grant).",
+)
+@option(
+    "Files",
+    "--mark",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="A small file outside of NAME and of its backups: it shows that NAME is an old copy.",
+)
+@_seconds("gather", 60, "Wait so long for a full session, once n_min clients are there.")
+@_seconds("phase", 60, "Wait so long for the answers of a phase.")
+@_seconds("session", 3600, "Give a session up after this time.")
+@_seconds("presence", 300, "A client counts as present so long after it has checked in.")
+@_seconds("bench", 3600, "Draw no client so long that left two questions unanswered, or aborted.")
+@json_option
+def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
+    """Make the folder NAME of a campaign. Nothing is asked of anybody yet: that is run."""
+    from fedtally.campaign.driver import Deadlines
+    from fedtally.campaign.folder import CampaignFolder
+
+    waits = ("gather", "phase", "session", "presence", "bench")
+    deadlines = Deadlines(**{wait: given.pop(wait) for wait in waits})
+    made = CampaignFolder.create(name, plan_file, deadlines=deadlines, **given)
+    console.note(
+        f"made {name}: {view.planned(made)}; next: fedtally campaign run {name} --agents DIR",
+        as_json,
+    )
+    if as_json:
+        console.show_json(
+            {
+                "schema": "fedtally-campaign-made/1",
+                "folder": str(name),
+                "fingerprint": made.plan.fingerprint,
+            }
+        )
+    else:
+        click.echo(made.plan.fingerprint)
+
+
+_engine_options = options(
+    option(
+        "Engine",
+        "--engine",
+        type=click.Choice(["local", "flower"]),
+        default="local",
+        show_default=True,
+        help="What carries the bytes: local reaches agents of this machine on Unix sockets, flower"
+        " the nodes of a Flower federation.",
+    ),
+    option(
+        "Engine",
+        "--agents",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="local: the folder of the agents' sockets; CLIENT.sock is the client CLIENT.",
+    ),
+    option(
+        "Engine",
+        "--connection",
+        metavar="NAME",
+        help="flower: the SuperLink's name in Flower's config.toml. It runs on this machine.",
+    ),
+    option(
+        "Engine",
+        "--wait",
+        type=click.IntRange(min=1),
+        default=600,
+        show_default=True,
+        metavar="S",
+        help="End if so long too few clients are there that may still be asked.",
+    ),
+    option("Run", "--quiet", is_flag=True, help="No progress on stderr."),
+    json_option,
+)
+
+
+@click.command(
+    cls=Command,
+    short_help="Run a campaign from its beginning.",
+    examples=[
+        ("with the agents of this machine", "fedtally campaign run survey --agents /run/fedtally"),
+        ("on Flower", "fedtally campaign run survey --engine flower --connection hospitals"),
+    ],
+)
+@_folder
+@_engine_options
+def run(name: Path, **given: Any) -> int:
+    """Run the campaign NAME until every round is as full as its plan allows, and show its result.
+
+    If nobody new comes for --wait seconds, it ends: with the result if every round landed, and else
+    so that resume goes on.
+    SIGTERM, or fedtally campaign drain, ends it after the open sessions. Exit code 0: every round
+    landed. 3: some did, or it was drained. 1: none did. 2: bad input.
+    """
+    from fedtally.campaign.folder import CampaignFolder
+
+    folder = CampaignFolder.open(name)
+    folder.check_open()
+    if folder.has_begun:
+        raise InvalidInputError(f"{name} has begun already: fedtally campaign resume {name}")
+    return _run(folder, **given)
+
+
+@click.command(
+    cls=Command,
+    short_help="Go on with a campaign after a stop or a crash.",
+    examples=[
+        ("after a crash, or a reboot", "fedtally campaign resume survey --agents /run/fedtally")
+    ],
+)
+@_folder
+@_engine_options
+@option(
+    "Run",
+    "--take-over",
+    is_flag=True,
+    help="Also where a process runs it: that one becomes silent and ends, and nothing is lost.",
+)
+def resume(name: Path, take_over: bool, **given: Any) -> int:
+    """Go on with the campaign NAME: open sessions continue in the phase that they were in.
+
+    Nothing is lost if the server is back before the sessions end. Exit codes are those of run.
+    """
+    from fedtally.campaign.folder import CampaignFolder
+
+    folder = CampaignFolder.open(name)
+    folder.check_open()
+    if not folder.has_begun:
+        raise InvalidInputError(f"{name} has not begun: fedtally campaign run {name}")
+    return _run(folder, take_over=take_over, **given)
+
+
+@click.command(cls=Command, short_help="Let the running server end its sessions, and stop.")
+@_folder
+def drain(name: Path) -> None:
+    """Tell the process that runs NAME to open no session, to end those that are open, and to exit.
+
+    Do so before an upgrade. fedtally campaign resume goes on.
+    """
+    import signal
+
+    from fedtally.campaign.folder import CampaignFolder
+
+    number = CampaignFolder.open(name).runner()
+    try:
+        if not number:
+            raise ProcessLookupError
+        os.kill(number, signal.SIGTERM)
+    except ProcessLookupError:  # also one that ended meanwhile
+        raise InvalidInputError(f"no process runs {name}: there is nothing to drain") from None
+    console.note(f"process {number} ends its open sessions, and stops then")
+
+
+@click.command(cls=Command, short_help="Go on after campaign.db was put back from a copy.")
+@_folder
+@json_option
+def restore(name: Path, as_json: bool) -> None:
+    """Give up all open sessions of NAME, whose campaign.db was put back from a copy.
+
+    A copy does not know what clients were told since it was made, so that its sessions must not go
+    on. What landed since the copy is lost. resume asks clients that were not asked yet.
+    It is refused where the mark shows that nothing was put back.
+    """
+    from fedtally.campaign.folder import CampaignFolder
+
+    folder = CampaignFolder.open(name)
+    given_up = folder.restore(os.getpid())
+    view.show_given_up(given_up, as_json, f"resume: fedtally campaign resume {name}")
+
+
+@click.command(cls=Command, short_help="End a campaign without a result.")
+@_folder
+@json_option
+def cancel(name: Path, as_json: bool) -> None:
+    """Give up all open sessions of NAME, for good. What clients spent stays spent."""
+    from fedtally.campaign.folder import CampaignFolder
+
+    folder = CampaignFolder.open(name)
+    view.show_given_up(folder.cancel(), as_json, "the campaign is over")
+
+
+@click.command(
+    cls=Command,
+    short_help="Show the answer of a campaign, or save it.",
+    examples=[
+        ("look at it", "fedtally campaign result survey"),
+        ("ask it for more", "fedtally campaign result survey -o r.fed && fedtally query r.fed tea"),
+        ("end it early, with what landed", "fedtally campaign result survey --end"),
+    ],
+)
+@_folder
+@option(
+    "Files",
+    "--output",
+    "-o",
+    type=click.Path(),
+    metavar="FILE",
+    help="Save the result: query, merge and inspect read it.",
+)
+@option(
+    "Answer",
+    "--top",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many items to show.",
+)
+@details_option
+@option(
+    "Run",
+    "--end",
+    "ends",
+    is_flag=True,
+    help="End a campaign whose rounds have not all landed, with those that did.",
+)
+@json_option
+def result(
+    name: Path, output: str | None, top: int, details: bool, ends: bool, as_json: bool
+) -> None:
+    """Show the most frequent items of the campaign NAME, once it is over."""
+    from fedtally.campaign.folder import RESULT, CampaignFolder
+    from fedtally.result import Result
+
+    folder = CampaignFolder.open(name)
+    console.check_files([output])
+    if not (name / RESULT).exists():
+        folder.check_open()
+        if not ends:
+            raise InvalidInputError(
+                f"{name} is not over: fedtally campaign status {name} says what is missing, and"
+                " --end ends it with what landed"
+            )
+        _end(folder)
+    found = Result.load(name / RESULT)
+    if output:
+        found.save(output)
+        console.note(f"wrote {output}: try fedtally query {output} ITEM", as_json)
+    view.show_result(found, top, as_json, details)
+
+
+@click.command(cls=Command, short_help="Show how far a campaign is.")
+@_folder
+@option("Run", "--names", is_flag=True, help="Name the clients of open sessions.")
+@json_option
+def status(name: Path, names: bool, as_json: bool) -> None:
+    """Show the rounds and sessions of the campaign NAME. It disturbs no process that runs it."""
+    from fedtally import report
+    from fedtally.campaign.folder import CampaignFolder
+
+    folder = CampaignFolder.open(name)
+    document = _status(folder)
+    if names and folder.has_begun:
+        state = folder.state()
+        for one in document["open"]:
+            one["clients"] = list(state.clients(bytes.fromhex(one["session"])))
+    if as_json:
+        console.show_json({"schema": "fedtally-campaign-status/1", **document})
+    else:
+        view.show_status(document, report.who(folder.plan))
+
+
+@click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=".")
+@json_option
+def list_(folder: Path, as_json: bool) -> None:
+    """List the campaigns whose folders lie in DIR (default: the working directory)."""
+    from fedtally.campaign.folder import SETTINGS, CampaignFolder
+
+    if not folder.is_dir():
+        raise InvalidInputError(f"there is no folder {folder}: name the one of the campaigns")
+    found = [
+        _status(CampaignFolder.open(place.parent)) for place in sorted(folder.glob(f"*/{SETTINGS}"))
+    ]
+    if as_json:
+        console.show_json({"schema": "fedtally-campaigns/1", "campaigns": found})
+    elif not found:
+        console.note(f"{folder} holds no campaign: fedtally campaign init makes one")
+    else:
+        view.show_list(found)
+
+
+campaign.add_section("Run", init, run, resume, drain)
+campaign.add_section("Look", status, list_, result)
+campaign.add_section("Repair", restore, cancel)
+
+
+# ---- the run ----
+
+
+def _run(
+    folder: CampaignFolder,
+    *,
+    engine: str,
+    agents: Path | None,
+    connection: str | None,
+    wait: int,
+    quiet: bool,
+    as_json: bool,
+    take_over: bool = False,
+) -> int:
+    """Run a campaign, and show how it ended; return the exit code."""
+    from fedtally.engines.pace import Ending
+
+    given, other = ("agents", "connection") if engine == "local" else ("connection", "agents")
+    named = {"agents": agents, "connection": connection}
+    if named[given] is None or named[other] is not None:
+        raise InvalidInputError(f"--engine {engine} needs --{given}, and takes no --{other}")
+    quiet = quiet or as_json
+    if agents is not None:
+        ran = _run_local(folder, agents, wait, quiet, take_over)
+    else:
+        assert connection is not None
+        ran = _run_on_flower(folder, connection, wait, quiet, take_over)
+    landed, rounds, ending = len(folder.status().landed), folder.plan.num_rounds, ran.ending
+    is_over = _is_over(folder, ending)
+    console.note(
+        f"{folder.path} is over: {landed} of {rounds} rounds landed"
+        if is_over
+        else _said(folder, ran, landed),
+        quiet,
+    )
+    if as_json:
+        console.show_json(
+            {
+                "schema": "fedtally-campaign-run/1",
+                "ending": ending.value,
+                "rounds": rounds,
+                "rounds_landed": landed,
+                "refusals": {code.name: n for code, n in ran.refusals.most_common()},
+            }
+        )
+    elif is_over:
+        from fedtally.campaign.folder import RESULT
+        from fedtally.result import Result
+
+        view.show_result(Result.load(folder.path / RESULT), 20, False)
+    if landed == rounds:
+        return 0
+    # A run that was asked to stop has not failed.
+    return _SOME_LANDED if landed or ending is Ending.DRAINED else _FAILED
+
+
+def _is_over(folder: CampaignFolder, ending: Ending) -> bool:
+    """Tell whether a campaign ends with its run, and has its result."""
+    from fedtally.engines.pace import Ending
+
+    # Rounds may have room for more clients. If none came for so long, they are what there is.
+    have_all_landed = len(folder.status().landed) == folder.plan.num_rounds
+    return ending is Ending.COMPLETE or (ending is Ending.STALLED and have_all_landed)
+
+
+class _Ran(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        ending: why.
+        present: the number of clients that were connected then.
+        refusals: how often frames were refused or clients aborted, by code.
+    """
+
+    ending: Ending
+    present: int
+    refusals: Counter[AbortCode]
+
+
+def _run_local(
+    folder: CampaignFolder, agents: Path, wait: int, quiet: bool, take_over: bool
+) -> _Ran:
+    """Run a campaign in this process."""
+    import asyncio
+
+    from fedtally.engines.sockets import check_folder
+
+    # Before the campaign is claimed: a mistyped folder must begin nothing, and silence no process.
+    check_folder(agents)
+    _allow_many_files()
+    with _driver(folder, take_over) as driver:
+        with view.Progress(folder, driver, quiet) as progress:
+            try:
+                ending, present = asyncio.run(_carry(driver, folder, agents, wait, progress))
+            except OvertakenError:
+                folder.check_open()  # it may have been cancelled
+                raise
+        if _is_over(folder, ending):
+            _save_result(folder, driver)
+    return _Ran(ending, present, driver.refusals)
+
+
+def _run_on_flower(
+    folder: CampaignFolder, connection: str, wait: int, quiet: bool, take_over: bool
+) -> _Ran:
+    """Run a campaign in a ServerApp of Flower, and wait for its end."""
+    from fedtally.engines.flower import launch
+    from fedtally.engines.pace import Ending
+    from fedtally.secagg.messages import AbortCode
+
+    with view.Progress(folder, None, quiet) as progress:
+        run = launch.start(folder, connection, wait, take_over=take_over)
+        progress.note(
+            f"run {run} of Flower carries {folder.path}; it goes on if you interrupt this command,"
+            f" and fedtally campaign drain {folder.path} ends it"
+        )
+        report = launch.follow(folder, connection, run, progress.show)
+    ending = Ending(report.ending)
+    if _is_over(folder, ending):
+        _end(folder)
+    refusals = Counter({AbortCode[name]: n for name, n in report.refusals.items()})
+    return _Ran(ending, report.num_online, refusals)
+
+
+def _allow_many_files() -> None:
+    """Let this process have as many open files as it may: each agent takes one."""
+    import resource
+    from contextlib import suppress
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):  # where the system has a bound of its own
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def _carry(
+    driver: Driver,
+    folder: CampaignFolder,
+    agents: Path,
+    wait: int,
+    progress: view.Progress,
+) -> tuple[Ending, int]:
+    """Run the engine; return how it ended, and the number of clients that were connected then."""
+    import asyncio
+    import signal
+    import time
+
+    from fedtally.engines.sockets import SocketEngine
+
+    engine = SocketEngine(
+        driver,
+        agents,
+        clock=time.time,
+        patience=folder.deadlines.phase,
+        wait=wait,
+        report=lambda: progress.show(len(engine.present)),
+        warn=progress.note,
+    )
+    # The second signal ends the process at once: resume goes on from there.
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        engine.stop()
+        loop.remove_signal_handler(signal.SIGTERM)
+        progress.note("drains: no session is opened any more; the open ones go on to their end")
+
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    ending = await engine.run()
+    return ending, engine.num_reached
+
+
+def _driver(folder: CampaignFolder, take_over: bool = False) -> AbstractContextManager[Driver]:
+    """Hold a campaign for this process, and give its driver."""
+    import secrets
+    import time
+
+    return folder.run(
+        os.getpid(),
+        clock=lambda: int(time.time()),
+        random=secrets.token_bytes,
+        take_over=take_over,
+    )
+
+
+def _end(folder: CampaignFolder) -> None:
+    """End a campaign early: release what landed."""
+    import time
+
+    folder.check_open()
+    if not folder.has_begun:
+        raise InvalidInputError(f"{folder.path} has not begun: nothing has landed")
+    with _driver(folder) as driver:
+        driver.drain()
+        driver.tick(time.time())
+        if not driver.is_idle:
+            raise InvalidInputError(
+                f"{folder.path} has open sessions, whose clients would be lost: fedtally campaign"
+                " resume, then drain, ends them"
+            )
+        if not folder.status().landed:
+            raise InvalidInputError(
+                f"no round of {folder.path} has landed: fedtally campaign cancel ends it"
+            )
+        _save_result(folder, driver)
+
+
+def _save_result(folder: CampaignFolder, driver: Driver) -> None:
+    """Release the sums that landed, and save the result of them."""
+    from fedtally.campaign.folder import RESULT
+    from fedtally.result import Result
+
+    privacy = folder.plan.privacy
+    warnings = []
+    if privacy is not None and privacy.event.participations > 1:
+        # The server knows who was asked in a round, and not who is in its sum.
+        warnings.append(
+            f"a client may be in up to {privacy.event.participations} rounds, and counts as another"
+            " client in each"
+        )
+    Result(
+        folder.plan,
+        folder.domain,
+        driver.release(),
+        warnings=warnings,
+        secure_sum=folder.secure_sum(),
+    ).save(folder.path / RESULT)
+
+
+def _said(folder: CampaignFolder, ran: _Ran, landed: int) -> str:
+    """Return why a run ended before its campaign, and what to do next, in words."""
+    from fedtally import report
+    from fedtally.engines.pace import Ending
+    from fedtally.secagg.config import SecAggConfig
+
+    name, rounds = folder.path, folder.plan.num_rounds
+    assert isinstance(folder.plan.secure_sum, SecAggConfig)
+    least, who = folder.plan.secure_sum.parameters.n_min, report.who(folder.plan)
+    refusals = ", ".join(
+        f"{number:,} {code.name} ({code.meaning})" for code, number in ran.refusals.most_common()
+    )
+    why = {
+        Ending.DRAINED: "was drained",
+        Ending.STALLED: (
+            f"waits in vain: a session needs {least:,} {who}s that were not asked before, and"
+            f" {ran.present:,} are connected in all"
+        ),
+    }[ran.ending]
+    heard = f"; {who}s refused, or were refused: {refusals}" if refusals else ""
+    ways = f"fedtally campaign resume {name} goes on" + (
+        f", fedtally campaign result {name} --end ends it with what landed" if landed else ""
+    )
+    return f"{name} {why}; {landed} of {rounds} rounds landed{heard}; {ways}"
+
+
+def _status(folder: CampaignFolder) -> dict[str, Any]:
+    """Return how far a campaign is, JSON-able."""
+    from dataclasses import asdict
+
+    found: dict[str, Any] = {
+        "name": str(folder.path),
+        "state": folder.stage(),
+        "process": folder.runner(),
+        "fingerprint": folder.plan.fingerprint,
+        "num_rounds": folder.plan.num_rounds,
+        "rounds": [],
+        "open": [],
+        "ended": [],
+    }
+    if not folder.has_begun:
+        return found
+    status = folder.status()
+    found["rounds"] = [
+        {
+            "round": round,
+            "asked": status.asked.get(round, 0),
+            "landed": status.landed.get(round, 0),
+        }
+        for round in range(folder.plan.num_rounds)
+    ]
+    for name in ("open", "ended"):
+        found[name] = [
+            asdict(one) | {"session": one.session.hex()} for one in getattr(status, name)
+        ]
+    return found

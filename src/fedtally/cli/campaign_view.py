@@ -1,0 +1,237 @@
+"""What an operator sees of a campaign: its progress, its status and its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedtally.cli import console
+
+if TYPE_CHECKING:
+    from fedtally.campaign.driver import Driver, RunningSession
+    from fedtally.campaign.folder import CampaignFolder
+    from fedtally.result import Result
+
+_ASKED_FOR = {  # by the phase of a session
+    "advertise": "their keys",
+    "share": "their shares",
+    "collect": "their items, masked",
+    "confirm": "whom they saw survive",
+    "unmask": "the opening of the sum",
+}
+_TELL_SECONDS = 30  # between two lines about clients that are waited for
+
+
+def planned(folder: CampaignFolder) -> str:
+    """Return in words what a campaign will do."""
+    from fedtally.report import counted, who
+    from fedtally.secagg.config import SecAggConfig
+
+    plan = folder.plan
+    assert isinstance(plan.secure_sum, SecAggConfig)
+    least, most = plan.secure_sum.parameters.n_min, plan.secure_sum.parameters.n_max
+    of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{counted(plan.num_rounds, 'round')}, in sessions of {of} {who(plan)}s"
+
+
+def show_status(found: dict[str, Any], who: str) -> None:
+    """Print how far a campaign is, whose clients are called `who`."""
+    import time
+
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    by = f", by process {found['process']}" if found["process"] else ""
+    rows = [("Campaign", f"{found['name']}: {found['state']}{by}"), ("Plan", found["fingerprint"])]
+    parts: list[Any] = [report.facts(rows)]
+    if found["rounds"]:
+        table = report.new_table()
+        for column in ("round", f"{who}s asked", f"{who}s in the sum"):
+            table.add_column(column, justify="right")
+        for one in found["rounds"]:
+            table.add_row(str(one["round"]), f"{one['asked']:,}", f"{one['landed']:,}")
+        parts += [Text(), table]
+    for one in found["open"]:
+        left = max(0, one["not_after"] - int(time.time()))
+        line = (
+            f"open: round {one['round']}, session {one['session'][:8]},"
+            f" {one['num_clients']:,} {who}s, {one['phase']}, ends in {left:,} s"
+        )
+        parts.append(Text(line))
+        parts += [Text("  " + console.escaped(str(client))) for client in one.get("clients", ())]
+    for one in found["ended"]:
+        if one["why"] is not None:
+            line = f"failed: round {one['round']}, session {one['session'][:8]}: {one['why']}"
+            parts.append(Text(console.escaped(line), style="yellow"))
+    console.show(Group(*parts))
+
+
+def show_list(found: list[dict[str, Any]]) -> None:
+    """Print a line for each campaign."""
+    from fedtally import report
+
+    table = report.new_table()
+    for column in ("campaign", "state", "rounds landed", "open sessions"):
+        table.add_column(column)
+    for one in found:
+        landed = sum(bool(round["landed"]) for round in one["rounds"])
+        table.add_row(
+            console.escaped(one["name"]),
+            one["state"],
+            f"{landed} of {one['num_rounds']}",
+            str(len(one["open"])),
+        )
+    console.show(table)
+
+
+def show_given_up(ended: int, as_json: bool, then: str) -> None:
+    """Print how many open sessions were given up, and what comes then."""
+    from fedtally.report import counted
+
+    console.note(f"gave up {counted(ended, 'open session')}; {then}", as_json)
+    if as_json:
+        console.show_json({"schema": "fedtally-given-up/1", "sessions": ended})
+
+
+def show_result(found: Result, top: int, as_json: bool, details: bool = False) -> None:
+    """Print the answer of a campaign; `details` also say how it was made."""
+    from fedtally import report
+
+    estimates = found.top(top)
+    if as_json:
+        console.show_json(report.document(found, estimates))
+    else:
+        console.show(report.answer(found, estimates, details=details))
+
+
+class Progress:
+    """What an operator sees of a run: a line a phase, and on a terminal a bar a session.
+
+    Args:
+        folder: of the campaign.
+        driver: of the campaign; None: another process has it, and there are no bars.
+        quiet: show nothing.
+    """
+
+    def __init__(self, folder: CampaignFolder, driver: Driver | None, quiet: bool) -> None:
+        import sys
+
+        self._driver, self._folder, self._quiet = driver, folder, quiet
+        self._is_live = not quiet and driver is not None and sys.stderr.isatty()
+        self._phases: dict[bytes, str] = {}
+        # A campaign that is resumed does not tell again how its earlier sessions ended.
+        self._told = {one.session for one in folder.status().ended} if folder.has_begun else set()
+        self._tell_at = 0.0
+        self._bars: Any = None
+        self._tasks: dict[bytes, Any] = {}
+
+    def __enter__(self) -> Progress:
+        if self._is_live:
+            from rich import progress
+            from rich.console import Console
+
+            columns = (
+                "{task.description}",
+                progress.BarColumn(),
+                progress.TextColumn(
+                    "{task.completed:.0f} of {task.total:.0f} answered, {task.fields[left]}"
+                ),
+            )
+            self._bars = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def note(self, message: str) -> None:
+        """Print a line above the bars."""
+        if self._bars is None:
+            console.note(message, self._quiet)
+        else:
+            from rich.text import Text
+
+            self._bars.console.print(Text(console.escaped(message)))
+
+    def show(self, present: int | None = None) -> None:
+        """Show what changed since the last call.
+
+        Args:
+            present: the number of clients that are connected, where it is known.
+        """
+        import time
+
+        from fedtally.report import counted, who
+
+        unit = who(self._folder.plan)
+        running = {one.session: one for one in self._running()}
+        for name, one in running.items():
+            if self._phases.get(name) != one.phase:
+                # Another process alone knows how many of the drawn clients are asked now.
+                whom = f"its {unit}s" if self._driver is None else counted(one.clients, unit)
+                self.note(
+                    f"round {one.round}, session {name.hex()[:8]}: asks {whom} for"
+                    f" {_ASKED_FOR[one.phase]}"
+                )
+        if self._phases.keys() - running.keys():
+            self._tell_ends()
+        self._phases = {name: one.phase for name, one in running.items()}
+        is_complete = self._driver is not None and self._driver.is_complete
+        if not running and not is_complete and time.time() >= self._tell_at:
+            self._tell_at = time.time() + _TELL_SECONDS
+            self.note(
+                f"waits for {unit}s" + ("" if present is None else f": {present:,} are connected")
+            )
+        self._draw(running)
+
+    def _running(self) -> list[RunningSession]:
+        """Return the sessions that run; where another process has them, nobody has answered."""
+        from fedtally.campaign.driver import RunningSession
+
+        if self._driver is not None:
+            return self._driver.running()
+        return [
+            RunningSession(
+                one.session, one.round, one.phase, one.num_clients, 0, one.closes, one.not_after
+            )
+            for one in (self._folder.status().open if self._folder.has_begun else ())
+            if one.phase in _ASKED_FOR
+        ]
+
+    def _tell_ends(self) -> None:
+        """Print how sessions ended that are not told yet."""
+        from fedtally.report import counted, who
+        from fedtally.store import StoreError
+
+        try:
+            ended = self._folder.status().ended
+        except StoreError:
+            return  # the driver asks the store again; these ends are told with the next one
+        unit = who(self._folder.plan)
+        for one in ended:
+            if one.session not in self._told:
+                self._told.add(one.session)
+                how = one.why or f"landed, the sum of {counted(one.num_clients, unit)}"
+                self.note(f"round {one.round}, session {one.session.hex()[:8]}: {how}")
+
+    def _draw(self, running: dict[bytes, RunningSession]) -> None:
+        """Draw a bar for each session that runs."""
+        if self._bars is None:
+            return
+        import time
+
+        for name in self._tasks.keys() - running.keys():
+            self._bars.remove_task(self._tasks.pop(name))
+        for name, one in running.items():
+            left = max(0, int(one.closes[0] - time.time()))
+            shown = {
+                "description": f"round {one.round}: {one.phase}",
+                "completed": one.answered,
+                "total": one.clients,
+                "left": f"{left} s left" if left else "waits for those it cannot go on without",
+            }
+            if name not in self._tasks:
+                self._tasks[name] = self._bars.add_task(**shown)
+            self._bars.update(self._tasks[name], **shown)

@@ -1,0 +1,58 @@
+"""`fedtally sample`: small tables to try the commands on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, option
+from fedtally.errors import InvalidInputError
+
+
+@click.command(
+    cls=Command,
+    short_help="Write small tables to try the commands on.",
+    examples=[
+        ("into a folder of their own", "fedtally sample try"),
+        ("then", "fedtally estimate try/visits.csv --item url --client user"),
+    ],
+)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@option(
+    "Run",
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    metavar="S",
+    help="0 draws the tables of the documentation, another seed other tables (0).",
+)
+def sample(folder: str, seed: int) -> None:
+    """Write small tables to DIR: the files that the documentation's commands name.
+
+    They are drawn from the seed, so they hold nobody's data. No file is overwritten.
+    """
+    from fedtally._archive import replacing
+    from fedtally.sources.sample import SAMPLES
+    from fedtally.sources.sample import sample as draw
+
+    target = Path(folder)
+    there = [name for name, _, _ in SAMPLES if (target / name).exists()]
+    if there:
+        raise InvalidInputError(
+            f"{folder} holds {', '.join(there)} already: name another folder, or remove them"
+        )
+    if target.exists() and not target.is_dir():
+        raise InvalidInputError(f"{folder} is no folder: name a new one")
+    files = draw(seed)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(f"cannot make the folder {folder}: {error.strerror}") from error
+    longest = max(map(len, files))
+    for name, about, _ in SAMPLES:
+        with replacing(target / name) as temporary:
+            Path(temporary).write_bytes(files[name])
+        click.echo(f"{name:{longest}}  {about}")
+    console.note(f"wrote {len(files)} files to {folder}")

@@ -1,0 +1,234 @@
+"""The open domain: strings of which nobody has the list.
+
+A string is found by its hash, an integer of `bits` bits: all 2^bits hashes are the candidates, so
+that the domain is public whatever the clients hold. The names of hashes that are found are read
+from the spelling of the sums (`recovery.names`). docs/open-domain.md says how it all fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate, kernels
+from fedtally.domain import symbols
+from fedtally.domain.columns import as_text, utf8_buffers
+from fedtally.domain.contract import Domain
+from fedtally.domain.text import fingerprint_key, fingerprints
+from fedtally.errors import InvalidInputError
+
+U64 = npt.NDArray[np.uint64]
+BITS = 26  # intervals are calibrated for so many candidates
+MOST_BITS = 28  # candidates that joint recovery looks at by default
+MAX_LENGTH = 64
+_SEED_BYTES = 32
+_BLOCK = 1 << 14  # names that are spelled at once, to bound the memory
+
+
+class Unread(str):
+    """The label of a hash whose name is not known: "#" and the hash in hexadecimal.
+
+    It is text for people. Its type tells it from a string that is written alike.
+
+    >>> Unread.of(0x3f09a1c), Unread.of(0x3f09a1c).hash
+    ('#3f09a1c', 66099740)
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, hash: int) -> Unread:
+        """Return the label of a hash."""
+        return cls(f"#{hash:07x}")
+
+    @property
+    def hash(self) -> int:
+        """The hash itself."""
+        return int(self[1:], 16)
+
+
+class OpenStrings(Domain):
+    """All strings: the id of a string is its hash, and all hashes are candidates.
+
+    Args:
+        max_length: the bytes of the longest name that can be read, 1 .. 192. A longer string can be
+            found, but not be read.
+        bits: of a hash, 8 .. 28. Strings that share a hash are counted together.
+        seed: 32 bytes, the seed of the campaign, which keys the hashes; None: not known yet.
+
+    Raises:
+        InvalidInputError: a value is out of bounds.
+
+    >>> strings = OpenStrings(seed=bytes(32))
+    >>> strings.labels(strings.encode(["tea"]).astype(np.int64))
+    ['#3bf3403']
+    >>> strings.size, strings.public
+    (67108864, True)
+    """
+
+    kind: ClassVar[str] = "open"
+    _way_out: ClassVar[str] = "every string is inside"
+    public = True
+    first_id = 0
+
+    def __init__(
+        self, max_length: int = MAX_LENGTH, bits: int = BITS, seed: bytes | None = None
+    ) -> None:
+        self.max_length = _validate.integer(1, 192, max_length=max_length)
+        self.bits = _validate.integer(8, MOST_BITS, bits=bits)
+        self.size = 1 << self.bits
+        self._seed = seed
+        self._key = None if seed is None else fingerprint_key(seed)
+
+    def __str__(self) -> str:
+        return "open"
+
+    def with_seed(self, seed: bytes) -> OpenStrings:
+        """Return this domain with the seed of a campaign."""
+        return OpenStrings(self.max_length, self.bits, seed)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The key of the fingerprints.
+
+        Raises:
+            InvalidInputError: the seed is not known.
+        """
+        if self._key is None:
+            raise InvalidInputError(
+                "the hashes of an open domain need the campaign's seed: OpenStrings.with_seed"
+            )
+        return self._key
+
+    def collides(self, found: int) -> float:
+        """Return a bound on the probability that two of so many found strings share a hash.
+
+        >>> round(OpenStrings().collides(1000), 4)
+        0.0074
+        """
+        return min(1.0, found * max(0, found - 1) / 2 / self.size)
+
+    def hashes(self, fingerprints: U64) -> U64:
+        """Return the hashes of strings from their fingerprints: the last `bits` bits, uint64."""
+        return fingerprints & np.uint64(self.size - 1)
+
+    def encode(self, items: Any) -> U64:
+        """Return the hash of each string, uint64 [n]; an `Unread` has its own.
+
+        >>> strings = OpenStrings(seed=bytes(32))
+        >>> strings.encode([Unread.of(7), "tea"]).tolist()
+        [7, 62862339]
+        """
+        if isinstance(items, list) and any(isinstance(item, Unread) for item in items):
+            return np.array(
+                [
+                    item.hash if isinstance(item, Unread) else int(self.encode([item])[0])
+                    for item in items
+                ],
+                np.uint64,
+            )
+        return self.hashes(fingerprints(items, self.key))
+
+    def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        positions = self.encode(items).astype(np.int64)
+        return positions, np.ones(len(positions), np.bool_)
+
+    def _ids_at(self, positions: npt.NDArray[np.int64]) -> U64:
+        return positions.view(np.uint64)
+
+    def _labels(self, positions: npt.NDArray[np.int64]) -> list[Any]:
+        return [Unread.of(position) for position in positions.tolist()]
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, size, public, max_length and bits; the seed is the plan's.
+
+        >>> OpenStrings(max_length=20).describe()
+        {'kind': 'open', 'size': 67108864, 'public': True, 'max_length': 20, 'bits': 26}
+        """
+        return {**super().describe(), "max_length": self.max_length, "bits": self.bits}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the seed, uint8 [32], or [0] where it is not known."""
+        return {"seed": np.frombuffer(self._seed or b"", np.uint8)}
+
+    @classmethod
+    def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Rebuild the domain from its description, and from its seed where that is known."""
+        return cls(meta["max_length"], meta["bits"], arrays["seed"].tobytes() or None)
+
+
+class Names:
+    """Distinct strings with their fingerprints, which clients spell.
+
+    Args:
+        domain: the open domain, with its seed.
+        items: strings, in any container; repeated ones count once.
+
+    Attributes:
+        ids: uint64 [n], the fingerprints, rising.
+
+    >>> names = Names(OpenStrings(max_length=4, seed=bytes(32)), ["tea", "cola", "tea"])
+    >>> len(names.ids), names.spell(names.ids, 10).shape
+    (2, (2, 11))
+    """
+
+    def __init__(self, domain: OpenStrings, items: Any) -> None:
+        text = as_text(items)
+        ids, first = np.unique(fingerprints(text, domain.key), return_index=True)
+        self.ids = ids
+        self._domain = domain
+        self._bytes, self._offsets = (
+            part.copy() for part in utf8_buffers(text.take(_indices(first)))
+        )
+
+    def __repr__(self) -> str:
+        return "Names(hidden)"  # they may be a client's items
+
+    def spell(self, ids: U64, positions: int) -> U64:
+        """Return the rows of ids by which a sketch holds items: uint64 [n, 1 + positions].
+
+        Column 0 is the hash of the string, and column 1 + t the hash times 256 plus its symbol at
+        position t.
+
+        Args:
+            ids: uint64 [n], fingerprints of some of the names.
+            positions: the number of positions, T.
+
+        Raises:
+            InvalidInputError: a fingerprint is of none of the names.
+        """
+        places = np.searchsorted(self.ids, ids)
+        if (places >= len(self.ids)).any() or (self.ids[places] != ids).any():
+            raise InvalidInputError("an id has no name here: only strings can be spelled")
+        rows = np.empty((len(ids), 1 + positions), np.uint64)
+        rows[:, 0] = self._domain.hashes(ids)
+        rows[:, 1:] = rows[:, :1] << np.uint64(8)
+        for start in range(0, len(ids), _BLOCK):
+            some = slice(start, start + _BLOCK)
+            starts, ends = self._offsets[places[some]], self._offsets[places[some] + 1]
+            offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends - starts)])
+            within = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, ends - starts)
+            found = symbols.encode(self._bytes[within], offsets, self._domain.max_length, positions)
+            rows[some, 1:] |= found
+        return rows
+
+
+def hashes_of(words: npt.NDArray[np.uint8], domain: OpenStrings) -> U64:
+    """Return the hashes of byte strings of one length: uint64 [n].
+
+    Args:
+        words: uint8 [n, length].
+        domain: the open domain, with its seed.
+    """
+    number, length = words.shape
+    offsets = np.arange(number + 1, dtype=np.int64) * length
+    return domain.hashes(kernels.fingerprint(words.reshape(-1), offsets, *domain.key))
+
+
+def _indices(places: npt.NDArray[np.intp]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(places)

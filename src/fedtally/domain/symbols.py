@@ -1,0 +1,123 @@
+"""The code of names: a name as symbols at positions, repeated, with parity where a copy ends early.
+
+A name is the UTF-8 of an item, of at most `max_length` bytes, and the end mark 0xFF, which no UTF-8
+holds: p symbols. They are repeated floor(T / p) times over the T positions. The T mod p positions
+that are left hold parity symbols: the values of the polynomial over GF(256) of degree below p that
+takes symbol j at the point 2^j, at the points 2^p, 2^(p+1) and so on. So any p of the p + T mod p
+different symbols give the name (Reed and Solomon 1960), and short names, whose parity is short,
+have copies.
+
+GF(256) is that of the polynomial x^8 + x^4 + x^3 + x^2 + 1, with the generator 2. The code is
+written here, and not taken from a library: the reader of names interpolates through the p places
+that it trusts most, for thousands of guesses at once, which libraries of codes do not do.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
+END = 0xFF
+FIRST_UNUSED = 0xF8  # no byte of UTF-8 is as large as this
+_POLYNOMIAL = 0x11D
+
+
+def _make_field() -> tuple[I64, I64, U8]:
+    """Return the powers of 2, their logarithms, and the table of all products."""
+    powers, value = np.empty(255, np.int64), 1
+    for exponent in range(255):
+        powers[exponent] = value
+        value <<= 1
+        value ^= _POLYNOMIAL if value & 0x100 else 0
+    logs = np.zeros(256, np.int64)
+    logs[powers] = np.arange(255)
+    products = powers[(logs[:, None] + logs[None]) % 255]
+    products[0] = products[:, 0] = 0
+    return powers, logs, products.astype(np.uint8)
+
+
+_POWERS, _LOGS, _PRODUCTS = _make_field()
+
+
+@lru_cache(maxsize=1024)
+def _basis(known: tuple[int, ...], wanted: tuple[int, ...]) -> U8:
+    """Return Lagrange's basis at the points 2^known, at the points 2^wanted: [wanted, known]."""
+    x, y = _POWERS[np.array(known)], _POWERS[np.array(wanted)]
+    among = _LOGS[x[:, None] ^ x[None]]
+    np.fill_diagonal(among, 0)
+    across = _LOGS[y[:, None] ^ x[None]]
+    logs = across.sum(axis=1, keepdims=True) - across - among.sum(axis=1)
+    basis: U8 = _POWERS[logs % 255].astype(np.uint8)
+    return basis
+
+
+def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> U8:
+    """Return symbols at further places of words that are known at as many places as they have.
+
+    Args:
+        known: p different places, 0 .. 254.
+        values: uint8 [n, p], the symbols of each word there.
+        wanted: places, 0 .. 254, none of which is in `known`.
+
+    Returns:
+        uint8 [n, wanted].
+
+    >>> whole = np.frombuffer(b"tea!", np.uint8)[None]
+    >>> parity = interpolate((0, 1, 2, 3), whole, (4, 5))
+    >>> interpolate((1, 3, 4, 5), np.hstack([whole[:, [1, 3]], parity]), (0, 2)).tobytes()
+    b'ta'
+    """
+    basis = _basis(known, wanted)
+    found = np.empty((len(values), len(wanted)), np.uint8)
+    for place, row in enumerate(basis):
+        found[:, place] = np.bitwise_xor.reduce(_PRODUCTS[row, values], axis=1)
+    return found
+
+
+def parity_of(size: int, positions: int) -> tuple[int, ...]:
+    """Return the places of the parity symbols of a name of so many symbols, end mark included.
+
+    >>> parity_of(4, 10), parity_of(5, 10)
+    ((4, 5), ())
+    """
+    return tuple(range(size, size + positions % size))
+
+
+def encode(names: U8, offsets: I64, max_length: int, positions: int) -> U8:
+    r"""Return the symbols of names.
+
+    A longer name gives the symbols of its first max_length + 1 bytes, without an end mark, so that
+    it can be found, but never be read.
+
+    Args:
+        names: uint8, the bytes of all names.
+        offsets: int64 [n + 1]; name i is names[offsets[i] : offsets[i + 1]].
+        max_length: the bytes of the longest name that can be read.
+        positions: T, at least max_length + 1.
+
+    Returns:
+        uint8 [n, positions].
+
+    >>> encode(np.frombuffer(b"tea", np.uint8), np.array([0, 3]), 4, 9)[0, :8].tobytes()
+    b'tea\xfftea\xff'
+    """
+    lengths = np.diff(offsets)
+    sizes = np.minimum(lengths, max_length) + 1
+    found = np.empty((len(lengths), positions), np.uint8)
+    for size in np.unique(sizes).tolist():
+        mine = np.flatnonzero(sizes == size)
+        places = offsets[mine][:, None] + np.arange(size)
+        ends = lengths[mine] < size  # the last symbol is the end mark, not a byte
+        whole = np.full((len(mine), size), END, np.uint8)
+        whole[:, :-1] = names[places[:, :-1]]
+        whole[~ends, -1] = names[places[~ends, -1]]
+        rest = positions % size
+        found[mine, : positions - rest] = np.tile(whole, positions // size)
+        if rest:
+            parity = interpolate(tuple(range(size)), whole, parity_of(size, positions))
+            found[mine, positions - rest :] = parity
+    return found

@@ -1,0 +1,40 @@
+"""The ClientApp: it carries one frame to the client's agent, and the agent's answer back.
+
+It holds no key and no item, and decides nothing. `agent` in the node's config is the path of the
+agent's socket. Without an agent, the answer is empty, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing, suppress
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedtally.agent.pipe import read_frame, write_frame
+from fedtally.engines.flower.exchange import ACTION, pack, unpack
+
+MOST_SECONDS = 60.0  # a node handles one message at a time: a silent agent must not hold it longer
+MOST_BYTES = 1 << 30  # of an answer
+
+
+async def _ask(agent: str, frame: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(agent)
+    with closing(writer):
+        await write_frame(writer, frame)
+        return await read_frame(reader, MOST_BYTES)
+
+
+def step(message: Message, context: Context) -> Message:
+    """Return the agent's answer to a frame; empty if it has none."""
+    seconds = min(MOST_SECONDS, message.metadata.ttl)
+    answer = b""
+    with suppress(Exception):  # Flower would send its text to the server
+        asked = _ask(str(context.node_config["agent"]), unpack(message.content))
+        answer = asyncio.run(asyncio.wait_for(asked, seconds))
+    return Message(pack(answer), reply_to=message)
+
+
+app = ClientApp()
+app.query(ACTION)(step)

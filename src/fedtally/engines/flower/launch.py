@@ -1,0 +1,178 @@
+"""Start a campaign's run on a SuperLink, and find out how it ended. Nothing here imports flwr.
+
+`flwr run` exits with 0 also where the run fails. So its exit code decides nothing: the campaign's
+own folder tells what landed, and the ServerApp's report in it tells why the run ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Self
+
+from fedtally import _archive, _toml
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
+
+REPORT = "flower.json"  # in the folder of the campaign
+APP = "pyproject.toml"
+ASK_SECONDS = 10.0  # between two questions to the SuperLink; each one starts a process
+LOOK_SECONDS = 1.0  # between two looks into the folder of the campaign
+_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+class FlowerError(FedtallyError):
+    """Say that Flower did not start a run, or that a run ended without a word."""
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """How a run ended, in the words of its ServerApp.
+
+    Args:
+        run: the number of the run in Flower.
+        ending: a value of `engines.pace.Ending`; None: there was an error.
+        num_online: the number of nodes that were online at the end.
+        refusals: the number of frames that were refused, and of clients that aborted, by code.
+        error: what stopped the run, in words.
+    """
+
+    run: int
+    ending: str | None = None
+    num_online: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+    def save(self, folder: CampaignFolder) -> None:
+        """Write the report into the campaign's folder, as a whole or not at all."""
+        with _archive.replacing(folder.path / REPORT) as draft:
+            Path(draft).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: CampaignFolder) -> Self | None:
+        """Return the report of the last run that wrote one; None: none did."""
+        try:
+            return cls(**json.loads((folder.path / REPORT).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+
+def write_app(place: Path) -> None:
+    """Write the app that a SuperLink hands to its nodes into a new folder.
+
+    Raises:
+        InvalidInputError: the folder exists, or cannot be made.
+    """
+    source = resources.files("fedtally.engines.flower") / "app" / APP
+    try:
+        place.mkdir(parents=True)
+        (place / APP).write_bytes(source.read_bytes())
+    except FileExistsError:
+        raise InvalidInputError(f"{place} exists already: name another folder") from None
+    except OSError as error:
+        raise InvalidInputError(f"cannot make {place}: {error.strerror or error}") from error
+
+
+def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool = False) -> int:
+    """Start a run of a campaign on a SuperLink; return the number of the run.
+
+    Args:
+        folder: of the campaign. The ServerApp opens it under the same path on the SuperLink's host.
+        connection: the name of the SuperLink in Flower's config.toml.
+        wait: the seconds after which the run ends, if no session could be opened.
+        take_over: whether to take the campaign from a process that runs it.
+
+    Raises:
+        FlowerError: the SuperLink has not started it.
+    """
+    config = {"campaign": str(folder.path.absolute()), "wait": wait, "take-over": take_over}
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made)
+        write_app(place / "app")
+        # Not beside the app: Flower would ship it to all nodes.
+        (place / "run.toml").write_text(_toml.document(config), encoding="utf-8")
+        said = _flwr("run", str(place / "app"), connection, "-c", str(place / "run.toml"))
+    return int(said["run-id"])
+
+
+def run_status(connection: str, run: int) -> str:
+    """Return what a SuperLink says of a run, such as ``running`` or ``finished:failed``.
+
+    Raises:
+        FlowerError: the SuperLink does not answer.
+    """
+    return str(_flwr("ls", connection, "--run-id", str(run))["runs"][0]["status"])
+
+
+def follow(
+    folder: CampaignFolder, connection: str, run: int, report: Callable[[], None]
+) -> RunReport:
+    """Wait until a run has ended; return how.
+
+    Args:
+        folder: of the campaign.
+        connection: as for `start`.
+        run: the number of the run.
+        report: called about once a second.
+
+    Raises:
+        FlowerError: the ServerApp never began, or died.
+    """
+    begun, gone, ask_at = False, 0, time.monotonic() + ASK_SECONDS
+    while True:
+        runs = folder.runner() is not None
+        found = RunReport.load(folder)
+        if found is not None and found.run == run:
+            if found.ending is None:
+                raise FlowerError(found.error)
+            return found
+        begun |= runs
+        gone = gone + 1 if begun and not runs else 0
+        if gone > 2:  # between the end of its lock and its report, a ServerApp lives on
+            raise FlowerError(
+                f"the ServerApp of run {run} died: fedtally campaign resume {folder.path} goes on"
+            )
+        if not begun and time.monotonic() >= ask_at:
+            status = run_status(connection, run)
+            if status.startswith("finished"):
+                raise FlowerError(
+                    f"run {run} is {status}, and its ServerApp never began: flwr log {run}"
+                    f" {connection} says why"
+                )
+            ask_at = time.monotonic() + ASK_SECONDS
+        with suppress(UnreadableFileError):  # the ServerApp is just making the campaign's file
+            report()
+        time.sleep(LOOK_SECONDS)
+
+
+def _flwr(*arguments: str) -> dict[str, Any]:
+    """Return what a command of Flower prints as JSON."""
+    beside = Path(sys.executable).parent  # the flwr of this environment, before any other
+    found = shutil.which("flwr", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    if found is None:
+        raise MissingExtraError("there is no command flwr: pip install 'fedtally[flower]'")
+    done = subprocess.run(  # noqa: S603 - no shell, and a program that was found by its name
+        [found, *arguments, "--format", "json"],
+        capture_output=True,
+        text=True,
+        env=_QUIET | os.environ,
+        check=False,
+    )
+    try:
+        said: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        said = {}
+    if not said.get("success"):
+        why = said.get("error-message") or done.stderr.strip() or done.stdout.strip()
+        raise FlowerError(f"flwr {arguments[0]} failed: {why}")
+    return said

@@ -1,0 +1,170 @@
+"""The ServerApp: a loop around the driver of a campaign, whose folder the run's config names."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedtally.campaign.driver import Driver, Receipt
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.engines.flower.exchange import Exchange, Letter
+from fedtally.engines.flower.launch import RunReport
+from fedtally.engines.pace import Ending, Pace
+from fedtally.errors import FedtallyError
+from fedtally.secagg import wire
+
+LOOK_SECONDS = 2.0  # between two looks which nodes are online
+POLL_SECONDS = 0.3  # between two looks for answers
+FAREWELL_SECONDS = 30.0  # the time in which nodes may take the last frame of their session
+
+
+@dataclass
+class FlowerEngine:
+    """Carry the frames of one campaign between its driver and the nodes of a federation.
+
+    Args:
+        driver: of the campaign.
+        grid: of the run.
+        clock: returns the time, Unix seconds.
+        sleep: waits for so many seconds.
+        wait: the seconds after which `run` gives up, if no session could be opened.
+        warn: called with a problem that the engine goes on after, in words.
+        steady: returns seconds that nobody sets, for what the engine itself waits.
+
+    Attributes:
+        online: the numbers of the nodes that were online at the last look.
+    """
+
+    driver: Driver
+    grid: Grid
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    wait: float
+    warn: Callable[[str], None] = lambda _: None
+    steady: Callable[[], float] = time.monotonic
+    online: tuple[int, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self._exchange = Exchange(self.grid, self.steady, self.warn)
+        self._pace = Pace(self.driver, self.clock, self.wait, self.warn, self.steady)
+        self._look_at = self._step_at = self.steady()
+
+    def stop(self) -> None:
+        """Open no further session; `run` returns when the last one has ended."""
+        self._pace.stop()
+        self._step_at = self.steady()
+
+    def run(self) -> Ending:
+        """Carry frames until the campaign is complete, drained or stalled.
+
+        Raises:
+            OvertakenError: another process runs the campaign.
+            OverspentError: the population has too little left; nobody was invited.
+        """
+        while True:
+            took = self._pull()
+            checked_in = self._push()
+            if took or checked_in or self.steady() >= self._step_at:
+                ending = self._pace.step()
+                self._step_at = self._pace.due
+                if ending is not None:
+                    self._say_farewell()
+                    return ending
+                if self._pace.has_news:
+                    continue  # there may be frames for nodes
+            self.sleep(POLL_SECONDS)
+
+    def _pull(self) -> bool:
+        """Hand the answers that are there to the driver; return whether it took one."""
+        receipts = set()
+        for node, answer in self._exchange.pull():
+            if answer:
+                receipts.add(self.driver.receive(str(node), answer, self.clock()))
+            if answer is not None:
+                # It handled its frame. Without this, a farewell whose answer takes longer than the
+                # driver waits would be sent again.
+                self.driver.check_in(str(node), self.clock())
+        return Receipt.TAKEN in receipts
+
+    def _push(self) -> bool:
+        """Send nodes the frames that they should answer; return whether a node checked in."""
+        if self.steady() < self._look_at:
+            is_new = False
+        else:
+            self._look_at, is_new = self.steady() + LOOK_SECONDS, True
+            self.online = tuple(self.grid.get_node_ids())
+        closes = {one.session: one.closes[1] for one in self.driver.running()}
+        letters, checked_in, busy = [], False, self._exchange.busy
+        for node in self.online:
+            if node in busy:
+                continue
+            frame = self.driver.next(str(node), self.clock())
+            if frame is not None:
+                message = wire.parse(frame)
+                assert message is not None  # the driver's own
+                now = self.clock()
+                until = closes.get(message.session, now + FAREWELL_SECONDS)
+                letters.append(Letter(node, frame, until - now))
+            elif is_new:
+                # Flower saw the node; whether the node got what it was sent is another question.
+                checked_in |= self.driver.check_in(str(node), self.clock(), has_heard=False)
+        self._exchange.push(letters)
+        return checked_in
+
+    def _say_farewell(self) -> None:
+        """Let nodes take the last frame, which says how their session ended."""
+        end, lost = self.steady() + FAREWELL_SECONDS, self._exchange.busy
+        while self.steady() < end:
+            self._pull()
+            self._push()
+            # Nobody waits for nodes that owe an answer still: they may be gone.
+            if not self._exchange.busy - lost:
+                return
+            self.sleep(POLL_SECONDS)
+
+
+def main(grid: Grid, context: Context) -> None:
+    """Run the campaign of the run's config, and write how the run ended into its folder."""
+    config = context.run_config
+    folder = CampaignFolder.open(str(config["campaign"]))
+    try:
+        folder.check_open()
+        with folder.run(
+            os.getpid(),
+            clock=lambda: int(time.time()),
+            random=secrets.token_bytes,
+            take_over=bool(config["take-over"]),
+        ) as driver:
+            report = _run(driver, grid, float(config["wait"]), context.run_id)
+    except FedtallyError as error:
+        RunReport(context.run_id, error=str(error)).save(folder)
+        raise
+    report.save(folder)
+
+
+app = ServerApp()
+app.main()(main)
+
+
+def _run(driver: Driver, grid: Grid, wait: float, run: int) -> RunReport:
+    # Flower keeps what an app prints: this names no client.
+    engine = FlowerEngine(driver, grid, time.time, time.sleep, wait, warn=print)
+
+    def drain(*_: object) -> None:
+        engine.stop()
+        signal.signal(signal.SIGTERM, before)  # a second signal ends the process at once
+
+    before = signal.signal(signal.SIGTERM, drain)
+    try:
+        ending = engine.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    refusals = {code.name: number for code, number in driver.refusals.most_common()}
+    return RunReport(run, ending.value, len(engine.online), refusals)

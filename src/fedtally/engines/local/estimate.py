@@ -1,0 +1,284 @@
+"""The door for Python: `fedtally.estimate`, whose keywords are what a campaign can be asked."""
+
+from __future__ import annotations
+
+import glob
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from fedtally import _validate
+from fedtally._keywords import in_python
+from fedtally.domain import Domain
+from fedtally.engines.local.campaign import run
+from fedtally.engines.local.seeds import population_rng
+from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.recovery.decoding import CONFIDENCE
+from fedtally.result import Result
+from fedtally.sketch import Schedule
+from fedtally.sketch.schedule import AUTO
+from fedtally.sources import (
+    Columns,
+    Source,
+    from_items,
+    from_table,
+    is_table,
+    open_files,
+    open_source,
+)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _suggests(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return the function with an error for an unknown keyword that names the likely one."""
+    known = list(inspect.signature(function).parameters)
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                    + _validate.did_you_mean(name, known)
+                )
+        return function(*args, **kwargs)
+
+    return call
+
+
+# The keywords from `domain` on are the fields of `Request` and `Simulation`, which say what they
+# mean; a test compares names, types and defaults. They are written out for editors and type checks.
+@_suggests
+def estimate(
+    data: Any,
+    *,
+    item: str | tuple[str, str] | None = None,
+    client: str | None = None,
+    silo: str | None = None,
+    round: str | None = None,
+    count: str | None = None,
+    clients: Any = None,
+    silos: Any = None,
+    rounds: Any = None,
+    counts: Any = None,
+    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
+    rows: int | None = None,
+    width: int | None = None,
+    max_bytes: int | str | None = None,
+    num_rounds: int | None = None,
+    schedule: Schedule | str = AUTO,
+    max_items: int | None = None,
+    recovery: str = "auto",
+    objective: str = "linf",
+    confidence: float = CONFIDENCE,
+    intervals: str = "auto",
+    plan: Plan | None = None,
+    secure_sum: str | None = None,
+    adversary: str | None = None,
+    max_corrupt: float | None = None,
+    max_cohort: int | None = None,
+    max_dropout: float | None = None,
+    cohort: int | None = None,
+    cohort_min: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    trust: str | None = None,
+    neighbours: str | None = None,
+    max_rounds: int | None = None,
+    max_clients: int | None = None,
+    certify: bool = False,
+    population: str | None = None,
+    tau: float | None = None,
+    failure_probability: float = 0.1,
+    dropout: float = 0.0,
+    not_private: bool = False,
+    people: int | None = None,
+    silos_per_person: int | None = None,
+    seed: int | str | bytes | None = None,
+    evaluate: bool = False,
+    outside: str | None = None,
+    memory: int | str | None = None,
+    top: int = 20,
+    ledger: str | os.PathLike[str] | None = None,
+    sizing: Sizing | str | None = None,
+    pilot_share: float | None = None,
+    allow_rare_names: bool = False,
+) -> Result:
+    """Estimate how frequent each item is among simulated clients, through sketches.
+
+    Args:
+        data: the items, one a row, as a column: a list, NumPy array, Arrow array, pandas or Polars
+            series of text or integers, or a float array (n, 2) of latitudes and longitudes for a
+            grid. Or a table with named columns: the path of a CSV, TSV, Parquet, JSON lines or text
+            file, also gzipped; a glob of such paths; a pandas or Polars data frame, a Polars lazy
+            frame, an Arrow table. Or a synthetic population such as "zipf:d=1000,n=20000".
+        item: the table's column of the items, or a pair (latitude, longitude); by default the only
+            column that plays no other part, or the one called "item".
+        client: the table's column of the clients; None: each row is a client of its own.
+        silo: the table's column of the silos, such as hospitals: then each holds the rows of its
+            people, whom `client` names, and a person is what is counted and protected.
+        round: the table's column of natural rounds; None: clients are split over rounds at random.
+        count: the table's column of the number of clients that each row stands for.
+        clients: with a column of items, the client of each row.
+        silos: with a column of items, the silo of each row.
+        rounds: with a column of items, the natural round of each row.
+        counts: with a column of items, the number of clients that each row stands for.
+        domain: the candidate items: a `Domain`, a list or another column of distinct items, text
+            that `domain.parse` reads, the path of a file with one item a line, "open" for strings
+            of which nobody has the list, "input" for the distinct items of the input, or None: the
+            own domain of a synthetic source, "input" elsewhere.
+        rows: rows of the sketch (7).
+        width: counters per row; by default the widest that fits `max_bytes`.
+        max_bytes: upload per client and round (32,000), where no width is given: bytes, or a text
+            such as "16kB".
+        num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
+        schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a
+            trusted aggregator, or of two servers, batches; "batched:auto": as many batches as are
+            best.
+        max_items: the most items of one client, drawn uniformly from its distinct items (1).
+        recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
+            paper's decoder, or "auto": joint, if there are so many rows, up to 2^28 candidates.
+        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
+            shrinkage.
+        confidence: of the intervals, below 1; 0 for none.
+        intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
+            or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
+        plan: use this plan's sizes, schedule and hash seed.
+        secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
+            or "two-server"; by default what the plan says, else ideal.
+        adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
+        max_corrupt: the share of a cohort that may collude with the server (0.05).
+        max_cohort: the most clients that sum together; larger rounds are split.
+        cohort: the clients of a full cohort of "secagg", instead of `max_cohort`: for a real
+            campaign, whose sessions open with `cohort_min` to `cohort` clients (by default five
+            quarters of `cohort_min`).
+        cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
+            Noise by clients is sized for so few.
+        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
+            at least 0.05).
+        epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
+        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less.
+        trust: "central", an aggregator that adds the noise (the default with an ideal secure sum),
+            or "distributed".
+        neighbours: "zero-out" (the default), "replace-one" or "add-remove".
+        max_rounds: the most natural rounds that one client takes part in (all).
+        max_clients: with "add-remove", a public bound on the number of clients.
+        certify: with "replace-one", look for the worst pair of candidates, which needs less noise.
+        population: whose budget is charged ("clients").
+        tau: the largest error of any frequency; the sketch is made as small as it may be.
+        failure_probability: with which tau may be exceeded (0.1).
+        dropout: the share of each cohort's clients that drop out of it.
+        not_private: with epsilon, allow a seed, the truth, and the input's own items as candidates.
+            The result is marked not private.
+        people: the most people of a silo (as many as the largest has; with epsilon it must be
+            given, since that is private).
+        silos_per_person: the most silos that one person is counted in (1), drawn uniformly.
+        seed: the seed of hashes and draws: an int, text or bytes; None: from the operating system.
+        evaluate: compare with the truth, which a simulation knows.
+        outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
+            default with epsilon).
+        memory: the bytes of client rows that are held before they go to disk (1 GiB), or a text
+            such as "2GiB".
+        top: the k of the evaluation (20).
+        ledger: the path or URL of the ledger that is charged; None: none is.
+        sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
+            paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
+        pilot_share: the share of the clients that are the pilot, and not in the campaign (0.1).
+        allow_rare_names: with an open domain and without epsilon, run even if whoever opens a sum
+            can read what single clients hold.
+
+    Returns:
+        The estimates of all candidates.
+
+    Raises:
+        InvalidInputError: data or options that cannot be used; it names keywords.
+
+    >>> words = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
+    >>> result = estimate(words, num_rounds=2, rows=5, width=256, seed=7, evaluate=True)
+    >>> [(e.item, e.count) for e in result.top(3)]
+    [('the', 50.0), ('of', 30.0), ('and', 20.0)]
+    >>> result.evaluation.linf
+    0.0
+    """
+    given = locals()
+    try:
+        of_silos = silo is not None or silos is not None
+        simulation = Simulation.of(of_silos=of_silos, **{name: given[name] for name in OPTIONS})
+        columns = Columns(item, client, round, count, silo)
+        held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
+        source = _source(data, columns, held, seed)
+        if simulation.spec.is_private and not simulation.spec.is_not_private:
+            check_public(data, domain)
+        return run(source, simulation)
+    except InvalidInputError as error:
+        message = in_python(str(error))
+        if message == str(error):
+            raise
+        raise type(error)(message) from error
+
+
+def _source(
+    data: Any, columns: Columns, held: dict[str, Any], seed: int | str | bytes | None
+) -> Source:
+    """Return the source that the first argument of `estimate` is, with its columns."""
+    apart = [name for name, column in held.items() if column is not None]
+    is_file = isinstance(data, str | os.PathLike)
+    if not is_file and not is_table(data):
+        if columns.names():
+            keyword = next(
+                name
+                for name in ("item", "client", "silo", "round", "count")
+                if getattr(columns, name) is not None
+            )
+            hint = "" if keyword == "item" else f", or pass the column itself as {keyword}s"
+            raise InvalidInputError(
+                f"{keyword} names a column of a table, and {type(data).__name__} is no table: pass"
+                f" a data frame or a path{hint}"
+            )
+        return from_items(data, **held)
+    if apart:
+        raise InvalidInputError(
+            f"{apart[0]} is a column beside a column of items, and here is a table: name its"
+            f" column by {apart[0].removesuffix('s')}=..."
+        )
+    if not is_file:
+        return from_table(data, columns)
+    path = os.fspath(data)
+    if not isinstance(path, str):
+        raise InvalidInputError(f"a path must be text, got {path!r}")
+    if glob.has_magic(path) and not os.path.exists(path):
+        return open_files(path, columns)
+    try:
+        return open_source(path, columns, rng=population_rng(seed))
+    except InvalidInputError as error:
+        if isinstance(data, str) and not os.path.exists(path) and path.isprintable():
+            raise type(error)(f"{error}; one item is written [{data[:60]!r}]") from None
+        raise
+
+
+def check_public(data: Any, domain: Any) -> None:
+    """Refuse, under privacy, candidates that are the input itself.
+
+    Args:
+        data: the input: a path, or any data.
+        domain: what the domain was given as.
+
+    Raises:
+        InvalidInputError: both are one object, or paths of one file.
+    """
+    is_same = domain is not None and domain is data
+    if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
+        known = os.path.exists(data) and os.path.exists(domain)
+        is_same = known and os.path.samefile(data, domain)
+    if is_same:
+        raise InvalidInputError(
+            "the domain is the input itself: with epsilon the candidates must be public; declare a"
+            " list that does not come from the clients (--domain FILE), or mark the run with"
+            " --not-private"
+        )

@@ -1,0 +1,89 @@
+"""What sums without noise show of rare names, where the domain is open.
+
+A sketch of an open domain is a compressed copy of what clients hold. No noise, no bound: whoever
+opens the sum of few clients in many counters can read what single clients hold, with a list of
+strings that they may hold (docs/open-domain.md; a test does it).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.secagg.config import SecAggConfig
+
+_WARNED = 5  # clients for each counter of the smallest sum, below which the answer has a warning
+
+
+class RareNames(NamedTuple):
+    """The size of the smallest sum that is opened alone, against its number of clients.
+
+    Attributes:
+        counters: the counters of the sum.
+        position: the counters that spell one position.
+        clients: the clients in it.
+    """
+
+    counters: int
+    position: int
+    clients: int
+
+    @property
+    def confirmed(self) -> float:
+        """About how many holders confirm a string that the server suspects."""
+        return 4.0 * math.sqrt(self.clients / self.counters)
+
+    @property
+    def read(self) -> float:
+        """About how many holders this package's reader needs for a name that nobody knows.
+
+        A name of as many symbols as there are positions; a shorter one needs fewer.
+        """
+        return 4.9 * math.sqrt(self.clients / self.position)
+
+    def check(self) -> None:
+        """Refuse sums of fewer clients than counters.
+
+        Raises:
+            InvalidInputError: there are.
+        """
+        if self.counters > self.clients:
+            raise InvalidInputError(
+                f"without epsilon, sums of {self.clients:,} clients in {self.counters:,} counters"
+                " show what single clients hold to whoever opens them, if it has a list of likely"
+                " strings: give fewer bytes, have fewer rounds or larger cohorts, add epsilon,"
+                " or allow it (--allow-rare-names)"
+            )
+
+    @property
+    def notes(self) -> list[str]:
+        """Warnings for the reader of the answer."""
+        said = (
+            f"without epsilon nothing bounds what the sums show: in a sum of {self.clients:,}"
+            f" clients and {self.counters:,} counters a string that the server suspects is"
+            f" confirmed from about {max(1.0, self.confirmed):,.0f} holders on, and an unknown name"
+            f" is read from about {max(1.0, self.read):,.0f} on"
+        )
+        if self.counters * _WARNED <= self.clients:
+            return [said]
+        return [f"{said}; with a list of likely strings most of what rare clients hold is read"]
+
+
+def of_plan(plan: Plan, sizes: Sequence[int]) -> RareNames | None:
+    """Return what the smallest sum of a plan shows; None where noise bounds it, or nothing is open.
+
+    Args:
+        plan: the plan.
+        sizes: the clients of each round.
+    """
+    if plan.spelling is None or plan.privacy is not None:
+        return None
+    clients = min(size for size in sizes if size)
+    if isinstance(plan.secure_sum, SecAggConfig):
+        clients = plan.secure_sum.parameters.min_survivors
+    elif plan.secure_sum is not None:
+        clients = plan.secure_sum.min_batch
+    return RareNames(plan.spec.vector_length, plan.spelling.rows * plan.spelling.width, clients)

@@ -1,0 +1,245 @@
+"""A campaign with agents on Unix sockets of this machine: the engine that carries their bytes.
+
+Each client is an agent, a process of its own (`fedtally.agent`), that listens on a socket
+``NAME.sock`` in one folder. NAME is the client's name in the driver. The engine holds one
+connection to each agent, and does nothing but carry frames between them and the driver's four
+calls. An agent that is away is asked again later. No bytes and no silence of an agent can stop the
+campaign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import stat
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedtally.agent.pipe import PipeError, read_frame, write_frame
+from fedtally.campaign.driver import Driver, Receipt
+from fedtally.engines.pace import Ending, Pace
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.secagg.config import SecAggConfig
+
+SUFFIX = ".sock"
+LOOK_SECONDS = 2.0  # between two looks into the folder, and two attempts to reach an agent
+POLL_SECONDS = 5.0  # a client that waits asks what to do after this time, if nothing happens before
+FAREWELL_SECONDS = 5.0  # at the end, the time in which agents may still fetch how it ended
+# open files that no agent gets: a write of the store opens its database, a journal and the mark
+KEPT_FILES = 32
+
+
+@dataclass
+class SocketEngine:
+    """Carry the frames of one campaign between its driver and the agents of a folder.
+
+    Args:
+        driver: of the campaign.
+        folder: the folder of the agents' sockets.
+        clock: returns the time, Unix seconds.
+        patience: the seconds after which an agent that owes an answer counts as away.
+        wait: the seconds after which `run` gives up, if no session could be opened.
+        report: called after each step of the driver, and about once a second.
+        warn: called with a problem that the engine goes on after, in words.
+        steady: returns seconds that nobody sets, for what the engine itself waits.
+
+    Attributes:
+        present: the names of the agents that are connected now.
+        num_reached: how many were connected when `run` had nothing left to do.
+
+    Raises:
+        InvalidInputError: there is no such folder, or others than its owner and group may write it:
+            whoever can put a socket there can take a client's name.
+    """
+
+    driver: Driver
+    folder: Path
+    clock: Callable[[], float]
+    patience: float
+    wait: float
+    report: Callable[[], None] = lambda: None
+    warn: Callable[[str], None] = lambda _: None
+    steady: Callable[[], float] = time.monotonic
+    present: set[str] = field(default_factory=set, init=False)
+    num_reached: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
+        self._most = _longest_answer(self.driver.plan)
+        self._agents: dict[str, asyncio.Task[None]] = {}
+        self._pace = Pace(self.driver, self.clock, self.wait, self.warn, self.steady)
+        self._most_open, self._open, self._is_full = _most_connections(), 0, False
+        self._wake, self._news = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> Ending:
+        """Carry frames until the campaign is complete, drained or stalled.
+
+        Raises:
+            OvertakenError: another process runs the campaign.
+            OverspentError: the population has too little left; nobody was invited.
+        """
+        looking = asyncio.create_task(self._look())
+        try:
+            ending = await self._tick()
+            self.num_reached = len(self.present)  # before the tasks end, and hang up
+            await self._say_farewell()
+            return ending
+        finally:
+            for task in (looking, *self._agents.values()):
+                task.cancel()
+            await asyncio.gather(looking, *self._agents.values(), return_exceptions=True)
+
+    def stop(self) -> None:
+        """Open no further session; `run` returns when the last one has ended."""
+        if not self._pace.drains:
+            self._pace.stop()
+            self._wake.set()
+
+    async def _tick(self) -> Ending:
+        """Call the driver when it is due; return when there is nothing left to do."""
+        while True:
+            self._wake.clear()
+            ending = self._pace.step()
+            self.report()
+            if self._pace.has_news:
+                self._tell()
+            if ending is not None:
+                return ending
+            await _set_within(self._wake, max(0.0, self._pace.due - self.steady()))
+
+    def _tell(self) -> None:
+        """Wake all clients that wait: there may be a frame for them."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _say_farewell(self) -> None:
+        """Let agents fetch the last frame, which says how their session ended."""
+        self._tell()
+        end = self.steady() + FAREWELL_SECONDS
+        while self.driver.owes_farewells and self.present and self.steady() < end:
+            await asyncio.sleep(0.05)
+
+    async def _look(self) -> None:
+        """Look for new agents: each socket gets a task."""
+        while True:
+            # Too many open files, say, may pass. If this task ended, no agent could come any more.
+            with suppress(OSError):
+                for place in sorted(self.folder.glob(f"*{SUFFIX}")):
+                    if place.stem not in self._agents:
+                        task = asyncio.create_task(self._serve(place))
+                        self._agents[place.stem] = task
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _serve(self, place: Path) -> None:
+        """Carry frames to and from one agent, whenever it is there."""
+        while True:
+            if self._open < self._most_open:
+                self._open += 1
+                try:
+                    await self._connect(place)
+                finally:
+                    self._open -= 1
+            else:
+                self._warn_full()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _connect(self, place: Path) -> None:
+        """Carry frames to and from one agent for as long as its pipe holds."""
+        with suppress(OSError, PipeError, TimeoutError):
+            reader, writer = await asyncio.open_unix_connection(os.fspath(place))
+            self.present.add(place.stem)
+            try:
+                await self._carry(place.stem, reader, writer)
+            finally:
+                self.present.discard(place.stem)
+                writer.close()
+
+    def _warn_full(self) -> None:
+        """Say once that agents wait for others to go, and what lets them in."""
+        if self._is_full:
+            return
+        self._is_full = True
+        self.warn(
+            f"{self._most_open:,} agents are connected, and {len(self._agents):,} are there: more"
+            f" would take open files from the store, of which this process may have"
+            f" {_most_files():,}; the others wait. Raise the limit (ulimit -Hn, LimitNOFILE= of a"
+            " service), drain and resume"
+        )
+
+    async def _carry(
+        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Carry frames to and from one agent until its pipe breaks."""
+        while True:
+            news = self._news  # taken before the question, so that no news in between is missed
+            frame = self.driver.next(name, self.clock())
+            if frame is None:
+                if self.driver.check_in(name, self.clock()):
+                    self._wake.set()
+                await _set_within(news, POLL_SECONDS)
+                # An agent that hung up is not present: without a question nobody would notice.
+                if reader.at_eof():
+                    return
+                continue
+            async with asyncio.timeout(self.patience):
+                await write_frame(writer, frame)
+                answer = await read_frame(reader, self._most)
+            if answer and self.driver.receive(name, answer, self.clock()) is Receipt.TAKEN:
+                self._wake.set()
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder of sockets that is none, or in which anybody could take a client's name.
+
+    Raises:
+        InvalidInputError: as for `SocketEngine`.
+    """
+    try:
+        mode = folder.stat().st_mode
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read the folder of sockets {folder}: {error.strerror}"
+        ) from None
+    if not stat.S_ISDIR(mode):
+        raise InvalidInputError(f"{folder} is no folder: name the folder of the sockets")
+    if mode & stat.S_IWOTH:
+        raise InvalidInputError(
+            f"everybody may write {folder}, so that anybody could take a client's name:"
+            f" chmod o-w {folder}"
+        )
+
+
+def _most_files() -> int:
+    """Return how many files this process may have open."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
+
+
+def _most_connections() -> int:
+    """Return how many agents may be connected at once; each takes one open file."""
+    return max(0, _most_files() - len(os.listdir("/dev/fd")) - KEPT_FILES)
+
+
+def _longest_answer(plan: Plan) -> int:
+    """Return a bound on the bytes of an agent's answer: those of a whole session."""
+    assert isinstance(plan.secure_sum, SecAggConfig)  # a driver runs no other plan
+    return plan.secure_sum.upload_bytes
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, or a time is over.
+
+    A cancellation always ends it. `asyncio.timeout` takes one that was asked for before it began
+    for its own, if its time is over at once: so Ctrl-C went unheard on a busy machine.
+    """
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiting}, timeout=seconds)
+    finally:
+        waiting.cancel()

@@ -1,0 +1,413 @@
+"""The names of hashes that stand out, read from the spelling of the sums.
+
+The sums hold, for each position t, a sketch of hash * 256 + symbol_t over all clients. For a hash
+that joint recovery found, only 256 integers a position are looked at: each has a score z, the mean
+of its counters over the rows, in standard deviations of their noise. A name is accepted if its own
+hash is the one that was found, and if the scores of its symbols look like a string of that
+frequency. Nothing else is: a hash whose name cannot be read stays a hash.
+
+Hashes are read from the most frequent to the rarest, in several sweeps. What a hash explains is
+taken out of the sums before the next one is read, symbol by symbol, with a value of its own at each
+position, since the clients of a position are a sample of their own.
+
+Symbols are decoded softly. The scores are log likelihoods, and the bytes of names that were read
+before are the prior of the next ones: a Markov chain of bytes. Words are tried in an order that
+both suggest, at most `MOST_TRIES` for each hash, whatever it is: each try of a wrong word passes
+with a probability of 2^-bits. docs/open-domain.md states the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.domain import OpenStrings, symbols
+from fedtally.domain.open_strings import hashes_of
+from fedtally.recovery.linear_system import F64, I64
+from fedtally.sketch import CountSketch
+
+U8 = npt.NDArray[np.uint8]
+Progress = Callable[[int, int], None]
+MOST_TRIES = 16_384  # words for one hash, in all sweeps together
+MOST_NAMES = 4096  # hashes that are read, the most frequent ones
+SWEEPS = 6
+_PATIENT_FROM = 2  # the sweep from which more lengths and more words are tried
+_WITHOUT_END = 3  # the sweep from which the next one is made only if this one read a name
+_MEASURE_EVERY = 16  # hashes between two measurements of the noise
+_SURE = 6.0  # scores count as no more certain than this: hashes that share a cell are no noise
+_STANDS_OUT = 3.0  # of a symbol that is taken out although its name is not known
+_LEADS = 1.0  # by which it exceeds the second best
+# A name is not tried if its symbols have smaller scores than this, all copies and parity together;
+# and a hash whose names of _SHORT symbols would have none is not looked at.
+_READABLE, _SHORT = 1.5, 4
+_FITS = 0.5  # least share of the expected scores that the symbols of a name must have
+_BRANCHES = 16  # bytes by which the list of likeliest words grows at each place
+_LISTED = 24  # symbols of a name up to which the likeliest words are listed, parity or not
+_TINY = 1e-300  # stands for a probability of 0
+
+
+class _Effort(NamedTuple):
+    """How much is tried in a sweep.
+
+    Attributes:
+        lengths: of names, those whose end marks are clearest.
+        words: in the list of the likeliest.
+        flips: of the least certain symbols; all their combinations are tried.
+        replaced: chosen places that give way to the next one, one at a time.
+    """
+
+    lengths: int
+    words: int
+    flips: int
+    replaced: int
+
+
+_QUICK = _Effort(lengths=2, words=256, flips=3, replaced=0)
+_PATIENT = _Effort(lengths=4, words=512, flips=8, replaced=5)
+
+
+def read_names(
+    sketches: Sequence[CountSketch],
+    domain: OpenStrings,
+    frequencies: Mapping[int, float],
+    progress: Progress | None = None,
+) -> dict[int, str]:
+    """Return the names of those hashes whose names can be read.
+
+    Args:
+        sketches: the landed sums, with a spelling.
+        domain: the open domain, with the seed of the campaign.
+        frequencies: of the hashes that stand out. The `MOST_NAMES` most frequent are read.
+        progress: called with the hashes looked at, and the hashes to look at, over all sweeps.
+
+    >>> from fedtally.domain import Names
+    >>> from fedtally.sketch import SketchSpec, Spelling
+    >>> strings = OpenStrings(max_length=8, seed=bytes(32))
+    >>> spec = SketchSpec(5, 50, "shared", 1, bytes(32), Spelling(3, 16, 8))
+    >>> names, sketch = Names(strings, ["tea", "coffee"]), CountSketch(spec, 0)
+    >>> sketch.add(names.spell(names.ids, spec.num_positions), np.array([30, 50]))
+    >>> found = {int(hash): 0.4 for hash in strings.hashes(names.ids)}
+    >>> sorted(read_names([sketch], strings, found).values())
+    ['coffee', 'tea']
+    """
+    return _Reader(sketches, domain).read(frequencies, progress or (lambda *_: None))
+
+
+class _Seen(NamedTuple):
+    """The counters of a hash's symbols: [positions, rows, 256]."""
+
+    cells: I64
+    signs: F64
+
+
+class _Taken(NamedTuple):
+    """What a hash explains: counters and signs [positions, rows], and values [positions]."""
+
+    cells: I64
+    signs: F64
+    values: F64
+
+
+class _Reader:
+    """The state of the reading: the sums that are left, and what was taken out of them."""
+
+    def __init__(self, sketches: Sequence[CountSketch], domain: OpenStrings) -> None:
+        spec, spelling = sketches[0].spec, sketches[0].spec.spelling
+        assert spelling is not None
+        self._domain, self._max_size = domain, domain.max_length + 1
+        self._positions, self._rows = spec.num_positions, spelling.rows
+        size = spelling.rows * spelling.width
+        sums, clients = np.zeros((self._positions, size)), np.zeros(self._positions)
+        for sketch in sketches:
+            for part in spec.parts(sketch.round)[1:]:
+                sums[part.column - 1] += part.of(sketch.vector).reshape(-1)
+                clients[part.column - 1] += sketch.num_clients
+        # a position that nobody spelled is an erasure: it has no scores
+        self._is_missing = clients == 0
+        self._clients = np.maximum(clients, 1.0)
+        self._left = sums / self._clients[:, None]
+        self._width = spelling.width
+        self._tables = np.stack(
+            [spec.position_hash(position).location for position in range(self._positions)]
+        )
+        self._row_starts = np.arange(spelling.rows) * spelling.width
+        self._places = np.arange(self._positions)
+        self._taken: dict[int, _Taken] = {}
+        self._tries: dict[int, int] = {}
+        self._names: dict[int, U8] = {}
+        self._prior = _Prior()
+        self._measure()
+
+    def read(self, frequencies: Mapping[int, float], progress: Progress) -> dict[int, str]:
+        """Return the names, as `read_names`."""
+        order = sorted(frequencies, key=lambda h: (-frequencies[h], h))[:MOST_NAMES]
+        for sweep in range(SWEEPS):
+            before = len(self._names)
+            for place, h in enumerate(order):
+                if place % _MEASURE_EVERY == 0:
+                    self._measure()
+                self._look_at(h, frequencies[h], _PATIENT if sweep >= _PATIENT_FROM else _QUICK)
+                progress(sweep * len(order) + place + 1, SWEEPS * len(order))
+            if sweep >= _WITHOUT_END and len(self._names) == before:
+                break
+        progress(SWEEPS * len(order), SWEEPS * len(order))
+        return {h: name.tobytes().decode() for h, name in self._names.items()}
+
+    def _measure(self) -> None:
+        """Measure the noise of a mean over rows, by position, in frequencies."""
+        scale = 1.4826 * np.median(np.abs(self._left), axis=1) / self._rows**0.5
+        self._scale = np.maximum(scale, 0.3 / self._clients)
+
+    def _look_at(self, h: int, frequency: float, effort: _Effort) -> None:
+        """Read a hash, given all others, and take out what it explains."""
+        expected = frequency / self._scale * ~self._is_missing
+        weights = np.minimum(expected, _SURE)
+        if h not in self._taken and not self._is_readable(weights, _SHORT):
+            return
+        seen = self._counters(h)
+        if h in self._taken:
+            self._add(self._taken[h], 1.0)
+        means, z = self._scores(seen, frequency)
+        if h not in self._names:
+            self._spell(h, z, expected, effort)
+        if h in self._names:
+            chosen, clear = self._symbols(self._names[h]), ~self._is_missing
+        else:
+            chosen = z.argmax(axis=1)
+            two = np.partition(z, -2, axis=1)[:, -2:]
+            clear = (two[:, 1] > _STANDS_OUT) & (two[:, 1] - two[:, 0] > _LEADS)
+        # the clients of a position are a sample: its value is between the frequency and the mean
+        drawn = frequency / self._clients
+        kept = drawn / (drawn + self._scale**2)
+        values = frequency + kept * (means[self._places, chosen] - frequency)
+        self._taken[h] = _Taken(
+            seen.cells[self._places, :, chosen], seen.signs[self._places, :, chosen], values * clear
+        )
+        self._add(self._taken[h], -1.0)
+
+    def _counters(self, h: int) -> _Seen:
+        """Return the counters of every symbol of a hash."""
+        word = h << 8
+        base = np.bitwise_xor.reduce(
+            [self._tables[:, :, byte, word >> 8 * byte & 255] for byte in range(1, 8)]
+        )
+        words = base[:, :, None] ^ self._tables[:, :, 0]
+        cells = ((words >> np.uint32(8)).astype(np.int64) * self._width) >> 24
+        cells += self._row_starts[:, None]
+        return _Seen(cells, 1.0 - 2.0 * (words & np.uint32(1)))
+
+    def _scores(self, seen: _Seen, frequency: float) -> tuple[F64, F64]:
+        """Return the mean of each symbol's counters, and that in standard deviations.
+
+        What exceeds the most that the hash can have there belongs to others and is cut off.
+        """
+        flat = seen.cells.reshape(self._positions, -1)
+        values = np.take_along_axis(self._left, flat, axis=1).reshape(seen.cells.shape)
+        values *= seen.signs
+        most = (
+            frequency + 3 * np.sqrt(frequency / self._clients) + 2 * self._scale * self._rows**0.5
+        )[:, None, None]
+        means = np.clip(values, -most, most).mean(axis=1)
+        return means, means / self._scale[:, None]
+
+    def _add(self, taken: _Taken, sign: float) -> None:
+        values = sign * taken.signs * taken.values[:, None]
+        # two rows of a position never share a counter
+        self._left[self._places[:, None], taken.cells] += values
+
+    def _symbols(self, name: U8) -> I64:
+        offsets = np.array([0, len(name)])
+        found = symbols.encode(name, offsets, self._domain.max_length, self._positions)
+        first: I64 = found[0].astype(np.int64)
+        return first
+
+    # ---- one name ----
+
+    def _is_readable(self, weights: F64, size: int) -> bool:
+        """Return whether a name of so many symbols is worth a try."""
+        return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
+
+    def _spell(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
+        """Try words for a hash; keep the one that fits, if there is exactly one."""
+        weights = np.minimum(expected, _SURE)
+        likely = z * weights[:, None]  # log likelihoods, up to a constant for each position
+        fitting: set[bytes] = set()
+        for size in self._sizes(likely, weights, effort):
+            for words in _words(likely, size, self._prior, effort):
+                words = words[: MOST_TRIES - self._tries.get(h, 0)]
+                if not len(words):
+                    continue
+                self._tries[h] = self._tries.get(h, 0) + len(words)
+                for place in np.flatnonzero(hashes_of(words, self._domain) == np.uint64(h)):
+                    if self._fits(words[place], z, expected):
+                        fitting.add(words[place].tobytes())
+            if fitting:
+                break
+        if len(fitting) == 1:
+            self._names[h] = np.frombuffer(fitting.pop(), np.uint8)
+            self._prior.learn(self._names[h])
+
+    def _sizes(self, likely: F64, weights: F64, effort: _Effort) -> list[int]:
+        """Return the sizes of names, in symbols, whose end marks are clearest, in that order."""
+        ends = []
+        for size in range(1, self._max_size + 1):
+            own = slice(size - 1, self._positions - self._positions % size, size)
+            ends.append(likely[own, symbols.END].sum() - 0.5 * (weights[own] ** 2).sum())
+        clearest = 1 + np.argsort(-np.array(ends), kind="stable")[: effort.lengths]
+        return [size for size in clearest.tolist() if self._is_readable(weights, size)]
+
+    def _fits(self, word: U8, z: F64, expected: F64) -> bool:
+        """Return whether a word is text whose symbols have the scores of a string held so often."""
+        try:
+            text = word.tobytes().decode()
+        except UnicodeDecodeError:
+            return False
+        # control characters: they are in no name that people write
+        if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in text):
+            return False
+        scores = z[self._places, self._symbols(word)]
+        return bool(scores @ expected > _FITS * (expected @ expected))
+
+
+class _Prior:
+    """What the names that were read tell of the bytes of others: a Markov chain."""
+
+    def __init__(self) -> None:
+        self._pairs = np.zeros((257, 256))  # the 257th row: the first byte of a name
+        usual = np.zeros(256)
+        usual[: symbols.FIRST_UNUSED] = 1e-4
+        usual[0x20:0x7F] = 1.0  # printable ASCII
+        usual[ord("a") : ord("z") + 1] = 4.0
+        usual[symbols.END] = 1.0
+        self._usual = usual / usual.sum()
+        self._update()
+
+    def learn(self, name: U8) -> None:
+        """Count the pairs of bytes of a name."""
+        word = np.append(name, np.uint8(symbols.END)).astype(np.int64)
+        np.add.at(self._pairs, (np.append(256, word[:-1]), word), 1.0)
+        self._update()
+
+    def _update(self) -> None:
+        # pairs are mixed with single bytes, and these with what is usual: with the weights of 3 and
+        # of 20 observations
+        single = self._pairs.sum(axis=0)
+        single = (single + 20 * self._usual) / (single.sum() + 20)
+        self.follow = (self._pairs + 3 * single) / (self._pairs.sum(axis=1, keepdims=True) + 3)
+        self.log = np.log(np.maximum(self.follow, _TINY))
+
+
+def _words(likely: F64, size: int, prior: _Prior, effort: _Effort) -> list[U8]:
+    """Return words of a size to try, the likeliest first, in lists: uint8 [n, size - 1].
+
+    Args:
+        likely: [positions, 256], the log likelihoods of symbols.
+        size: of the name in symbols, with its end mark.
+        prior: of its bytes.
+        effort: how many to try.
+    """
+    positions = len(likely)
+    rest = positions % size
+    copies = likely[: positions - rest].reshape(-1, size, 256).sum(axis=0)
+    copies[:-1, symbols.FIRST_UNUSED :] = -np.inf
+    if size == 1:
+        return [np.empty((1, 0), np.uint8)]
+    posterior = _posterior(copies[:-1], prior)
+    found = []
+    if size <= _LISTED or not rest:
+        found.append(_likeliest(copies[:-1], posterior, prior, effort.words))
+    if rest:
+        parity = likely[positions - rest :]
+        found.append(_interpolated(posterior, parity - _log_sum(parity)[:, None], effort))
+    return found
+
+
+def _log_sum(logs: F64) -> F64:
+    top = logs.max(axis=-1)
+    total: F64 = top + np.log(np.exp(logs - top[..., None]).sum(axis=-1))
+    return total
+
+
+def _posterior(copies: F64, prior: _Prior) -> F64:
+    """Return the log probability of each byte at each place, given all places: [size - 1, 256].
+
+    Forward and backward through the chain (Baum and others 1970), scaled at each step.
+    """
+    places, follow = len(copies), prior.follow[:256]
+    own = np.exp(copies - copies.max(axis=1, keepdims=True))
+    before, after = np.empty((places, 256)), np.empty((places, 256))
+    state = prior.follow[256] * own[0]
+    for place in range(places):
+        if place:
+            state = (before[place - 1] @ follow) * own[place]
+        before[place] = state / max(state.sum(), _TINY)
+    state = follow[:, symbols.END]
+    for place in range(places - 1, -1, -1):
+        after[place] = state / max(state.max(), _TINY)
+        state = follow @ (own[place] * after[place])
+    both = before * after
+    found: F64 = np.log(both / np.maximum(both.sum(axis=1, keepdims=True), _TINY) + _TINY)
+    return found
+
+
+def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
+    """Return the likeliest words by copies and prior, parity aside: uint8 [n, size - 1]."""
+    branches = np.argsort(-posterior, axis=1, kind="stable")[:, :_BRANCHES]
+    score = prior.log[256, branches[0]] + copies[0, branches[0]]
+    words = branches[0][:, None]
+    for place in range(1, len(copies)):
+        next_bytes = branches[place]
+        grown = prior.log[words[:, -1:], next_bytes] + copies[place, next_bytes] + score[:, None]
+        flat = grown.reshape(-1)
+        most_here = min(most, len(flat))
+        chosen = np.argpartition(-flat, most_here - 1)[:most_here]
+        parent, branch = np.divmod(chosen, _BRANCHES)
+        words = np.hstack([words[parent], next_bytes[branch][:, None]])
+        score = flat[chosen]
+    order = np.argsort(-score, kind="stable")
+    words, score = words[order], score[order]
+    possible: U8 = words[score > -np.inf].astype(np.uint8)
+    return possible
+
+
+def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
+    """Return words through the places that are surest, of the name and of its parity.
+
+    The order-statistics decoding of Fossorier and Lin (1995): the surest places of enough symbols,
+    all combinations of the second best symbols at the least sure of them, and the chosen places
+    with one replaced by the next surest.
+    """
+    size = len(posterior) + 1
+    logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
+    logs[size - 1, symbols.END] = 0.0
+    best = np.argsort(-logs, axis=1, kind="stable")[:, :2].astype(np.uint8)
+    gap = (
+        np.take_along_axis(logs, best[:, :1].astype(np.int64), 1)[:, 0]
+        - np.take_along_axis(logs, best[:, 1:].astype(np.int64), 1)[:, 0]
+    )
+    order = np.argsort(-gap, kind="stable")
+    flips = min(effort.flips, size - 1)
+    flipped = np.arange(1 << flips)[:, None] >> np.arange(flips) & 1
+    # fewest flips first: a word that is cut off by the bound on tries is the less likely one
+    flipped = flipped[np.argsort(flipped.sum(axis=1), kind="stable")]
+    found = []
+    for out in range(min(effort.replaced, len(order) - size, size - 1) + 1):
+        places = order[:size]
+        if out:
+            places = np.append(np.delete(places, size - out), order[size])
+        known = np.tile(best[places, 0], (len(flipped), 1))
+        known[:, size - flips :] = best[places[size - flips :, None], flipped.T].T
+        word = np.empty((len(known), size), np.uint8)
+        is_own = places < size
+        word[:, places[is_own]] = known[:, is_own]
+        missing = np.setdiff1d(np.arange(size), places)
+        if len(missing):
+            word[:, missing] = symbols.interpolate(
+                tuple(places.tolist()), known, tuple(missing.tolist())
+            )
+        is_name = (word[:, -1] == symbols.END) & (word[:, :-1] < symbols.FIRST_UNUSED).all(axis=1)
+        found.append(word[is_name, :-1])
+    return np.vstack(found)

@@ -1,0 +1,185 @@
+"""The distribution of the items' counts, learned from noisy values, and the counts given a value.
+
+The distribution is a mixture of points with weights of maximum likelihood (Kiefer and Wolfowitz
+1956), found by expectation-maximization. Values far above their noise say their count themselves,
+so the distribution is of the others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from fedtally.recovery.linear_system import F64, I64
+
+# Values further above 0 than so many standard deviations are taken as they are.
+FAR = 8.0
+_Z = np.linspace(-FAR, FAR, 161)  # values in standard deviations, at which tables are made
+_STEP = _Z[1] - _Z[0]
+_RATIO = 0.08  # logarithm of the ratio of neighbouring standard deviations of a table
+_MOST_SCALES = 32  # of a table
+_POINTS = 170  # counts of the mixture, from 1 on in geometric steps
+_PSEUDO = 1e-3  # items that are spread over all points, so that no point is impossible
+_TINY = 1e-300  # instead of a density of 0
+# A variance below this share of the noise's is rounding.
+_LEAST = 1e-9
+
+
+class Posterior(NamedTuple):
+    """Means and variances of counts, given their values: float64, of the values' shape."""
+
+    mean: F64
+    variance: F64
+
+
+class Prior:
+    """The distribution of counts, which `learn` makes.
+
+    Args:
+        largest: the largest count that there may be, in clients.
+        known: counts, rising, and their probabilities, where they need not be learned: float64 [k]
+            each.
+
+    Attributes:
+        points: float64 [k], rising: the counts that items may have.
+        weights: float64 [k], their probabilities.
+
+    >>> rng = np.random.default_rng(0)
+    >>> counts = np.where(rng.random(20_000) < 0.9, 0.0, 50.0)
+    >>> prior = Prior(100.0)
+    >>> prior.learn(counts + 10 * rng.normal(size=20_000), np.full(20_000, 10.0), 200)
+    >>> [bool(abs(prior.weights[prior.points < 20].sum() - 0.9) < 0.02),
+    ...  float(prior.posterior(np.array([-5.0]), np.array([10.0])).mean[0]) < 1.0]
+    [True, True]
+    """
+
+    def __init__(self, largest: float, known: tuple[F64, F64] | None = None) -> None:
+        self._is_known = known is not None
+        if known is not None:
+            self.points, self.weights = known
+            return
+        # Counts are whole, but a mixture with a point at one half fits rare items better.
+        self.points = np.concatenate(
+            [[0.0, 0.5], np.geomspace(1.0, 1.2 * max(largest, 2.0), _POINTS)]
+        )
+        self.weights = np.full(len(self.points), 1.0 / len(self.points))
+
+    def learn(
+        self, values: F64, stddevs: F64, steps: int, scales: tuple[float, float] | None = None
+    ) -> None:
+        """Move the weights towards those that make the values most likely.
+
+        Args:
+            values: float64 [n], counts with normal noise.
+            stddevs: float64 [n], above 0, of the noise.
+            steps: of expectation-maximization, at least 1.
+            scales: the least and the largest standard deviation that `posterior` will be asked for;
+                those of the values if absent.
+        """
+        least, largest = scales or (float(stddevs.min()), float(stddevs.max()))
+        number = int(np.clip(np.ceil(np.log(largest / least) / _RATIO) + 1, 2, _MOST_SCALES))
+        self._first, self._scales = np.log(least), number
+        self._ratio = max(np.log(largest / least) / (number - 1), 1e-9)
+        scale = np.exp(self._first + self._ratio * np.arange(number))
+        away = _Z[:, None] - self.points / scale[:, None, None]
+        likelihood = np.exp(-0.5 * away**2).reshape(number * len(_Z), -1)
+        seen = self._count(values, stddevs)
+        there = np.flatnonzero(seen)
+        if len(there) and not self._is_known:
+            density, times = likelihood[there] + _TINY, seen[there] / seen.sum()
+            for _ in range(steps):
+                grown = self.weights * (density.T @ (times / (density @ self.weights)))
+                grown += _PSEUDO / len(values) / len(grown)
+                self.weights = grown / grown.sum()
+        joint = likelihood * self.weights
+        marginal = joint.sum(axis=1) + _TINY
+        mean = joint @ self.points / marginal
+        square = joint @ self.points**2 / marginal
+        shape = (number, len(_Z))
+        # Numbers of the table are in standard deviations of the noise, which change little from one
+        # entry to the next.
+        self._mean = mean.reshape(shape) / scale[:, None]
+        self._variance = np.maximum(square - mean**2, 0.0).reshape(shape) / scale[:, None] ** 2
+
+    def posterior(self, values: F64, stddevs: F64) -> Posterior:
+        """Return the counts given their values, by interpolation in a table of the last `learn`.
+
+        Args:
+            values: float64, counts with normal noise.
+            stddevs: float64, above 0, of the values' shape.
+        """
+        row, column = self._place(values, stddevs)
+        i = np.minimum(row.astype(np.intp), self._scales - 2)
+        j = np.minimum(column.astype(np.intp), len(_Z) - 2)
+        down, right = row - i, column - j
+        at = i * len(_Z) + j
+
+        def read(table: F64) -> F64:
+            flat = table.reshape(-1)
+            upper = flat[at] * (1 - right) + flat[at + 1] * right
+            lower = flat[at + len(_Z)] * (1 - right) + flat[at + len(_Z) + 1] * right
+            found: F64 = upper * (1 - down) + lower * down
+            return found
+
+        near = values < FAR * stddevs
+        square = stddevs**2
+        return Posterior(
+            np.where(near, read(self._mean) * stddevs, values),
+            np.where(near, np.maximum(read(self._variance), _LEAST), 1.0) * square,
+        )
+
+    def value_of(self, means: F64 | float, stddevs: F64) -> F64:
+        """Return the values at which `posterior` gives these means: float64, like `stddevs`."""
+        low, high = means - 3 * FAR * stddevs, means + 3 * FAR * stddevs
+        for _ in range(60):
+            middle = (low + high) / 2
+            below = self.posterior(middle, stddevs).mean < means
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        found: F64 = (low + high) / 2
+        return found
+
+    def largest_error(self, values: F64, stddevs: F64) -> float:
+        """Return the median of the largest error of all posterior means, in clients.
+
+        The number of errors beyond a size is about a Poisson variable. So the largest error exceeds
+        a size with probability 1/2 where ln 2 errors are expected to.
+        """
+        seen = self._count(values, stddevs)
+        there = np.flatnonzero(seen)
+        scale = np.exp(self._first + self._ratio * (there // len(_Z)))
+        away = _Z[there % len(_Z), None] - self.points / scale[:, None]
+        chance = np.exp(-0.5 * away**2) * self.weights
+        chance /= chance.sum(axis=1, keepdims=True) + _TINY
+        error = np.abs(self.points - (chance @ self.points)[:, None]).reshape(-1)
+        order = np.argsort(-error)
+        error = error[order]
+        # The number of errors of at least each size.
+        number = np.cumsum((chance * seen[there, None]).reshape(-1)[order])
+        far = stddevs[values >= FAR * stddevs]
+
+        def expected(size: float) -> float:
+            among = np.searchsorted(-error, -size, side="left")
+            return float(number[among - 1] if among else 0.0) + 2 * float(ndtr(-size / far).sum())
+
+        low, high = 0.0, 2 * FAR * float(stddevs.max()) + float(self.points[-1])
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if expected(middle) > np.log(2.0) else (low, middle)
+        return high
+
+    def _count(self, values: F64, stddevs: F64) -> I64:
+        """Return how many values lie nearest to each entry of the table: int64 [entries].
+
+        A step over entries takes as long for many items as for few.
+        """
+        near = values < FAR * stddevs
+        row, column = self._place(values[near], stddevs[near])
+        places = np.rint(row).astype(np.intp) * len(_Z) + np.rint(column).astype(np.intp)
+        return np.bincount(places, minlength=self._scales * len(_Z))
+
+    def _place(self, values: F64, stddevs: F64) -> tuple[F64, F64]:
+        """Return where values lie among the rows and the columns of a table, cut at its ends."""
+        row = np.clip((np.log(stddevs) - self._first) / self._ratio, 0.0, self._scales - 1.0)
+        return row, np.clip((values / stddevs + FAR) / _STEP, 0.0, len(_Z) - 1.0)

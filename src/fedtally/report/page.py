@@ -1,0 +1,225 @@
+"""The report to hand on: one HTML file that loads nothing, and is whole without JavaScript.
+
+Items are data of strangers: the template escapes each text, and the page's policy lets a browser
+run only the one script and style whose hashes it names. Jinja2 is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from importlib import metadata
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedtally.domain import Grid
+from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.report import wording
+from fedtally.report.fields import plan_fields, privacy_fields
+from fedtally.report.terminal import certainty, digits_of, is_told_from_zero, printable
+from fedtally.result import Estimate, Result
+
+
+def check_report_path(path: str | os.PathLike[str]) -> None:
+    """Raise an error unless a report can be written to `path`; call it before a long run.
+
+    Raises:
+        MissingExtraError: Jinja2 or matplotlib is not installed.
+        InvalidInputError: the name does not end in .html.
+
+    >>> check_report_path("out.pdf")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: a report must end in .html, got 'out.pdf'
+    """
+    if Path(path).suffix.lower() != ".html":
+        raise InvalidInputError(f"a report must end in .html, got {os.fspath(path)!r}")
+    from fedtally import charts
+
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "reports need Jinja2, which is not installed: pip install 'fedtally[report]'"
+        ) from error
+    charts.check("report.svg")
+
+
+def write_page(
+    result: Result,
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate] = (),
+    *,
+    command: str,
+    path: str | os.PathLike[str],
+) -> None:
+    """Write the report of a result to a file, whole or not at all.
+
+    Args:
+        result: the whole answer.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name.
+        command: the command that made it, without secrets.
+        path: the file, which ends in .html.
+
+    Raises:
+        MissingExtraError: Jinja2 or matplotlib is not installed.
+        InvalidInputError: the name does not end in .html.
+    """
+    from fedtally._archive import replacing
+
+    check_report_path(path)
+    text = page(result, estimates, queried, command=command)
+    with replacing(path) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
+
+
+def page(
+    result: Result,
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate] = (),
+    *,
+    command: str,
+) -> str:
+    """Return the report of a result as an HTML document; the arguments are `write_page`'s."""
+    import jinja2
+    from markupsafe import Markup
+
+    folder = files("fedtally.report")
+    template, style, script = (
+        (folder / f"page.{kind}").read_text("utf-8") for kind in ("html.j2", "css", "js")
+    )
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        " img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(template).render(
+        policy=policy,
+        style=Markup(style),  # noqa: S704 - our own file, and so is the script
+        script=Markup(script),  # noqa: S704
+        title=wording.question(result),
+        banner=wording.banner(result.plan),
+        tables=[
+            _table(result, shown, caption)
+            for shown, caption in (
+                (estimates, "Most frequent items"),
+                (queried, "Items asked for"),
+            )
+            if shown
+        ],
+        figures=_figures(result, estimates),
+        sections=_sections(result, estimates, queried, command),
+        version=metadata.version("fedtally"),
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
+    truth = result.true_frequencies([estimate.item for estimate in estimates])
+    digits = digits_of(estimates)
+    has_limits = any(estimate.low is not None for estimate in estimates)
+    limits = (f"{wording.level(result.confidence)}: from", "to") if has_limits else ()
+    columns = ["item", "frequency", *limits, *(["true"] if truth is not None else []), result.unit]
+    rows = []
+    for place, estimate in enumerate(estimates):
+        shares = [estimate.frequency, *((estimate.low, estimate.high) if has_limits else ())]
+        shares += [] if truth is None else [truth[place]]
+        cells = [{"text": printable(estimate.item).plain, "key": printable(estimate.item).plain}]
+        cells += [
+            {"text": "", "key": ""}
+            if share is None
+            else {"text": wording.percent(share, digits), "key": repr(float(share))}
+            for share in shares
+        ]
+        cells.append({"text": f"{estimate.count:,.0f}", "key": repr(float(estimate.count))})
+        rows.append(cells)
+    return {"caption": caption, "columns": columns, "rows": rows}
+
+
+def _figures(result: Result, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
+    from fedtally import charts
+
+    if not estimates:
+        return []
+    number = wording.counted(len(estimates), "item")
+    bars = result.plot(estimates=estimates)
+    ranks = charts.rank_frequency([estimate.frequency for estimate in estimates])
+    drawn = [
+        (bars, "Estimated frequencies, most frequent first.", f"Bars of {number}"),
+        (ranks, "Frequency by rank, of the listed items.", f"Curve of {number} by rank"),
+    ]
+    if isinstance(result.domain, Grid):
+        centres = result.domain.centres(result.domain.locate([e.item for e in estimates]))
+        cells = charts.cell_map(centres.tolist(), [e.frequency for e in estimates])
+        drawn.append((cells, "The listed cells on the map.", f"Map of {number}"))
+    return [
+        {
+            "svg": base64.b64encode(charts.as_svg(figure)).decode(),
+            "caption": caption,
+            "alt": f"{alt}; the table above has the same numbers",
+        }
+        for figure, caption, alt in drawn
+    ]
+
+
+def _sections(
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], command: str
+) -> list[dict[str, Any]]:
+    plan, traffic = result.plan, result.secure_sum
+    doubtful = sum(not is_told_from_zero(estimate) for estimate in listed)
+    unsure = [f"{doubtful:,} of the {len(listed):,} listed items cannot be told from 0."]
+    private = privacy_fields(plan, traffic) or {}
+    return [
+        _section("How sure it is", certainty(result, listed, named), unsure if doubtful else []),
+        _section("Notes", [], [printable(text).plain for text in result.warnings]),
+        _section("What it protects, in words", [], wording.protects(plan)),
+        _section(
+            "What it protects, in numbers",
+            [*wording.privacy_rows(plan, traffic), *_named(private)],
+        ),
+        _section(
+            "Who had to be trusted",
+            wording.secure_sum_rows(traffic, wording.part_of_sum(result)),
+            wording.trusted(plan, traffic),
+        ),
+        _section("What it cost", [("Upload", wording.cost(plan))]),
+        _section(
+            "How it was made",
+            [
+                ("Command", command),
+                ("Candidates", wording.candidates(result.domain)),
+                ("Recovery", result.recovery),
+                *wording.sizing_rows(result.sizing),
+                *_named(plan_fields(plan) | {"num_clients": result.num_clients}),
+            ],
+        ),
+    ]
+
+
+def _section(
+    title: str, rows: Sequence[tuple[str, str]], lines: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a section; a row without a name goes on with the row before it."""
+    grouped: list[tuple[str, list[str]]] = []
+    for name, text in rows:
+        if name or not grouped:
+            grouped.append((name, [text]))
+        else:
+            grouped[-1][1].append(text)
+    name = title.lower().replace(",", "").replace(" ", "-")
+    return {"id": name, "title": title, "rows": grouped, "lines": list(lines)}
+
+
+def _named(fields: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+        for name, value in fields.items()
+        if value is not None and not isinstance(value, bool)
+    ]

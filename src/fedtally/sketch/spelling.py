@@ -1,0 +1,99 @@
+"""The part of a client's vector that spells its item: small sketches, one for each position.
+
+Where nobody has the list of items, a sketch holds hashes of them, and cannot tell their names. The
+spelling can: for each position t of a name it has a sketch of the integer hash * 256 + symbol_t.
+docs/open-domain.md gives the layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate, kernels
+from fedtally.errors import InvalidInputError
+
+# A byte more, the end mark, makes 193 symbols; beyond it no name is long, it is a document.
+MAX_LENGTH = 192
+# Parity symbols are values at 255 points. A name of p symbols with its parity has at most 2 p - 1
+# of them, and at most as many as there are positions.
+_POINTS = 255
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The size of the sketches that spell names.
+
+    Args:
+        rows: the rows of the sketch of one position, 1 .. 1024.
+        width: its counters per row, 1 .. 2^24.
+        max_length: the bytes of the longest name that can be spelled, 1 .. 192.
+
+    >>> spelling = Spelling(rows=4, width=32, max_length=64)
+    >>> spelling.positions(8), spelling.blocks(8)
+    (72, 9)
+    """
+
+    rows: int
+    width: int
+    max_length: int
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("rows", kernels.MAX_ROWS),
+            ("width", kernels.MAX_WIDTH),
+            ("max_length", MAX_LENGTH),
+        ):
+            value = _validate.integer(1, most, **{f"spelling.{name}": getattr(self, name)})
+            object.__setattr__(self, name, value)
+
+    def blocks(self, batches: int) -> int:
+        """Return the number of positions that one client spells, G."""
+        return -(-(self.max_length + 1) // batches)
+
+    def positions(self, batches: int) -> int:
+        """Return the number of positions that the batches spell together, T: `batches` times G."""
+        return batches * self.blocks(batches)
+
+    def check_batches(self, batches: int) -> None:
+        """Refuse so many batches of rounds that the code of long names has too few points."""
+        positions = self.positions(batches)
+        if positions > _POINTS and 2 * self.max_length + 1 > _POINTS:
+            raise InvalidInputError(
+                f"spelling.max_length must be at most {_POINTS // 2} where {batches} batches of"
+                f" rounds spell {positions} positions, more than {_POINTS}, got {self.max_length};"
+                " use fewer rounds, or shorter names"
+            )
+
+
+@lru_cache(maxsize=64)
+def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
+    """Return the slot of each position, a public permutation: int64 [positions], read-only.
+
+    The slot of position t is the number of positions whose word is smaller, or equal and of a
+    smaller position. The words are SHAKE-256("fedtally/1/positions" || 0x00 || seed), 64 bits each,
+    little-endian. The copies of a symbol so come to different rounds.
+
+    >>> sorted(slots(bytes(32), 5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    stream = hashlib.shake_256(b"fedtally/1/positions\x00" + seed).digest(8 * positions)
+    found = np.empty(positions, np.int64)
+    found[np.argsort(np.frombuffer(stream, "<u8"), kind="stable")] = np.arange(positions)
+    found.flags.writeable = False  # the cache hands the same array to all callers
+    return found
+
+
+@lru_cache(maxsize=4096)
+def positions_of(seed: bytes, positions: int, batch: int, batches: int) -> tuple[int, ...]:
+    """Return the position of each block of a batch's vectors: block b is slot b M + batch of M.
+
+    >>> sorted(positions_of(bytes(32), 6, 0, 2) + positions_of(bytes(32), 6, 1, 2))
+    [0, 1, 2, 3, 4, 5]
+    """
+    of_slot = np.argsort(slots(seed, positions))
+    return tuple(of_slot[batch::batches].tolist())

@@ -1,0 +1,158 @@
+"""Small tables to try the commands on: what `fedtally sample` writes.
+
+They are drawn from a seed and hold nobody's data. Words are made of syllables; how often each
+occurs follows a power law, as words, pages and places do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+_SYLLABLES = map("".join, product("bdfgh", "aei"))
+WORDS = tuple("".join(pair) for pair in product(_SYLLABLES, repeat=2))  # 225 candidates
+_CITIES = ((40.75, -73.95), (34.05, -118.25), (41.85, -87.65), (29.75, -95.35), (47.65, -122.35))
+_CODES = (0, 17, 104, 230, 404, 418, 503, 599)
+_DIAGNOSES = ("I10", "J06", "M54", "E11", "K21", "F32", "N39", "R51")
+_HOSPITALS = {
+    "north": 0.3,
+    "west": 0.25,
+    "harbour": 0.2,
+    "hill": 0.15,
+    "lake": 0.1,
+}  # of the patients
+
+
+class Sample(NamedTuple):
+    """A file of the sample.
+
+    Attributes:
+        name: its name.
+        about: what it holds, in words.
+        make: draws its bytes.
+    """
+
+    name: str
+    about: str
+    make: Callable[[np.random.Generator], bytes]
+
+
+def _ranks(rng: np.random.Generator, number: int, size: int, exponent: float = 1.1) -> I64:
+    """Return ranks 0 .. number-1, drawn in proportion to (rank + 1)^-exponent: int64 [size]."""
+    law = np.arange(1, number + 1) ** -exponent
+    return rng.choice(number, size, p=law / law.sum())
+
+
+def _lines(values: list[str]) -> bytes:
+    return "".join(f"{value}\n" for value in values).encode()
+
+
+def _words(rng: np.random.Generator) -> bytes:
+    return _lines([WORDS[rank] for rank in _ranks(rng, len(WORDS), 3000)])
+
+
+def _words_zipped(rng: np.random.Generator) -> bytes:
+    # without the time, so that the same seed gives the same bytes
+    return gzip.compress(_words(rng), mtime=0)
+
+
+def _dictionary(_: np.random.Generator) -> bytes:
+    return _lines(list(WORDS))
+
+
+def _visits(rng: np.random.Generator) -> bytes:
+    users = np.repeat(np.arange(800), rng.integers(1, 6, 800))
+    pages = _ranks(rng, len(WORDS), len(users))
+    rows = [f"u{user},/{WORDS[page]}" for user, page in zip(users, pages, strict=True)]
+    return _lines(["user,url", *rows])
+
+
+def _devices(rng: np.random.Generator) -> bytes:
+    devices = np.repeat(np.arange(900), rng.integers(1, 4, 900))
+    errors = _ranks(rng, len(_CODES), len(devices), 1.5)
+    rows = zip(devices.tolist(), errors.tolist(), strict=True)
+    return _lines([json.dumps({"device": d, "code": f"E{_CODES[code]}"}) for d, code in rows])
+
+
+def _codes(rng: np.random.Generator) -> bytes:
+    drawn = _ranks(rng, len(_CODES), 2000, 1.5)
+    return gzip.compress(_lines([str(_CODES[code]) for code in drawn]), mtime=0)
+
+
+def _places(rng: np.random.Generator, size: int) -> npt.NDArray[np.float64]:
+    centres = np.array(_CITIES)[_ranks(rng, len(_CITIES), size)]
+    return centres + rng.normal(scale=0.15, size=(size, 2))
+
+
+def _checkins(rng: np.random.Generator) -> bytes:
+    rows = [f"{lat:.4f}\t{lon:.4f}" for lat, lon in _places(rng, 3000)]
+    return _lines(["lat\tlon", *rows])
+
+
+def _counted_checkins(rng: np.random.Generator) -> bytes:
+    places, counts = _places(rng, 500), rng.integers(1, 2000, 500)
+    rows = [
+        f"{lat:.4f},{lon:.4f},{count}" for (lat, lon), count in zip(places, counts, strict=True)
+    ]
+    return _lines(["lat,lon,count", *rows])
+
+
+def _counts(_: np.random.Generator) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    counts = (20_000 / np.arange(1, len(WORDS) + 1) ** 1.1).astype(np.int64)
+    table, file = pa.table({"word": WORDS, "n": counts}), io.BytesIO()
+    pyarrow.parquet.write_table(table, file)
+    return file.getvalue()
+
+
+def _diagnosed(rng: np.random.Generator) -> bytes:
+    hospitals = rng.choice(list(_HOSPITALS), 1500, p=list(_HOSPITALS.values()))
+    diagnoses = _ranks(rng, len(_DIAGNOSES), len(hospitals))
+    rows = [
+        f"p{patient},{hospital},{_DIAGNOSES[code]}"
+        for patient, (hospital, code) in enumerate(zip(hospitals, diagnoses, strict=True))
+    ]
+    return _lines(["patient,hospital,code", *rows])
+
+
+def _diagnoses(_: np.random.Generator) -> bytes:
+    return _lines(list(_DIAGNOSES))
+
+
+SAMPLES = (
+    Sample("visits.csv", "pages that 800 users opened: user, url", _visits),
+    Sample("words.txt", "3,000 words, one a line", _words),
+    Sample("words.txt.gz", "3,000 more words", _words_zipped),
+    Sample("dictionary.txt", "all words that may occur: candidates", _dictionary),
+    Sample("counts.parquet", "words and how many clients hold them: word, n", _counts),
+    Sample("devices.jsonl", "error codes of 900 devices: device, code", _devices),
+    Sample(
+        "diagnosed.csv", "1,500 patients of five hospitals: patient, hospital, code", _diagnosed
+    ),
+    Sample("diagnoses.txt", "all codes of diagnoses that may occur: candidates", _diagnoses),
+    Sample("log.gz", "2,000 status codes from 0 to 599, one a line", _codes),
+    Sample("checkins.tsv", "3,000 places in the United States: lat, lon", _checkins),
+    Sample("checkins.csv", "500 places with counts: lat, lon, count", _counted_checkins),
+)
+
+
+def sample(seed: int = 0) -> dict[str, bytes]:
+    """Return the files of the sample: name -> bytes. The same seed gives the same bytes.
+
+    >>> sorted(sample())[:3]
+    ['checkins.csv', 'checkins.tsv', 'counts.parquet']
+    >>> sample(1)["words.txt"] == sample(2)["words.txt"]
+    False
+    """
+    # a stream for each file: a file that is added leaves the others as they are
+    return {name: make(np.random.default_rng([seed, *name.encode()])) for name, _, make in SAMPLES}

@@ -1,0 +1,209 @@
+"""Decoders and schedules of one's own: what a study takes under a name `module:Class`.
+
+Such a name imports code. So only a study takes it, never `Decoding` or `Result.load`: to load a
+file must not run what the file names. See docs/extend.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.domain import Domain
+from fedtally.engines.local.tally import RoundTally
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import range_ids
+from fedtally.recovery.decoding import kind_of
+from fedtally.recovery.linear_system import Decoder
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
+from fedtally.sketch.count_sketch import MAX_ROUNDS
+from fedtally.sketch.hashing import round_seed
+
+F64 = npt.NDArray[np.float64]
+U64 = npt.NDArray[np.uint64]
+_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class OwnDecoder(Protocol):
+    """A decoder of one's own: it is made from the landed sums and the candidates."""
+
+    def __init__(self, sketches: Sequence[CountSketch], domain: Domain) -> None: ...
+
+    def at(self, ids: U64) -> F64:
+        """Return the estimated counts of the items of these ids: float64 [n] for uint64 [n]."""
+
+
+class OwnSchedule(Protocol):
+    """A schedule of one's own: it says which rounds share their cells, and which their signs."""
+
+    def hashes(self, num_rounds: int) -> Sequence[tuple[int, int]]:
+        """Return (number of the cells, number of the signs) for each round.
+
+        Rounds of equal numbers share their hashes. Numbers are at least 0 and below 2^20. Signs are
+        counted within the rounds that share their cells: of rounds whose cells differ, nothing is
+        shared.
+        """
+
+
+def is_own(name: str) -> bool:
+    """Return whether a name is of the form `module:Class`, and no schedule `batched:B`.
+
+    >>> [is_own(name) for name in ("mine:Decoder", "batched:4", "batched:auto", "joint")]
+    [True, False, False, False]
+    """
+    return bool(_NAME.fullmatch(name)) and not name.startswith("batched:")
+
+
+def load(name: str, method: str) -> type[Any]:
+    """Import the class that a name `module:Class` names.
+
+    Args:
+        name: the name; `is_own` holds for it.
+        method: a method that instances of the class must have.
+
+    Raises:
+        InvalidInputError: there is no such module or class, or the class lacks the method.
+
+    >>> load("fedtally:MedianDecoder", "at").__name__
+    'MedianDecoder'
+    >>> load("fedtally:MedianDecoders", "at")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: fedtally:MedianDecoders: the module fedtally has no ...
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        # a module that it imports may be what is missing: the error names that one
+        raise InvalidInputError(
+            f"{name}: there is no module {error.name}; a module is looked for in the current"
+            " folder, and among installed packages"
+        ) from error
+    except Exception as error:  # the module is anybody's code, and may raise anything
+        raise InvalidInputError(
+            f"{name}: importing {module} raised {type(error).__name__}: {error}"
+        ) from error
+    if found is None:
+        raise InvalidInputError(f"{name}: the module {module} has no {attribute}")
+    if not isinstance(found, type) or not callable(getattr(found, method, None)):
+        raise InvalidInputError(f"{name} must be a class with a method {method}: see extend.md")
+    return found
+
+
+def fits_items(name: str) -> bool:
+    """Return whether it is known of a decoder that it fits the heavy items together.
+
+    >>> fits_items("median"), fits_items("joint"), fits_items("mine:Decoder")
+    (False, True, False)
+    """
+    return not is_own(name) and kind_of(name).fits_items
+
+
+def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> Decoder:
+    """Return the decoder of that name for landed sums: one's own, "median" or "joint".
+
+    Raises:
+        InvalidInputError: there is no such decoder.
+    """
+    if not is_own(name):
+        return kind_of(name).make(sketches, domain, None)
+    return _Checked(name, load(name, "at")(sketches, domain))
+
+
+class _Checked:
+    """A decoder of one's own, whose answers are checked before they are used."""
+
+    def __init__(self, name: str, decoder: OwnDecoder) -> None:
+        self._name, self._decoder = name, decoder
+
+    def at(self, ids: U64) -> F64:
+        counts = np.asarray(self._decoder.at(ids))
+        if counts.shape != ids.shape or counts.dtype.kind not in "iuf":
+            raise InvalidInputError(
+                f"{self._name}.at must return float64 [{len(ids)}], a number for each of"
+                f" {len(ids):,} ids, got {counts.dtype} {list(counts.shape)}"
+            )
+        if not np.isfinite(counts).all():
+            raise InvalidInputError(
+                f"{self._name}.at must return finite numbers, got"
+                f" {counts[~np.isfinite(counts)][0]} for one of {len(ids):,} ids"
+            )
+        return counts.astype(np.float64)  # a copy: `Summed` adds to it in place
+
+    def range(self, first_id: int, count: int) -> F64:
+        return self.at(range_ids(first_id, count))
+
+
+class OwnRounds:
+    """The rounds of a schedule of one's own, as campaigns of the hybrid schedule.
+
+    The rounds that share their cells are one campaign of the hybrid schedule, in which each number
+    of signs is a round. The campaigns have nothing in common but the candidates, so their estimated
+    counts add up.
+
+    Args:
+        name: the schedule, as `module:Class`.
+        num_rounds: the rounds of the study.
+
+    Raises:
+        InvalidInputError: there is no such class, or it returned no pair of numbers for each round.
+    """
+
+    def __init__(self, name: str, num_rounds: int) -> None:
+        made: OwnSchedule = load(name, "hashes")()
+        self._pairs = _checked_pairs(name, made.hashes(num_rounds), num_rounds)
+        signs_of: dict[int, set[int]] = {}
+        for cells, signs in self._pairs:
+            signs_of.setdefault(cells, set()).add(signs)
+        self._places: Mapping[int, dict[int, int]] = {
+            cells: {number: place for place, number in enumerate(sorted(signs))}
+            for cells, signs in signs_of.items()
+        }
+
+    def land(self, spec: SketchSpec, rounds: Sequence[RoundTally]) -> list[list[CountSketch]]:
+        """Return the sums that land, by campaign.
+
+        One set of cells has the hashes of the seed itself, as in `hybrid`. Several have hashes of
+        seeds of their own, as in `fresh`.
+
+        Args:
+            spec: the rows, the width and the seed; its schedule and rounds do not matter.
+            rounds: what the clients hold.
+        """
+        alone = len(self._places) == 1
+        sums: dict[int, dict[int, CountSketch]] = {}
+        for (cells, signs), tally in zip(self._pairs, rounds, strict=True):
+            if tally.num_clients:  # rounds that are empty land nothing
+                places = self._places[cells]
+                seed = spec.seed if alone else round_seed(spec.seed, cells)
+                own = SketchSpec(spec.rows, spec.width, Schedule.parse("hybrid"), len(places), seed)
+                place = places[signs]
+                landed = sums.setdefault(cells, {}).setdefault(place, CountSketch(own, place))
+                landed.add(tally.ids, tally.counts, tally.num_clients)
+        return [list(of.values()) for of in sums.values()]
+
+
+def _checked_pairs(name: str, pairs: object, num_rounds: int) -> list[tuple[int, int]]:
+    try:
+        listed = [
+            tuple(_validate.integer(0, MAX_ROUNDS - 1, number=number) for number in pair)
+            for pair in pairs  # type: ignore[attr-defined]  # anybody's code may return anything
+        ]
+        checked = [(cells, signs) for cells, signs in listed]
+    except (TypeError, ValueError, InvalidInputError) as error:
+        raise InvalidInputError(
+            f"{name}.hashes must return two integers (cells, signs), each at least 0 and below"
+            f" 2^20, for each round: {error}"
+        ) from error
+    if len(checked) != num_rounds:
+        raise InvalidInputError(
+            f"{name}.hashes must return a pair for each of {num_rounds} rounds, got {len(checked)}"
+        )
+    return checked

@@ -1,0 +1,70 @@
+"""The experiment `limit`: its bounds are those of theory, and its verdicts those of its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+
+from experiments import limit
+
+SMALL = limit.Task("1.1", "alike", "shared", 5, 30, "off", 300, 30_000, 0, 0)
+
+
+def test_state_evolution_of_normal_counts_is_that_of_the_formula() -> None:
+    """Where all counts are alike but for a little, the channel's error is that of Bayes' rule.
+
+    Counts of two values, a apart, are far below the noise T at which the evolution stands still. So
+    the error of the posterior mean is next to their variance, (a / 2)^2, and
+    T^2 = d / (L W) (a / 2)^2 + noise.
+    """
+    counts = np.repeat([10, 12], 500)
+    stddev = limit.evolve(counts, 500, 100, 1, 90.0, informed=True)
+    assert stddev**2 == pytest.approx(1000 / 500 * 1.0 + 90.0 * 100 / 500, rel=0.06)
+
+
+def test_evolution_from_the_truth_is_no_worse_than_from_nothing() -> None:
+    """A plateau in one round has two places where the evolution stands still."""
+    counts = np.repeat([400, 4], [200, 1800])
+    told, not_told = (
+        limit.evolve(counts, 500, 100, 1, 0.0, informed=informed) for informed in (True, False)
+    )
+    assert told <= not_told * 1.01
+
+
+def test_a_scalar_channel_without_noise_has_no_error() -> None:
+    largest, l2 = limit.channel(np.arange(40), 1e-3, np.random.default_rng(0))
+    assert largest < 0.01 and l2 < 0.02
+
+
+def test_a_campaign_is_that_of_its_task() -> None:
+    first, again = (limit.measure(SMALL)[0] for _ in range(2))
+    assert first == again
+    other = limit.measure(SMALL._replace(repeat=limit.GENIES))[0]
+    assert other["plan"] != first["plan"] and other["limit_l2"] is None
+    assert first["items_0"] == 20 and first["limit_l2"] > 0
+
+
+def test_verdicts_are_those_of_the_rows() -> None:
+    row = limit.measure(SMALL)[0]
+    bands = {f"{what}_{first}": 40 for first, _ in limit.BANDS for what in ("held", "items")}
+    good = row | bands | {"belief_linf": row["joint_linf"], "belief_shrunk_l2": 1.0}
+    bad = good | {"cell": "worse", "belief_linf": 1.03 * row["joint_linf"]}
+    gaps = good | {"cell": "gaps", "held_20": 33}
+    [table] = limit.summarise([good, bad, gaps]).values()
+    assert [line["verdict"] for line in table] == ["PASS", "MISS", "MISS"]
+    assert table[2]["lowest coverage"] == 33 / 40
+    assert len(limit.draw([good, bad]).axes) == 2
+
+
+def test_the_command_leaves_a_table_and_a_picture(tmp_path: Path) -> None:
+    options = ["--quick", "--domain-size", 300, "--clients", 20_000, "--size", "5x30"]
+    options += ["--repeats", 1, "--schedule", "shared", "--output", tmp_path]
+    run = CliRunner().invoke(limit.command, [str(one) for one in options], catch_exceptions=False)
+    assert run.exit_code == 0 and "1.1, shared 5x30" in run.output
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"limit.parquet", "limit.md", "limit.png", "limit.svg"}

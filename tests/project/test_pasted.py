@@ -1,0 +1,300 @@
+"""Every shell and Python block of the README and of docs/ is pasted, page by page and in order.
+
+They are pasted into an empty folder that holds the files of `fedtally sample`.
+
+A block of `sh` is pasted as it stands and must succeed. A block whose lines begin with `$ ` also
+shows what is printed, which is compared: `...` stands for anything, as in doctests. A block of
+`python` or `toml` that follows a line ending in "into `NAME`:" is written to that file, and other
+Python is run. Examples with `>>>` are those of tests/project/test_docs.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+from experiments.__main__ import main as experiments
+
+from fedtally.cli.app import cli
+from fedtally.sources.sample import sample
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+
+# What is not pasted: (page, how the line begins) -> why. A line of a block, or its first line for
+# all of it. A reason that fits no line fails.
+_MINUTES = "takes minutes or hours; a quick run of each is tested in tests/project"
+_FLOWER = "needs a Flower federation: examples/flower/run.sh starts one"
+_OTHERS = "needs files of the registrar and the server: examples/local/run.sh has them, in .ci/run"
+NOT_PASTED = {
+    ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
+    ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
+    ("README.md", ".venv/bin/"): "needs a clone: .ci/run runs the experiments' quick runs",
+    ("docs/agent.md", "fedtally keys prove"): _OTHERS,
+    ("docs/agent.md", "fedtally agent accept"): _OTHERS,
+    ("docs/agent.md", "fedtally agent run"): _OTHERS,
+    ("docs/benchmarks.md", "python -m"): _MINUTES,
+    ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
+    ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
+    ("docs/deploying.md", "fedtally campaign"): "needs another disk, and agents that listen",
+    ("docs/deploying.md", "import secrets, time"): "needs another disk",
+    ("docs/flower.md", ""): _FLOWER,
+    ("docs/gallery.md", "python -m experiments"): _MINUTES,
+    ("docs/paper.md", "python -m experiments NAME"): "NAME stands for any experiment",
+    ("docs/planning.md", "python -m"): _MINUTES,
+    ("docs/privacy.md", "python"): _MINUTES,
+    ("docs/recovery.md", "python -m"): _MINUTES,
+    ("docs/start.md", "python3 -m venv"): "installs the package: .ci/run does it",
+    ("docs/start.md", "fedtally demo"): "pasted from the README",
+}
+
+# What is pasted with smaller figures, since it would take minutes: what it prints is not compared.
+SMALLER: dict[str, list[tuple[str, str]]] = {
+    "README.md": [
+        ("zipf:d=100000,n=2000 --max-bytes", "zipf:d=100000,n=60 --max-bytes"),
+        ("zipf:d=100000,n=150 ", "zipf:d=100000,n=20 "),
+        ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
+        ("zipf:a=1.1,d=100000,n=1000000", "zipf:a=1.1,d=100000,n=1000000 --repeats 2"),
+        ("audit small.toml", "audit small.toml --campaigns 20"),
+        ("--width 200,1000", "--width 200 --repeats 2"),
+        ("--methods hybrid,batched:3,shared", "--methods hybrid --repeats 1"),
+    ],
+    "docs/extend.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
+    "docs/gallery.md": [("--repeats 10", "--repeats 1")],
+    "docs/planning.md": [
+        ("plan.toml zipf:a=1.1,d=100000,n=1000000", "plan.toml zipf:d=100000,n=1e6 --repeats 1"),
+        ("--repeats 100", "--repeats 1"),
+        ("range:1..175000 --seed 1", "range:1..175000 --seed 1 --repeats 1"),
+        ("d=1000000,n=5000000 --seed 1", "d=1000000,n=5000000 --seed 1 --repeats 1"),
+    ],
+    "docs/privacy.md": [
+        ("--methods hybrid,batched:3,shared --seed", "--methods hybrid --repeats 1 --seed"),
+        ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
+        ("audit small.toml", "audit small.toml --campaigns 20"),
+    ],
+    "docs/start.md": [("--repeats 20", "--repeats 2")],
+}
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    language: str
+    name: str  # of the file that it is put into, or ""
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    pattern = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+    for found in pattern.finditer(text):
+        indent, language, body = found.groups()
+        before = text[: found.start()].rstrip().rsplit("\n", 1)[-1]
+        name = re.search(r"into `([\w./-]+)`:$", before)
+        lines = [line.removeprefix(indent) for line in body.splitlines(keepends=True)]
+        number = text[: found.start()].count("\n") + 2
+        yield Block(
+            page.relative_to(ROOT).as_posix(),
+            number,
+            language,
+            name.group(1) if name else "",
+            "".join(lines),
+        )
+
+
+def is_transcript(block: Block) -> bool:
+    return block.text.startswith("$ ")
+
+
+def is_pasted(block: Block) -> bool:
+    return (
+        block.language == "sh"
+        or is_transcript(block)
+        or bool(block.name)
+        or (block.language == "python" and not block.text.startswith(">>>"))
+    )
+
+
+@cache
+def pasted(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if is_pasted(block)]
+
+
+def reason(block: Block, line: str) -> str | None:
+    """Say why a line, or the block that begins with it, is not pasted."""
+    for (page, start), why in NOT_PASTED.items():
+        if page == block.page and line.startswith(start):
+            return why
+    return None
+
+
+def commands(block: Block) -> Iterator[tuple[str, str | None]]:
+    """Yield the commands of a block, each with what it shows: None if nothing is shown."""
+    if not is_transcript(block):
+        for line in re.sub(r"\\\n *", "", block.text).splitlines():
+            if line and not line.startswith("#"):
+                yield line, None
+        return
+    for part in re.split(r"^\$ ", re.sub(r"\\\n *", "", block.text), flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command, shown or None
+
+
+def world(page: Path, folder: Path) -> dict[str, str]:
+    """Make the folder, and return the environment of the commands."""
+    if "\nfedtally sample .\n" not in page.read_text(encoding="utf-8"):  # else the page does it
+        for name, content in sample().items():
+            (folder / name).write_bytes(content)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    return kept | {
+        "PATH": path,
+        "COLUMNS": "80",
+        "FEDTALLY_NUM_THREADS": "1",
+        "HOME": str(folder),
+        "NO_COLOR": "1",
+        "PYTHONPATH": str(ROOT),  # as in a clone: for the experiments, which are not installed
+    }
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    return done.returncode, done.stdout
+
+
+def same(shown: str, printed: str) -> bool:
+    """Whether the output is what is shown, but for blanks at the ends of lines and around all."""
+    shown, printed = (
+        "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
+        for text in (shown, printed)
+    )
+    pattern = ""
+    for line in shown.splitlines():
+        if line == "...":
+            pattern += r"(?:.*\n)*"  # any number of lines, also none
+        else:
+            pattern += ".*".join(map(re.escape, line.split("..."))) + r"\n"
+    return re.fullmatch(pattern, printed) is not None
+
+
+def expected_codes(shown: str | None) -> tuple[int, ...]:
+    """The codes that a command may exit with: an error is shown, or a target that is missed."""
+    if shown is not None and shown.startswith("error: "):
+        return (2,)
+    # few repeats of a plan may miss its target, or meet it where all repeats together do not
+    return (0, 1) if shown is not None and "\nTarget " in shown else (0,)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if pasted(page)], ids=lambda page: page.stem
+)
+def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
+    environment = world(page, tmp_path)
+    for block in pasted(page):
+        where = f"{block.page}:{block.line}"
+        if block.name:
+            (tmp_path / block.name).write_text(block.text, encoding="utf-8")
+        elif block.language == "python" and not is_transcript(block):
+            if reason(block, block.text.splitlines()[0]) is None:
+                code, printed = run([sys.executable, "-c", block.text], tmp_path, environment)
+                assert code == 0, f"{where}\n{printed}"
+        else:
+            for command, shown in commands(block):
+                if reason(block, command) is not None:
+                    continue
+                smaller = command
+                for text, less in SMALLER.get(block.page, ()):
+                    smaller = smaller.replace(text, less)
+                code, printed = run(
+                    ["bash", "-o", "pipefail", "-c", smaller], tmp_path, environment
+                )
+                assert code in expected_codes(shown), f"{where}: {command}\n{printed}"
+                if shown is not None and smaller == command:
+                    assert same(shown, printed), f"{where}: {command}\n{printed}"
+
+
+def test_each_reason_fits_a_line() -> None:
+    lines = {
+        (block.page, line)
+        for page in PAGES
+        for block in pasted(page)
+        for line in [block.text.splitlines()[0], *(command for command, _ in commands(block))]
+    }
+    unused = [
+        (page, start)
+        for page, start in NOT_PASTED
+        if not any(page == p and line.startswith(start) for p, line in lines)
+    ]
+    assert unused == []
+    for page, texts in SMALLER.items():
+        whole = (ROOT / page).read_text(encoding="utf-8")
+        assert [text for text, _ in texts if text not in whole] == []
+
+
+def test_what_is_not_pasted_parses() -> None:
+    """Its names of commands and options, at least, are those that there are."""
+    commands_of = {("fedtally",): cli, ("python", "-m", "experiments"): experiments}
+    parsed = 0
+    for page in PAGES:
+        for block in pasted(page):
+            for line, _ in commands(block) if block.language == "sh" else ():
+                words = shlex.split(line, comments=True)
+                for start, command in commands_of.items():
+                    if reason(block, line) is None or tuple(words[: len(start)]) != start:
+                        continue
+                    arguments = words[len(start) :]
+                    while isinstance(command, click.Group) and arguments[0] != "NAME":
+                        name, *arguments = arguments
+                        command = command.commands[name]
+                        with command.make_context(name, list(arguments)):
+                            parsed += 1
+    assert parsed > 10
+
+
+def test_a_block_that_names_a_command_is_pasted() -> None:
+    """Without a language and without `$ ` a command would not be run, and nobody would see it."""
+    overlooked = [
+        f"{block.page}:{block.line}"
+        for page in PAGES
+        for block in blocks(page)
+        if not is_pasted(block) and re.search(r"^(fedtally|python|pip|flwr) ", block.text, re.M)
+    ]
+    assert overlooked == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "fits"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\nb\n", "a\nc\n", False),
+        ("a\n...\n", "a\nb\nc\n", True),
+        ("a\n...\n", "a\n", True),
+        ("a\n...\nc\n", "a\nb\nc\n", True),
+        ("...\nc\n", "a\nb\nc\n", True),
+        ("a\n", "a\nb\n", False),
+        ("plan 61...\n", "plan 61ab\n", True),
+        ("a  \n", "a\n", True),
+        ("...\nd\n...\n", "a\nb\nc\n", False),
+    ],
+)
+def test_outputs_are_compared(shown: str, printed: str, fits: bool) -> None:
+    assert same(shown, printed) is fits

@@ -1,0 +1,295 @@
+"""`fedtally campaign`, with agents in another thread and servers that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from campaign_world import ALLOWED, N, plan_of
+from secagg_cohort import stream
+from socket_agents import Person, listening_in_a_thread
+
+from fedtally.campaign.enrolment import save_allow_list
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.key_files import create_key_files
+from fedtally.cli.app import run
+from fedtally.plan import Plan
+from fedtally.result import Result
+from fedtally.store import Ledger
+
+QUICK = ["--gather", "2", "--phase", "8", "--session", "120", "--bench", "60"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SimpleNamespace:
+    """The files of an operator, in the working directory."""
+    create_key_files(tmp_path / "server.key", "server", stream("server"))
+    save_allow_list(tmp_path / "clients.allow", ALLOWED)
+    (tmp_path / "sockets").mkdir()
+    return SimpleNamespace(folder=tmp_path, sockets=tmp_path / "sockets")
+
+
+def init(world: SimpleNamespace, plan: Plan, *more: str) -> Path:
+    """Make a campaign by the command; return its folder."""
+    place, active = world.folder / "survey", plan.secure_sum.allow_list is not None  # type: ignore[union-attr]
+    plan.save(world.folder / "plan.toml")
+    names = {"--plan": "plan.toml", "--server-key": "server.key", "--mark": "survey.mark"}
+    if active:
+        names["--allow-list"] = "clients.allow"
+    if plan.privacy is not None:
+        names["--ledger"] = "books.db"
+        books = Ledger.open(world.folder / "books.db", create=True)
+        books.grant(plan.privacy.population, 100.0, 1e-6, int(time.time()))
+    given = [text for name, file in names.items() for text in (name, str(world.folder / file))]
+    assert run(["campaign", "init", str(place), *given, *QUICK, *more]) == 0
+    return place
+
+
+def agents(world: SimpleNamespace, plan: Plan, number: int) -> AbstractContextManager[list[Person]]:
+    """Let so many clients listen."""
+    return listening_in_a_thread(world.sockets, [Person(plan, i) for i in range(number)])
+
+
+def carried(verb: str, world: SimpleNamespace, place: Path) -> int:
+    """Run or resume a campaign in this process; return the exit code."""
+    return run(["campaign", verb, str(place), "--agents", str(world.sockets), "--wait", "30"])
+
+
+def landed(place: Path) -> dict[int, int]:
+    return CampaignFolder.open(place).status().landed
+
+
+@pytest.mark.parametrize(("adversary", "trust"), [("semi-honest", None), ("active", "distributed")])
+def test_from_the_folder_to_the_result(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], adversary: str, trust: str | None
+) -> None:
+    plan = plan_of(adversary, trust, rounds=2)
+    place = init(world, plan)
+    with agents(world, plan, 2 * N) as persons:
+        assert carried("run", world, place) == 0
+    out, err = capsys.readouterr()
+    assert "round 1, session" in err
+    assert "landed, the sum of 8 clients" in err
+    assert "an agent answered for each" in " ".join(out.split())
+    assert landed(place) == {0: N, 1: N}
+    result = Result.load(place / "result.fed")
+    rounds = {one.session: one.round for one in CampaignFolder.open(place).status().ended}
+    for sketch in result.sketches:
+        sent = [
+            v for one in persons for name, v in one.sent.items() if rounds[name] == sketch.round
+        ]
+        assert (sketch.counters.ravel() == sum(sent)).all()
+    # the answer is over, and is shown as often as it is asked for
+    assert carried("run", world, place) == 2
+    saved = world.folder / "r.fed"
+    assert run(["campaign", "result", str(place), "--json", "-o", str(saved)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["secure_sum"]["engine"] == "agents"
+    assert document["secure_sum"]["survivors"] == 2 * N
+    assert run(["inspect", str(saved)]) == 0
+
+
+def test_too_few_clients_end_a_run_with_the_reason(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(rounds=2)
+    place = init(world, plan)
+    command = ["campaign", "run", str(place), "--agents", str(world.sockets), "--wait", "2"]
+    with agents(world, plan, N):
+        assert run(command) == 3  # the first round has all clients that there are
+    err = capsys.readouterr().err
+    assert "1 of 2 rounds landed" in err
+    assert f"a session needs {N} clients that were not asked before, and {N} are connected" in err
+    assert run(["campaign", "result", str(place)]) == 2
+    assert "--end ends it" in capsys.readouterr().err
+    assert run(["campaign", "result", str(place), "--end", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_contributions"] == N
+    assert run(["campaign", "resume", str(place), *command[3:]]) == 2
+
+
+def server(place: Path, sockets: Path, verb: str, *more: str) -> subprocess.Popen[str]:
+    """Start the server in a process of its own."""
+    start = "import sys; from fedtally.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", start, "campaign", verb, str(place)]
+    return subprocess.Popen(
+        [*command, "--agents", str(sockets), "--wait", "30", *more],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # A shell lets what it starts in the background ignore this signal, and so would the server.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def test_a_server_that_is_killed_in_every_phase_goes_on(world: SimpleNamespace) -> None:
+    plan = plan_of("active", "distributed")
+    place = init(world, plan)
+    asked = ["their keys", "their shares", "their items", "whom they saw", "the opening"]
+    with agents(world, plan, N):
+        for number, phase in enumerate(asked):
+            process = server(place, world.sockets, "resume" if number else "run")
+            assert process.stderr is not None
+            for line in process.stderr:
+                if phase in line:
+                    process.kill()
+                    break
+            process.wait()
+            process.stderr.close()
+        assert carried("resume", world, place) == 0
+    assert landed(place) == {0: N}
+    spent = Ledger.open(world.folder / "books.db").export(plan.privacy.population)  # type: ignore[union-attr]
+    assert len(spent["populations"][0]["campaigns"]) == 1
+
+
+def test_drain_and_take_over(world: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_of()
+    place = init(world, plan)
+    with server(place, world.sockets, "run") as first:
+        assert first.stderr is not None
+        assert "waits for clients" in first.stderr.readline()
+        assert carried("resume", world, place) == 2
+        assert f"process {first.pid} runs" in capsys.readouterr().err
+        with server(place, world.sockets, "resume", "--take-over") as second:
+            assert second.stderr is not None
+            assert "waits for clients" in second.stderr.readline()
+            assert CampaignFolder.open(place).runner() == second.pid
+            with agents(world, plan, N):
+                # Both see all clients. The first one finds out that it must not speak.
+                assert second.wait() == 0
+                assert first.wait() == 1
+            assert "another process runs the campaign" in first.stderr.read()
+    assert landed(place) == {0: N}
+
+
+def test_a_mistyped_folder_of_agents_begins_nothing(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    assert run(["campaign", "run", str(place), "--agents", str(world.folder / "none")]) == 2
+    assert "cannot read the folder of sockets" in capsys.readouterr().err
+    assert CampaignFolder.open(place).stage() == "new"
+
+
+def test_a_run_may_open_as_many_files_as_the_system_lets_it(world: SimpleNamespace) -> None:
+    place = init(world, plan_of())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))  # a child has it, too
+    try:
+        with server(place, world.sockets, "run") as process:
+            assert process.stderr is not None
+            process.stderr.readline()
+            limits = Path(f"/proc/{process.pid}/limits").read_text()
+            process.kill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    [line] = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert line.split()[3] == line.split()[4]
+
+
+def test_agents_take_no_open_file_from_the_store(world: SimpleNamespace) -> None:
+    place = init(world, plan_of())
+    more = 40
+    with agents(world, plan_of(), N + more):
+        command = ["campaign", "run", str(place), "--agents", str(world.sockets), "--wait", "5"]
+        child = "import resource, sys; from fedtally.cli import main;"
+        child += " resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); sys.exit(main())"
+        found = subprocess.run(
+            [sys.executable, "-c", child, *command], capture_output=True, text=True, check=False
+        )
+    assert found.returncode == 0, found.stderr
+    assert landed(place) == {0: N}
+    assert "the store does not answer" not in found.stderr
+    [line] = [line for line in found.stderr.splitlines() if "agents are connected" in line]
+    assert f"{N + more:,} are there" in line and "may have 64" in line
+
+
+def test_drain_ends_the_process(world: SimpleNamespace) -> None:
+    place = init(world, plan_of())
+    assert run(["campaign", "drain", str(place)]) == 2  # nobody runs it
+    with server(place, world.sockets, "run") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        assert run(["campaign", "drain", str(place)]) == 0
+        assert process.wait() == 3
+        assert "was drained" in process.stderr.read()
+
+
+def test_a_copy_that_was_put_back_is_refused_until_restore(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(rounds=2)
+    place = init(world, plan)
+    command = [str(place), "--agents", str(world.sockets), "--wait", "2"]
+    assert run(["campaign", "run", *command]) == 1  # nobody is there
+    shutil.copyfile(place / "campaign.db", world.folder / "copy")
+    with agents(world, plan, N):
+        assert run(["campaign", "resume", *command]) == 3
+        capsys.readouterr()
+        assert run(["campaign", "restore", str(place)]) == 2  # nothing was put back yet
+        assert "fedtally campaign resume" in capsys.readouterr().err
+        shutil.copyfile(world.folder / "copy", place / "campaign.db")
+        with CampaignFolder.open(place).lock(7):
+            assert run(["campaign", "restore", str(place)]) == 2
+        assert "process 7 runs" in capsys.readouterr().err
+        assert run(["campaign", "resume", *command]) == 2
+        assert "fedtally campaign restore" in capsys.readouterr().err
+        assert run(["campaign", "restore", str(place)]) == 0
+        assert run(["campaign", "resume", *command]) == 1
+    assert landed(place) == {}  # and the clients' own records let nothing out twice
+
+
+def test_a_cancelled_campaign_stays_cancelled(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    assert run(["campaign", "cancel", str(place)]) == 0
+    for verb in ("run", "resume"):
+        assert carried(verb, world, place) == 2
+    for more in ([], ["--end"]):
+        assert run(["campaign", "result", str(place), *more]) == 2
+        assert "was cancelled" in capsys.readouterr().err.splitlines()[-1]
+    assert run(["campaign", "list", str(world.folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["campaigns"][0]["state"] == "cancelled"
+
+
+def test_a_server_whose_campaign_is_cancelled_says_so(world: SimpleNamespace) -> None:
+    plan = plan_of()
+    place = init(world, plan)
+    with server(place, world.sockets, "run") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        assert run(["campaign", "cancel", str(place)]) == 0
+        with agents(world, plan, N):
+            assert process.wait() == 2
+        assert "was cancelled" in process.stderr.read()
+
+
+def test_a_name_that_is_no_text_is_escaped(tmp_path: Path) -> None:
+    code = "from fedtally.cli.console import show_json; show_json({'client': '\\udcff'})"
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    out = subprocess.run([sys.executable, "-c", code], env=strict, capture_output=True).stdout
+    assert json.loads(out) == {"client": "\udcff"}
+
+
+def test_an_interrupted_run_is_resumed(world: SimpleNamespace) -> None:
+    plan = plan_of()
+    place = init(world, plan)
+    with server(place, world.sockets, "run") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    with agents(world, plan, N):
+        assert carried("resume", world, place) == 0
+    assert landed(place) == {0: N}

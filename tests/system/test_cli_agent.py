@@ -1,0 +1,320 @@
+"""`fedtally agent` as its owner uses it: the commands, and the process itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import said, session_of
+from campaign_world import PEOPLE, SERVER_KEY, N, plan_of
+from secagg_cohort import stream
+
+from fedtally.agent.settings import FILE
+from fedtally.campaign.enrolment import save_allow_list, save_signature, sign_plan
+from fedtally.campaign.key_files import load_client_key
+from fedtally.cli.app import run
+from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.plan import Plan
+from fedtally.privacy.budget import Cap
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.messages import AbortCode, Kind
+from fedtally.store import ClientRecord
+
+REGISTRAR = SigningKey(Secret(stream("registrar")(32)))
+MAIN = "import sys; from fedtally.cli import main; sys.exit(main())"
+
+
+class Owner:
+    """The owner of an agent, its folder, and the files that the registrar gave out."""
+
+    def __init__(self, place: Path, capsys: Any) -> None:
+        self.place, self.capsys = place, capsys
+        self.folder = place / "agent"
+        assert self.run("init", str(self.folder)) == 0
+        identity = load_client_key(self.folder / "key" / "agent.key").public
+        self.listed = AllowList(sorted([identity, *(one.public for one in PEOPLE[: N - 1])]))
+        self.plan = self.publish("plan", plan_of("active", "distributed", rounds=3))
+        self.write()
+
+    def write(self, **changed: str) -> None:
+        given = {
+            "registrar": f'"{REGISTRAR.public.hex()}"',
+            "epsilon": "9.0",
+            "delta": "1e-6",
+            "min_honest": "4",
+        } | changed
+        (self.folder / "items.txt").write_text("7\n")
+        (self.folder / FILE).write_text(
+            "\n".join(
+                [
+                    f"registrar = {given.pop('registrar')}",
+                    '[items]\nfile = "items.txt"',
+                    "[policy]",
+                    *(f"{name} = {value}" for name, value in given.items()),
+                ]
+            )
+        )
+
+    def publish(self, name: str, plan: Plan) -> Plan:
+        plan = plan.without_keys().with_keys(
+            server_key=SERVER_KEY.public, allow_list=self.listed.digest
+        )
+        plan.save(self.place / f"{name}.toml")
+        save_allow_list(self.place / "list", self.listed)
+        save_signature(self.place / f"{name}.sig", sign_plan(REGISTRAR, plan))
+        return plan
+
+    def files(self, name: str = "plan") -> list[str]:
+        allow_list, signature = self.place / "list", self.place / f"{name}.sig"
+        return ["--allow-list", str(allow_list), "--signature", str(signature)]
+
+    def run(self, command: str, *arguments: str) -> int:
+        where = [] if command == "init" else ["--agent", str(self.folder)]
+        code = run(["agent", command, *arguments, *where])
+        captured = self.capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+        return code
+
+    def accept(self, name: str = "plan") -> int:
+        return self.run("accept", str(self.place / f"{name}.toml"), "--yes", *self.files(name))
+
+    def invite(self, label: object = 0, round: int = 0) -> bytes:
+        now = int(time.time())
+        return session_of(
+            self.plan,
+            (label, time.time_ns()),
+            round=round,
+            not_before=now - 10,
+            not_after=now + 600,
+            allow_list=self.listed,
+        ).invite
+
+
+@pytest.fixture
+def owner(tmp_path: Path, capsys: Any) -> Owner:
+    return Owner(tmp_path, capsys)
+
+
+# ---- init, check, accept, show ----
+
+
+def test_from_an_empty_folder_to_an_accepted_plan(owner: Owner) -> None:
+    identity = load_client_key(owner.folder / "key" / "agent.key").public
+    assert owner.run("check") == 0
+    assert "plans that are taken: none yet" in owner.err
+    assert owner.run("check", "--plan", str(owner.place / "plan.toml"), *owner.files()) == 0
+    assert owner.accept() == 0
+    for words in (
+        f"Plan {owner.plan.fingerprint[:16]}",
+        f"by the registrar {REGISTRAR.public.hex()[:16]}",
+        "it may lie, with up to 1 client",
+        "up to 1 item out of 50 candidates (range), in 1 of 3 rounds",
+        "over 5 to 8 clients, 4 honest ones at least",
+        "epsilon 8, delta 1e-06",
+        "8 are listed, 0 of them known to you",
+    ):
+        assert words in owner.out
+    assert f"accepted {owner.plan.fingerprint}" in owner.err
+    assert owner.run("check") == 0 and owner.plan.fingerprint[:16] in owner.err
+    assert owner.run("show") == 0
+    assert identity.hex() in owner.out and "epsilon 9 at delta 1e-06" in owner.out
+    assert owner.run("show", "--json") == 0
+    shown = json.loads(owner.out)
+    assert shown["accepted"] == [owner.plan.fingerprint]
+    assert shown["identity"] == identity.hex() and shown["parts"] == []
+
+
+def test_who_looks_writes_nothing(owner: Owner) -> None:
+    def content() -> dict[Path, bytes]:
+        files = (each for each in owner.folder.rglob("*") if each.is_file())
+        return {each: each.read_bytes() for each in files}
+
+    assert owner.accept() == 0
+    before = content()
+    plan = str(owner.place / "plan.toml")
+    for looked in (["check"], ["check", "--plan", plan, *owner.files()], ["show"]):
+        assert owner.run(*looked) == 0
+    assert content() == before
+    # An epsilon that was written down and is in no record yet is demanded all the same.
+    owner.write(epsilon="0.001")
+    before = content()
+    assert owner.run("check", "--plan", plan, *owner.files()) == 2
+    assert content() == before
+
+
+def test_the_epsilon_of_the_settings_counts_over_what_was_taken(owner: Owner) -> None:
+    assert owner.accept() == 0
+    with running(owner) as process:
+        process.wait()
+    record = ClientRecord.open(owner.folder / "record" / "record.db")
+    event = owner.plan.privacy.event  # type: ignore[union-attr]
+    event = dataclasses.replace(event, variance=100 * event.variance)
+    record.take_part("others", "another plan", 0, event, int(time.time()))
+    owner.write(epsilon="24.0")
+    assert owner.run("check") == 0, (
+        owner.err
+    )  # in the record it is 9 still, which leaves too little
+    owner.write(epsilon="22.0")
+    assert owner.run("check") == 2
+    assert "its cap is epsilon 22" in owner.err
+    assert record.capped() == Cap(9.0, 1e-6)
+
+
+def test_a_record_that_no_epsilon_covers_is_refused_by_who_looks(owner: Owner) -> None:
+    record = ClientRecord.open(owner.folder / "record" / "record.db")
+    record.take_part("others", "another plan", 0, None, int(time.time()))
+    assert owner.run("check") == 2
+    assert "without differential privacy" in owner.err
+
+
+def test_what_changed_since_the_plan_before_is_shown(owner: Owner) -> None:
+    owner.accept()
+    before, owner.plan = owner.plan, dataclasses.replace(owner.plan, seed=bytes([1]) * 32)
+    owner.publish("other", owner.plan)
+    assert owner.accept("other") == 0
+    assert f"Changes since plan {before.fingerprint[:16]}" in owner.out
+    assert re.search(r"seed +0000000000000000\.\.\. -> 0101010101010101", owner.out)
+    assert "rows" not in owner.out.split("Changes")[1]
+
+
+def test_every_reason_to_refuse_is_printed(owner: Owner) -> None:
+    owner.write(min_honest="7", epsilon="0.5", max_length="10", corrupt="2")
+    plan = str(owner.place / "plan.toml")
+    for command in (["check", "--plan", plan], ["accept", plan, "--yes"]):
+        assert owner.run(*command, *owner.files()) == 2  # type: ignore[misc]
+        for words in (
+            "at least 7",
+            "epsilon 0.5 at most",
+            "at most 10",
+            "corrupt must be at least",
+        ):
+            assert f"{words}" in owner.err
+        assert owner.err.count("refused: ") >= 4
+        assert "refused for" in owner.err
+    assert os.listdir(owner.folder / "campaigns") == []
+    # without the list and the signature the policy is heard as well
+    assert owner.run("check", "--plan", plan) == 2
+    assert "comes without a signature" in owner.err and "at least 7" in owner.err
+
+
+def test_nobody_is_asked_where_nobody_is_there(owner: Owner) -> None:
+    assert owner.run("accept", str(owner.place / "plan.toml"), *owner.files()) == 2
+    assert "accept with --yes" in owner.err
+    assert os.listdir(owner.folder / "campaigns") == []
+
+
+def test_without_a_registrar_the_owner_is_told_so(owner: Owner) -> None:
+    text = (owner.folder / FILE).read_text()
+    (owner.folder / FILE).write_text(text.split("\n", 1)[1])
+    assert owner.run("check") == 0
+    assert "the owner's own act alone" in owner.err
+    assert owner.accept() == 0
+    assert "by nobody: agent.toml names no registrar" in owner.out
+
+
+def test_options_that_do_not_fit(owner: Owner) -> None:
+    assert owner.run("check", *owner.files()) == 2
+    assert "go with a --plan" in owner.err
+    assert run(["agent", "show", "--agent", str(owner.place)]) == 2
+    assert "fedtally agent init" in owner.capsys.readouterr().err
+    assert owner.run("init", str(owner.folder)) == 2
+    assert "never overwritten" in owner.err
+
+
+# ---- run ----
+
+
+class Process:
+    """`fedtally agent run` as a process of its own."""
+
+    def __init__(self, owner: Owner, *arguments: str) -> None:
+        self.socket = owner.folder / "run" / "agent.sock"
+        self.log = owner.place / "log"
+        with open(self.log, "ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", MAIN, "agent", "run", *arguments],
+                cwd=owner.folder,
+                stderr=file,
+            )
+
+    def wait(self) -> Process:
+        end = time.monotonic() + 60
+        while "listening" not in self.log.read_text() or not self.socket.exists():
+            assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
+            time.sleep(0.02)
+        return self
+
+    def ask(self, frame: bytes) -> Kind | AbortCode | None:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(60)
+            end = time.monotonic() + 10
+            while True:  # after a kill -9 the old file is there until the new process replaces it
+                try:
+                    line.connect(os.fspath(self.socket))
+                    break
+                except ConnectionRefusedError:
+                    assert time.monotonic() < end
+                    time.sleep(0.02)
+            line.sendall(len(frame).to_bytes(4, "little") + frame)
+            size = int.from_bytes(line.recv(4, socket.MSG_WAITALL), "little")
+            return said(line.recv(size, socket.MSG_WAITALL) if size else None)
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(60)
+
+
+@contextlib.contextmanager
+def running(owner: Owner, *arguments: str) -> Iterator[Process]:
+    one = Process(owner, *arguments)
+    try:
+        yield one.wait()
+    finally:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+def test_a_process_answers_ends_cleanly_and_comes_back(owner: Owner) -> None:
+    owner.accept()
+    first = owner.invite()
+    with running(owner) as one:
+        assert one.ask(first) is Kind.ADVERTISE
+        assert one.ask(b"garbage") is None
+        assert owner.run("run") == 2  # a second one on the same socket
+        assert "runs on" in owner.err
+        shutil.copy(owner.folder / "record" / "record.db", owner.place / "copy.db")
+        assert one.ask(first) is Kind.ADVERTISE
+        assert one.stop(signal.SIGKILL) == -signal.SIGKILL
+    log = one.log.read_text()
+    for words in ("joined", "dropped bytes", f"plan {owner.plan.fingerprint[:8]}, round 0"):
+        assert words in log
+    with running(owner, "--json") as one:
+        assert one.ask(first) is AbortCode.SESSION_SEEN
+        assert one.ask(owner.invite("second")) is Kind.ADVERTISE
+        assert one.stop() == 0
+    assert not one.socket.exists()
+    lines = [json.loads(line) for line in one.log.read_text().splitlines() if line[0] == "{"]
+    assert [line["what"].split(" ")[0] for line in lines] == [
+        "listening",
+        "ended",
+        "joined",
+        "stopped",
+    ]
+    # an old record is not taken up again
+    shutil.copy(owner.place / "copy.db", owner.folder / "record" / "record.db")
+    for command in ("run", "show", "check"):
+        assert owner.run(command) == 2 and "an old copy of it was put back" in owner.err

@@ -1,0 +1,112 @@
+"""The report in a real browser: light, dark, on a phone, printed, and without JavaScript."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from browser import Page, find
+
+import fedtally
+from fedtally.report import page
+
+pytestmark = pytest.mark.browser
+SCHEMES = ("light", "dark")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _browser() -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    if find() is None:
+        assert os.environ.get("FEDTALLY_REQUIRE_BROWSER") != "1"
+        pytest.skip("there is no Chromium")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a report with long, wide and hostile items, and the truth."""
+    items = [f"https://example.org/{'long/' * 12}{n}" for n in range(4) for _ in range(40 - 9 * n)]
+    items += ["漢字" * 9] * 20 + ["<script>alert(1)</script>"] * 15 + ["9", "10", "tea"] * 5
+    result = fedtally.estimate(items, seed=1, num_rounds=2, max_bytes="2kB", evaluate=True)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    queried = result.estimates(["tea", "nobody"])
+    text = page.page(result, result.top(20), queried, command="fedtally estimate words.txt")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [1000, 390])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_it_is_whole_silent_and_no_wider_than_the_screen(
+    report: Path, tmp_path: Path, scheme: str, width: int
+) -> None:
+    with Page(tmp_path, width) as shown:
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        shown.call("Emulation.setEmulatedMedia", features=[feature])
+        shown.open(report)
+        assert shown.value("document.documentElement.scrollWidth") <= width
+        background = shown.value("getComputedStyle(document.body).backgroundColor")
+        assert sum(map(int, background[4:-1].split(","))) > 600 or scheme == "dark"
+        assert sum(map(int, background[4:-1].split(","))) < 150 or scheme == "light"
+        images = "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
+        assert shown.value(images) and shown.value("document.images.length") >= 2
+        assert len(shown.screenshot(tmp_path / "page.png")) > 20_000
+        assert shown.complaints == []
+        assert [at for at in shown.requests if not at.startswith("data:")] == [report.as_uri()]
+
+
+def first_items(shown: Page) -> list[str]:
+    column = (
+        "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].innerText)"
+    )
+    found: list[str] = shown.value(column)
+    return found
+
+
+def test_its_table_is_sorted_by_a_press_of_its_headings(report: Path, tmp_path: Path) -> None:
+    with Page(tmp_path) as shown:
+        shown.open(report)
+        usual = first_items(shown)
+        press = "document.querySelectorAll('table th button')[{}].click()"
+        shown.value(press.format(1))  # shares: largest first, as they stand
+        assert shown.value("document.querySelector('th[aria-sort]').ariaSort") == "descending"
+        shown.value(press.format(1))
+        shares = (
+            "[...document.querySelector('table').tBodies[0].rows].map(r => +r.cells[1].dataset.key)"
+        )
+        assert shown.value(shares) == sorted(shown.value(shares))
+        assert sorted(first_items(shown)) == sorted(usual) and first_items(shown) != usual
+        assert shown.complaints == []
+
+
+def test_without_javascript_nothing_is_missing(report: Path, tmp_path: Path) -> None:
+    text = "document.body.innerText.replace(/\\s+/g, ' ')"
+    with Page(tmp_path) as shown:
+        shown.open(report)
+        usual, pictures = shown.value(text), shown.value("document.images.length")
+    (tmp_path / "bare").mkdir()
+    with Page(tmp_path / "bare") as shown:
+        shown.call("Emulation.setScriptExecutionDisabled", value=True)
+        shown.open(report)
+        assert shown.value(text) == usual
+        assert shown.value("document.images.length") == pictures
+        assert shown.value("document.querySelectorAll('button').length") == 0
+
+
+def test_it_prints_in_the_colours_of_paper(report: Path, tmp_path: Path) -> None:
+    with Page(tmp_path) as shown:
+        shown.open(report)
+        assert shown.pdf(tmp_path / "page.pdf").startswith(b"%PDF")
+        feature = {"name": "prefers-color-scheme", "value": "dark"}
+        shown.call("Emulation.setEmulatedMedia", media="print", features=[feature])
+        assert (
+            shown.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        )
+        assert shown.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+        scrolls = (
+            "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+        )
+        assert shown.value(scrolls)
+        assert shown.complaints == []

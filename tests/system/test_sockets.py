@@ -1,0 +1,273 @@
+"""The engine of Unix sockets: it carries frames, whatever agents do at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from campaign_world import N, World, plan_of
+from socket_agents import Handler, Person, endless, garbled, hangs_up, listening, silent
+
+from fedtally.campaign.driver import Deadlines
+from fedtally.engines.pace import Ending
+from fedtally.engines.sockets import SocketEngine, _set_within
+from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.store import StoreError
+
+QUICK = Deadlines(gather=2, phase=4, session=60, presence=30, bench=60)
+
+
+@pytest.fixture(autouse=True)
+def _today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("campaign_world.START", int(time.time()))
+
+
+@pytest.fixture
+def sockets(tmp_path: Path) -> Path:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    return folder
+
+
+def engine(world: World, sockets: Path, **options: Any) -> SocketEngine:
+    settings: dict[str, Any] = {"clock": time.time, "patience": 4.0, "wait": 6.0} | options
+    return SocketEngine(world.driver, sockets, **settings)
+
+
+def honest(persons: list[Person]) -> dict[int, Handler]:
+    return {person.number: person.handle for person in persons}
+
+
+def people(world: World, number: int) -> list[Person]:
+    return [Person(world.plan, i) for i in range(number)]
+
+
+def carry(world: World, sockets: Path, persons: list[Person], **options: Any) -> Ending:
+    """Run a campaign with these clients."""
+
+    async def run() -> Ending:
+        async with listening(sockets, honest(persons)):
+            return await engine(world, sockets, **options).run()
+
+    return asyncio.run(run())
+
+
+def test_the_sums_are_those_of_what_the_agents_hold(tmp_path: Path, sockets: Path) -> None:
+    world = World(tmp_path, plan_of(rounds=2), people=2 * N, deadlines=QUICK)
+    persons = people(world, 2 * N)
+    assert carry(world, sockets, persons) is Ending.COMPLETE
+    sums = world.landed()
+    assert {round: clients for round, (clients, _) in sums.items()} == {0: N, 1: N}
+    rounds = {one.session: one.round for one in world.campaigns().status(world.plan).ended}
+    for round, (_, total) in sums.items():
+        sent = [v for one in persons for name, v in one.sent.items() if rounds[name] == round]
+        assert (total == np.sum(sent, axis=0)).all()
+
+
+def test_no_agent_stops_the_others(tmp_path: Path, sockets: Path) -> None:
+    # A session bears one dropout, and each of these campaigns has one strange agent.
+    strange = [silent, endless, garbled, hangs_up]
+
+    async def run(number: int, handler: Handler) -> World:
+        folder, place = tmp_path / str(number), sockets / str(number)
+        folder.mkdir()
+        place.mkdir()
+        world = World(folder, plan_of(n_min=N - 1), people=N, deadlines=QUICK)
+        async with listening(place, honest(people(world, N)) | {3: handler}):
+            assert await engine(world, place).run() is Ending.COMPLETE, handler
+        return world
+
+    async def all_of_them() -> list[World]:
+        return await asyncio.gather(*(run(*one) for one in enumerate(strange)))
+
+    for world, handler in zip(asyncio.run(all_of_them()), strange, strict=True):
+        assert world.landed()[0][0] == N - 1, handler
+
+
+def test_an_agent_that_comes_late_takes_part(tmp_path: Path, sockets: Path) -> None:
+    world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
+    persons = people(world, N)
+
+    async def run() -> Ending:
+        last = sockets / f"p{N - 1}.sock"
+        async with listening(sockets, honest(persons[:-1])):
+            running = asyncio.create_task(engine(world, sockets, wait=20).run())
+            await asyncio.sleep(0.5)
+            last.touch()  # a file that is no socket yet
+            await asyncio.sleep(2.5)
+            last.unlink()
+            async with listening(sockets, honest(persons[-1:])):
+                return await running
+
+    assert asyncio.run(run()) is Ending.COMPLETE
+    assert world.landed()[0][0] == N
+
+
+def test_too_few_agents_end_the_run_and_nobody_is_asked(tmp_path: Path, sockets: Path) -> None:
+    world = World(tmp_path, plan_of(), people=N - 1, deadlines=QUICK)
+    persons = people(world, N - 1)
+    assert carry(world, sockets, persons, wait=2.0) is Ending.STALLED
+    assert not any(person.sent for person in persons)
+    assert not world.landed()
+
+
+def test_clients_that_wait_for_a_full_session_do_not_wait_in_vain(
+    tmp_path: Path, sockets: Path
+) -> None:
+    world = World(tmp_path, plan_of(n_min=N - 1), people=N - 1, deadlines=QUICK)
+    waits = QUICK.gather - 1.0
+    assert carry(world, sockets, people(world, N - 1), wait=waits) is Ending.COMPLETE
+    assert world.landed()[0][0] == N - 1
+
+
+def test_an_error_of_the_store_does_not_end_a_run(tmp_path: Path, sockets: Path) -> None:
+    world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
+    world.error = StoreError
+
+    def fails(what: str) -> None:
+        # Once, after the Invites: the session is out of memory for longer than the run would wait.
+        if what == "before save" and world.log.count(what) == 2:
+            world.stops = frozenset([world.steps])
+
+    world.on_step = fails
+    assert carry(world, sockets, people(world, N), wait=3.0) is Ending.COMPLETE
+    assert world.stops
+    assert world.landed()[0][0] == N
+
+
+def test_too_many_open_files_do_not_end_the_search_for_agents(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
+    glob, calls = Path.glob, []
+
+    def fails(self: Path, pattern: str) -> Iterator[Path]:
+        calls.append(pattern)
+        if len(calls) == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+        return glob(self, pattern)
+
+    monkeypatch.setattr(Path, "glob", fails)
+    assert carry(world, sockets, people(world, N)) is Ending.COMPLETE
+
+
+class SetClock:
+    """A wall clock that somebody sets by so many seconds."""
+
+    def __init__(self) -> None:
+        self.by = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.by
+
+
+@pytest.mark.parametrize("by", [-3600.0, 3600.0])
+def test_a_run_waits_as_long_as_it_should_whoever_sets_the_clock(
+    tmp_path: Path, sockets: Path, by: float
+) -> None:
+    world = World(tmp_path, plan_of(), people=N - 1, deadlines=QUICK)
+    clock, began = SetClock(), time.monotonic()
+
+    async def run() -> Ending:
+        async with listening(sockets, honest(people(world, N - 1))):
+            running = asyncio.create_task(engine(world, sockets, clock=clock, wait=2.0).run())
+            await asyncio.sleep(0.5)
+            clock.by = by
+            return await asyncio.wait_for(running, 20)
+
+    assert asyncio.run(run()) is Ending.STALLED
+    assert time.monotonic() - began > 2.0
+
+
+def test_a_clock_that_is_put_back_does_not_delay_the_end(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedtally.engines.sockets.FAREWELL_SECONDS", 0.3)
+    world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
+    monkeypatch.setattr(type(world.driver), "owes_farewells", True)
+    clock = SetClock()
+
+    async def run() -> None:
+        ending = engine(world, sockets, clock=clock)
+        ending.present.add("p0")  # an agent that never fetches how its session ended
+        farewell = asyncio.create_task(ending._say_farewell())
+        await asyncio.sleep(0.1)
+        clock.by = -3600.0
+        await asyncio.wait_for(farewell, 20)
+
+    asyncio.run(run())
+
+
+def test_a_run_that_is_stopped_ends_its_session_and_opens_no_other(
+    tmp_path: Path, sockets: Path
+) -> None:
+    world = World(tmp_path, plan_of(rounds=2), people=N, deadlines=QUICK)
+
+    async def run() -> Ending:
+        running = engine(world, sockets)
+        running.report = lambda: running.stop() if world.driver.running() else None
+        async with listening(sockets, honest(people(world, N))):
+            return await running.run()
+
+    assert asyncio.run(run()) is Ending.DRAINED
+    assert list(world.landed()) == [0]
+
+
+def test_a_later_process_silences_the_run(tmp_path: Path, sockets: Path) -> None:
+    world = World(tmp_path, plan_of(), people=N - 1, deadlines=QUICK)
+    persons = people(world, N)
+
+    async def run() -> None:
+        async with listening(sockets, honest(persons[:-1])):
+            running = asyncio.create_task(engine(world, sockets, wait=30).run())
+            await asyncio.sleep(0.5)
+            world.claim()
+            async with listening(sockets, honest(persons[-1:])):
+                await running
+
+    with pytest.raises(OvertakenError):
+        asyncio.run(run())
+    assert not any(person.sent for person in persons)
+
+
+def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path, sockets: Path) -> None:
+    world = World(tmp_path, plan_of())
+    sockets.chmod(0o777)
+    with pytest.raises(InvalidInputError, match="everybody may write"):
+        engine(world, sockets)
+    with pytest.raises(InvalidInputError, match="cannot read the folder"):
+        engine(world, tmp_path / "none")
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInputError, match="is no folder"):
+        engine(world, tmp_path / "file")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_an_interruption_before_a_wait_is_heard(seconds: float) -> None:
+    """Ctrl-C cancels the task while it computes; then it waits, for no time where it is due."""
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await _set_within(asyncio.Event(), seconds)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+
+
+def test_a_wait_ends_with_its_event_or_its_time() -> None:
+    async def run() -> None:
+        event = asyncio.Event()
+        await _set_within(event, 0.01)
+        assert not event.is_set()
+        asyncio.get_running_loop().call_later(0.01, event.set)
+        await asyncio.wait_for(_set_within(event, 60.0), 30.0)
+
+    asyncio.run(run())

@@ -1,0 +1,180 @@
+"""The door for Python: keywords, tables, paths, and errors that name keywords."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fedtally
+from fedtally.engines.local.simulation import OPTIONS, Simulation
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.planner.request import Request
+from fedtally.sources import Columns, open_files
+
+DRINKS = {"word": ["tea", "tea", "rice", "milk"], "user": [1, 1, 2, 3], "day": [1, 2, 1, 2]}
+SMALL: dict[str, Any] = {"width": 64, "rows": 5, "seed": 1}
+
+
+def test_the_keywords_are_those_of_a_request_and_a_simulation() -> None:
+    found = inspect.signature(fedtally.estimate).parameters
+    keywords = [name for name, each in found.items() if each.kind is each.KEYWORD_ONLY]
+    named = ["item", "client", "silo", "round", "count", "clients", "silos", "rounds", "counts"]
+    assert keywords == [*named, *OPTIONS]
+    for field in (*dataclasses.fields(Request), *dataclasses.fields(Simulation)):
+        if field.name != "spec":
+            assert found[field.name].default == field.default, field.name
+            assert found[field.name].annotation == field.type, field.name
+    for name in ("people", "silos_per_person"):
+        assert found[name].default is None
+    of = inspect.signature(Request.resolve).parameters
+    for name in ("dropout", "not_private"):
+        assert found[name].default == of[name].default
+    documented = inspect.getdoc(fedtally.estimate) or ""
+    assert [name for name in keywords if f"    {name}: " not in documented] == []
+
+
+def tables() -> dict[str, Any]:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    return {
+        "pandas": pandas.DataFrame(DRINKS),
+        "polars": polars.DataFrame(DRINKS),
+        "lazy": polars.LazyFrame(DRINKS),
+        "arrow": pa.table(DRINKS),
+    }
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "lazy", "arrow"])
+def test_a_table_answers_as_its_columns_do(kind: str) -> None:
+    table = tables()[kind]
+    apart = fedtally.estimate(DRINKS["word"], clients=DRINKS["user"], **SMALL)
+    found = fedtally.estimate(table, item="word", client="user", **SMALL)
+    assert found.top(3) == apart.top(3)
+    assert found.num_clients == 3
+    daily = fedtally.estimate(table, item="word", client="user", round="day", **SMALL)
+    assert daily.num_contributions == 4
+    with pytest.raises(InvalidInputError, match="has no column 'wrd'; it has the columns 'word'"):
+        fedtally.estimate(table, item="wrd")
+
+
+def test_a_path_and_a_glob_are_read(tmp_path: Path) -> None:
+    for number, words in enumerate((["tea", "rice"], ["tea", "milk"])):
+        table = pa.table({"word": words, "user": [1 + number, 2 + number]})
+        pq.write_table(table, tmp_path / f"part-{number}.parquet")
+    one = fedtally.estimate(tmp_path / "part-0.parquet", item="word", **SMALL)
+    assert one.num_clients == 2
+    both = fedtally.estimate(
+        str(tmp_path / "*.parquet"), item="word", client="user", max_items=2, **SMALL
+    )
+    # client 2 is in both files, and is one client
+    assert both.num_clients == 3
+    assert both.frequency("tea") == pytest.approx(2 / 3)
+    with pytest.raises(InvalidInputError, match="which column is the item"):
+        fedtally.estimate(str(tmp_path / "*.parquet"))
+    with pytest.raises(UnreadableFileError, match="no file matches"):
+        fedtally.estimate(str(tmp_path / "*.csv"), item="word")
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "domain": ["tea"]}])
+def test_a_client_is_written_alike_in_all_files(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Otherwise client 7 and client "7" are two, and each has a privacy budget of its own."""
+    pq.write_table(pa.table({"word": ["tea"], "user": [7]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"word": ["tea"], "user": ["7"]}), tmp_path / "b.parquet")
+    with pytest.raises(InvalidInputError, match="'user' holds text there and integers in"):
+        fedtally.estimate(str(tmp_path / "*.parquet"), item="word", client="user", **options)
+    for number, kind in enumerate((pa.decimal128(5, 2), pa.decimal128(6, 3))):
+        table = pa.table({"word": ["tea"], "user": pa.array([7], kind)})
+        pq.write_table(table, tmp_path / f"d-{number}.parquet")
+    with pytest.raises(InvalidInputError, match=r"decimal128\(6, 3\) there and values of type"):
+        fedtally.estimate(str(tmp_path / "d-*.parquet"), item="word", client="user", **options)
+    (tmp_path / "c.csv").write_text("word,user\ntea,7\n")
+    with pytest.raises(InvalidInputError, match="must have one format"):
+        fedtally.estimate(str(tmp_path / "[ac].*"), item="word", client="user", **options)
+
+
+def test_a_client_is_one_in_all_json_files(tmp_path: Path) -> None:
+    """Under epsilon no row may end the run, so a number and a text are read as one client."""
+    rows = {
+        "a": ["7", "8", "1000000000000000", "9007199254740992", "0"],
+        "b": ['"7"', "8.0", "1000000000000000.0", "9007199254740992.0", "-0.0"],
+    }
+    for name, users in rows.items():
+        lines = [f'{{"word": "tea", "user": {user}}}\n' for user in users]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    source = open_files(str(tmp_path / "*.jsonl"), Columns("word", client="user"))
+    clients = [
+        batch.clients.to_pylist()
+        for batch in source.batches(private=True)
+        if batch.clients is not None and len(batch)
+    ]
+    assert len(clients) == 2 and clients[0] == clients[1]
+    with pytest.raises(InvalidInputError, match=r"'user' holds values of several types"):
+        list(source.batches())
+    (tmp_path / "b.jsonl").write_text('{"word": "tea", "user": "7"}\n')
+    with pytest.raises(InvalidInputError, match="integers in one file"):
+        list(source.batches())
+
+
+def test_parquet_files_of_a_glob_are_read_as_one_alone_is(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"word": ["tea"], "user": [7]}), tmp_path / "a.parquet")
+    data = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "b.parquet.gz").write_bytes(gzip.compress(data))
+    found = fedtally.estimate(str(tmp_path / "*.parquet*"), item="word", client="user", **SMALL)
+    assert found.num_clients == 1
+    (tmp_path / "b.parquet.gz").write_bytes(data[:40])
+    with pytest.raises(UnreadableFileError, match=r"b\.parquet\.gz"):
+        fedtally.estimate(str(tmp_path / "*.parquet*"), item="word", client="user", **SMALL)
+
+
+def test_a_domain_is_a_list_or_a_file_and_a_size_is_text(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("tea\nrice\n")
+    for domain in (["tea", "rice"], tmp_path / "words.txt", pa.array(["tea", "rice"])):
+        found = fedtally.estimate(["tea"], domain=domain, max_bytes="1kB", seed=1)
+        assert found.domain == fedtally.Dictionary(["tea", "rice"])
+        assert found.plan.bytes_per_client <= 1000
+    assert fedtally.estimate([3], domain=[9, 3], seed=1).domain.size == 2
+    with pytest.raises(InvalidInputError, match="is the input itself"):
+        fedtally.estimate(tmp_path / "words.txt", domain=str(tmp_path / "words.txt"), epsilon=1.0)
+    items = ["tea", "rice"]
+    with pytest.raises(InvalidInputError, match="is the input itself"):
+        fedtally.estimate(items, domain=items, epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (["a"], {"epsilon": 1.0}, r"declare a domain \(domain=FILE, .* \(not_private=True\)"),
+        (["a"], {"domain": ["b"]}, r"or use domain='input'"),
+        (["a"], {"max_items": 2}, r"name the clients \(client=\.\.\.\)"),
+        (pa.table({"a": [1], "b": [2]}), {}, r"which column is the item\? .* \(item=\.\.\.\)"),
+        (["a"], {"client": "user"}, "client names a column of a table, and list is no table"),
+        (pa.table({"a": [1]}), {"clients": [1]}, r"name its column by client=\.\.\."),
+        ("no such file", {}, r"one item is written \['no such file'\]"),
+        (["a"], {"max_bytes": "much"}, "max_bytes 'much' is no size"),
+    ],
+)
+def test_errors_name_keywords(data: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        fedtally.estimate(data, **options)
+    assert "--" not in str(caught.value)
+
+
+def test_a_result_is_a_table_for_other_libraries() -> None:
+    result = fedtally.estimate(["<b>tea"] * 3 + ["rice"], **SMALL)
+    assert len(result) == 2
+    assert [(each.item, each.count) for each in result] == [("<b>tea", 3.0), ("rice", 1.0)]
+    assert pa.table(result).equals(result.to_arrow())
+    polars = pytest.importorskip("polars")
+    assert result.to_polars()["item"].to_list() == ["<b>tea", "rice"]
+    assert polars.DataFrame(result).equals(result.to_polars())
+    assert result.to_pandas().equals(result.to_frame())
+    shown = result._repr_html_()
+    assert "<td>&lt;b&gt;tea</td>" in shown
+    assert "75.000 %" in shown
+    assert "4 clients, 2 candidates" in shown

@@ -1,0 +1,375 @@
+"""The folder of a campaign: whole or not there, and checked whenever it is opened."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_world import ALLOWED, DOMAIN, ROWS, WIDTH, plan_of
+from cases import each_case
+from secagg_cohort import stream
+
+from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.enrolment import save_allow_list
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.key_files import create_key_files
+from fedtally.domain import Dictionary
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.plan import Plan
+from fedtally.store import Campaigns
+
+QUICK = Deadlines(gather=2, phase=8, session=120)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Path:
+    """The folder of an operator's files."""
+    create_key_files(tmp_path / "server.key", "server", stream("server"))
+    save_allow_list(tmp_path / "clients.allow", ALLOWED)
+    return tmp_path
+
+
+def made(operator: Path, plan: Plan, **more: Any) -> CampaignFolder:
+    """Make a campaign without privacy."""
+    plan.save(operator / "plan.toml")
+    return CampaignFolder.create(
+        operator / "survey",
+        operator / "plan.toml",
+        server_key=operator / "server.key",
+        mark=operator / "mark",
+        deadlines=QUICK,
+        **more,
+    )
+
+
+def test_what_was_made_is_what_is_opened(operator: Path) -> None:
+    folder = made(operator, plan_of("active"), allow_list=operator / "clients.allow")
+    again = CampaignFolder.open(operator / "survey")
+    assert again.allow_list is not None
+    assert again.allow_list.digest == ALLOWED.digest
+    assert replace(again, allow_list=None) == replace(folder, allow_list=None)
+    assert (operator / "survey").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_path_may_have_any_letter(operator: Path) -> None:
+    server_key = operator / 'k\U0001f511"\\\x7f\n.key'
+    (operator / "server.key").rename(server_key)
+    plan_of().save(operator / "plan.toml")
+    CampaignFolder.create(
+        operator / "survey", operator / "plan.toml", server_key=server_key, mark=operator / "mark"
+    )
+    assert CampaignFolder.open(operator / "survey").server_key == server_key
+
+
+def test_a_path_that_is_no_text_is_refused(operator: Path) -> None:
+    server_key = operator / os.fsdecode(b"\xff.key")
+    (operator / "server.key").rename(server_key)
+    plan_of().save(operator / "plan.toml")
+    with pytest.raises(InvalidInputError, match="not in UTF-8"):
+        CampaignFolder.create(
+            operator / "survey",
+            operator / "plan.toml",
+            server_key=server_key,
+            mark=operator / "mark",
+        )
+    assert not list(operator.glob(".survey*"))
+
+
+def test_a_campaign_has_begun_once_it_was_claimed(operator: Path) -> None:
+    folder = made(operator, plan_of())
+    (folder.path / "campaign.db").touch()  # what a process leaves that dies at its beginning
+    assert not folder.has_begun
+    Campaigns.open(folder.path / "campaign.db", create=True)
+    assert (folder.has_begun, folder.stage()) == (False, "new")
+    assert folder.cancel() == 0
+
+
+def test_a_claim_that_fails_begins_nothing(operator: Path) -> None:
+    (operator / "marks").mkdir()
+    plan_of().save(operator / "plan.toml")
+    folder = CampaignFolder.create(
+        operator / "survey",
+        operator / "plan.toml",
+        server_key=operator / "server.key",
+        mark=operator / "marks" / "survey",
+    )
+    (operator / "marks").rmdir()  # its disk is not mounted
+    with pytest.raises(InvalidInputError, match="mount its disk"):
+        folder.claim(clock=lambda: 1, random=stream("claim"))
+    assert not folder.has_begun
+
+
+def test_a_plan_in_json_is_copied_as_toml(operator: Path) -> None:
+    plan = plan_of()
+    plan.save(operator / "plan.json")
+    CampaignFolder.create(
+        operator / "survey",
+        operator / "plan.json",
+        server_key=operator / "server.key",
+        mark=operator / "mark",
+    )
+    assert CampaignFolder.open(operator / "survey").plan == plan
+
+
+def test_candidates_that_the_plan_does_not_hold_are_copied(operator: Path) -> None:
+    words = Dictionary(["tea", "milk", "salt"])
+    (operator / "words.txt").write_text("tea\nmilk\nsalt\n")
+    values = plan_of().to_dict() | {"domain": words.describe()}
+    plan = Plan.from_dict(values)
+    with pytest.raises(InvalidInputError, match="only the digest"):
+        made(operator, plan)
+    folder = made(operator, plan, candidates=operator / "words.txt")
+    (operator / "words.txt").unlink()
+    assert CampaignFolder.open(folder.path).domain == words
+    (folder.path / "candidates.txt").write_text("tea\nsalt\nmilk\n")
+    with pytest.raises(InvalidInputError, match="same lines in the same order"):
+        CampaignFolder.open(folder.path)
+
+
+def test_nothing_is_overwritten(operator: Path) -> None:
+    plan = plan_of()
+    (operator / "mark").touch()
+    with pytest.raises(InvalidInputError, match="the mark .* exists already"):
+        made(operator, plan)
+    (operator / "mark").unlink()
+    made(operator, plan)
+    with pytest.raises(InvalidInputError, match="survey exists already"):
+        made(operator, plan)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(operator: Path) -> None:
+    plan_of().save(operator / "plan.toml")
+    (operator / "file").touch()
+    with pytest.raises(InvalidInputError, match="cannot make"):
+        CampaignFolder.create(
+            operator / "file" / "survey",
+            operator / "plan.toml",
+            server_key=operator / "server.key",
+            mark=operator / "mark",
+        )
+
+
+@pytest.mark.parametrize("at", ["copyfile", "fsync"])
+def test_a_full_disk_leaves_nothing_behind(
+    operator: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    plan_of().save(operator / "plan.toml")
+    before = sorted(operator.iterdir())
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil if at == "copyfile" else os, at, full)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        CampaignFolder.create(
+            operator / "survey",
+            operator / "plan.toml",
+            server_key=operator / "server.key",
+            mark=operator / "mark",
+        )
+    assert sorted(operator.iterdir()) == before
+
+
+def test_a_plan_without_secure_aggregation_is_refused(operator: Path) -> None:
+    plan = Plan(ROWS, WIDTH, "shared", 1, 50, 50, DOMAIN.describe(), 1, bytes(32))
+    with pytest.raises(InvalidInputError, match="--secure-sum secagg"):
+        made(operator, plan)
+
+
+def test_a_folder_that_holds_no_campaign_is_an_error(operator: Path) -> None:
+    with pytest.raises(UnreadableFileError, match="campaign init makes one"):
+        CampaignFolder.open(operator)
+
+
+def test_the_stages_of_a_campaign(operator: Path) -> None:
+    folder = made(operator, plan_of())
+    assert folder.stage() == "new"
+    with folder.lock(1):
+        assert (folder.stage(), folder.runner()) == ("running", 1)
+        with pytest.raises(InvalidInputError, match="process 1 runs"), folder.lock(2):
+            pass
+        with folder.run(3, clock=lambda: 1, random=stream("claim"), take_over=True):
+            assert folder.runner() == 3
+    assert (folder.stage(), folder.runner()) == ("stopped", None)
+    (folder.path / "result.fed").touch()
+    assert folder.stage() == "over"
+    with pytest.raises(InvalidInputError, match="is over"):
+        folder.cancel()
+    (folder.path / "result.fed").unlink()
+    assert folder.cancel() == 0
+    assert folder.stage() == "cancelled"
+    with pytest.raises(InvalidInputError, match="was cancelled"):
+        folder.check_open()
+
+
+def test_a_campaign_that_cannot_be_taken_over_stays_with_its_process(operator: Path) -> None:
+    folder = made(operator, plan_of())
+    with folder.lock(1):
+        (operator / "server.key").rename(operator / "elsewhere")
+        for take_over, says in ((True, "server.key"), (False, "process 1 runs")):
+            with (
+                pytest.raises(InvalidInputError, match=says),
+                folder.run(2, clock=lambda: 1, random=stream("claim"), take_over=take_over),
+            ):
+                pass
+            assert folder.runner() == 1
+    assert sorted(os.listdir(folder.path)) == ["campaign.toml", "lock", "plan.toml"]
+
+
+def test_who_looks_at_a_campaign_finds_no_earlier_process(
+    operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed left its number, which may be that of another program by now."""
+    folder = made(operator, plan_of())
+    (folder.path / "lock").write_text("4321\n")
+    seen: list[int | None] = []
+    flock = fcntl.flock
+
+    def looked(file: int, how: int) -> None:
+        flock(file, how)
+        if how & fcntl.LOCK_EX:
+            seen.append(folder.runner())
+
+    monkeypatch.setattr(fcntl, "flock", looked)
+    with folder.lock(2):
+        assert folder.runner() == 2
+    assert seen == [None]
+
+
+def test_who_looks_at_a_campaign_keeps_nobody_from_running_it(operator: Path) -> None:
+    folder = made(operator, plan_of())
+    with folder.lock(1):
+        pass
+    with open(folder.path / "lock", encoding="ascii") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        with folder.lock(2):
+            assert folder.runner() == 2
+
+
+def test_a_full_disk_leaves_the_campaign_free(
+    operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(operator, plan_of())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", full)
+        with pytest.raises(InvalidInputError, match="No space left"), folder.lock(1):
+            pass
+    assert not (folder.path / "lock.new").exists()
+    with folder.lock(2):
+        assert folder.runner() == 2
+
+
+def test_a_lock_that_another_process_just_moved_is_made_anew(
+    operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its opening and its lock the file may become the lock of the campaign."""
+    folder = made(operator, plan_of())
+    flock, moved = fcntl.flock, []
+
+    def late(file: int, how: int) -> None:
+        if how & fcntl.LOCK_EX and not moved:
+            moved.append((folder.path / "lock.new").rename(folder.path / "moved"))
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with folder.lock(2):
+        assert folder.runner() == 2
+    assert moved
+
+
+def test_of_two_processes_that_begin_at_once_one_is_refused(operator: Path) -> None:
+    folder = made(operator, plan_of())
+    refused = pytest.raises(InvalidInputError, match="about to run")
+    with folder._next_lock(1), refused, folder.lock(2):
+        pass
+    with folder.lock(3):
+        assert folder.runner() == 3
+
+
+def test_a_lock_that_cannot_be_written_is_refused_in_words(operator: Path) -> None:
+    folder = made(operator, plan_of())
+    (folder.path / "lock.new").symlink_to("/dev/null")
+    with pytest.raises(InvalidInputError, match="cannot write the lock"), folder.lock(1):
+        pass
+
+
+@each_case(
+    ("adversary", "trust", "change", "reason"),
+    [
+        ("semi-honest", None, {"mark": "survey/mark"}, "lies in the campaign's folder"),
+        ("semi-honest", None, {"mark": "gone/../survey/mark"}, "lies in the campaign's folder"),
+        ("semi-honest", None, {"mark": "gone/mark"}, "there is no folder .*gone"),
+        ("active", "distributed", {"ledger": "none.db"}, "there is no ledger"),
+        ("semi-honest", None, {"ledger": "books.db"}, "without privacy, and a ledger"),
+        ("semi-honest", None, {"server_key": "other.key"}, "not the one that the plan names"),
+        ("semi-honest", None, {"candidates": "words.txt"}, "holds its candidates as a whole"),
+        ("active", None, {"allow_list": None}, "allow-list is not the one"),
+        ("active", "distributed", {"ledger": None}, "is charged to a ledger"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_and_nothing_is_made(
+    operator: Path, adversary: str, trust: str | None, change: dict[str, Any], reason: str
+) -> None:
+    plan_of(adversary, trust).save(operator / "plan.toml")
+    if not (operator / "other.key").exists():
+        create_key_files(operator / "other.key", "server", stream("another"))
+    (operator / "words.txt").write_text("tea\n")
+    given: dict[str, Any] = {"server_key": "server.key", "mark": "mark"}
+    given |= {"allow_list": "clients.allow"} if adversary == "active" else {}
+    given |= {"ledger": "books.db"} if trust else {}
+    files = {name: file and operator / file for name, file in (given | change).items()}
+    if files.get("ledger"):
+        files["ledger"] = str(files["ledger"])
+    place = operator / "survey"
+    with pytest.raises(InvalidInputError, match=reason):
+        CampaignFolder.create(place, operator / "plan.toml", **files)
+    assert not place.exists()
+    assert not list(operator.glob(".survey*"))
+
+
+def test_a_plan_that_nobody_may_run_makes_no_campaign(operator: Path) -> None:
+    plan = plan_of().without_keys()
+    plan.save(operator / "plan.toml")
+    with pytest.raises(InvalidInputError, match="nobody may run it"):
+        CampaignFolder.create(
+            operator / "survey",
+            operator / "plan.toml",
+            server_key=operator / "server.key",
+            mark=operator / "mark",
+        )
+
+
+@each_case(
+    ("old", "new", "reason"),
+    [
+        ("fedtally-campaign/1", "fedtally-campaign/2", "this version reads"),
+        ("phase = 8", "phase = 8\nfaze = 3", "unknown entries faze"),
+        ("phase = 8", "phase = 0", "phase_seconds must be at least 1"),
+        ("mark =", "marc =", "lacks mark"),
+        ('mark = "', 'mark = 7 # "', "needs the entry mark, a text"),
+        ("phase = 8", "phase = ", "cannot read"),
+    ],
+)
+def test_a_damaged_campaign_file_is_refused(
+    operator: Path, old: str, new: str, reason: str
+) -> None:
+    place = operator / "survey"
+    if not place.exists():
+        made(operator, plan_of())
+    file = place / "campaign.toml"
+    before = file.read_text()
+    assert old in before
+    file.write_text(before.replace(old, new))
+    with pytest.raises((InvalidInputError, UnreadableFileError), match=reason):
+        CampaignFolder.open(place)
+    file.write_text(before)

@@ -1,0 +1,254 @@
+"""The local engine where rows name silos: what is counted, bounded and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedtally
+from fedtally.campaign.client import FrequencyClient
+from fedtally.engines.local.campaign import read
+from fedtally.engines.local.simulation import Simulation
+from fedtally.engines.local.tally import RoundTally, bound_silos
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.sources import Columns, from_items, open_source
+
+SITES = ["Berne", "Chur", "Basle", "Thun", "Visp", "Zug"]
+SIZES = [40, 3, 17, 1, 25, 8]
+SMALL: dict[str, Any] = {"rows": 3, "width": 32, "domain": "range:1..50"}
+PRIVATE: dict[str, Any] = {"epsilon": 8.0, "people": 40, **SMALL}
+
+
+def table(items: int = 1) -> dict[str, list[Any]]:
+    """Return items of 94 people in six unequal silos."""
+    rng = np.random.default_rng(22)
+    rows = [
+        (int(rng.integers(1, 51)), f"{site}{person}", site)
+        for site, size in zip(SITES, SIZES, strict=True)
+        for person in range(size)
+        for _ in range(items)
+    ]
+    return dict(zip(("items", "clients", "silos"), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def estimate(held: dict[str, Any], /, **asked: Any) -> fedtally.Result:
+    return fedtally.estimate(held["items"], **{k: held[k] for k in held if k != "items"}, **asked)
+
+
+def tallied(held: dict[str, Any], /, **asked: Any) -> list[RoundTally]:
+    simulation = Simulation.of(of_silos=True, **asked)
+    tally, _ = read(from_items(**held), simulation, bytes(32), lambda *_: None)
+    return tally.finish(individuals=simulation.needs_clients)
+
+
+@pytest.mark.parametrize("secure_sum", ["ideal", "secagg"])
+def test_the_sums_are_those_of_the_silos(secure_sum: str) -> None:
+    rows = table(3)
+    asked = {"seed": 1, "max_items": 3, "secure_sum": secure_sum, "evaluate": True}
+    result = estimate(rows, **asked, **SMALL)
+    assert (result.num_clients, result.num_silos, result.unit) == (sum(SIZES), 6, "people")
+    assert result.plan.people == 40 and result.plan.num_clients == 6
+    plan, [sketch] = result.plan, result.sketches
+    expected = np.zeros(plan.vector_length, np.int64)
+    for site in SITES:
+        own = [i for i, each in enumerate(rows["silos"]) if each == site]
+        ids = np.array([rows["items"][i] for i in own], np.uint64)
+        people = [rows["clients"][i] for i in own]
+        expected += FrequencyClient.of_people(plan, ids, people).contribution(0)
+    np.testing.assert_array_equal(np.append(sketch.counters, sketch.num_clients), expected)
+    if secure_sum == "secagg":
+        assert result.secure_sum["equals_plain_sum"] and result.secure_sum["survivors"] == 6
+    assert "people=94" in repr(result)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 50), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=40
+    ),
+    st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_each_person_of_each_silo_is_counted_once(rows: Any, are_drawn: bool) -> None:
+    columns = dict(zip(("items", "clients", "silos"), zip(*rows, strict=True), strict=True))
+    people = {(person, silo) for _, person, silo in rows}
+    asked = dict(SMALL, num_rounds=len({silo for _, silo in people}) if are_drawn else 1)
+    tallies = tallied({k: list(v) for k, v in columns.items()}, **asked)
+    assert sum(part.num_clients for part in tallies) == len(people)
+    assert sum(int(part.counts.sum()) for part in tallies) == len(people)  # one item of each
+    found = [silo.num_clients for part in tallies for silo in part.silos]
+    silos = {silo for _, silo in people}
+    assert sorted(found) == sorted(sum(s == silo for _, s in people) for silo in silos)
+
+
+def test_under_privacy_a_person_counts_in_so_many_silos() -> None:
+    rows = {"items": [7] * 30, "clients": ["x"] * 30, "silos": [*range(10)] * 3}
+    assert sum(part.num_clients for part in tallied(rows, **SMALL)) == 10
+    for most in (1, 3):
+        asked = {**PRIVATE, "silos_per_person": most}
+        seen = set()
+        for _ in range(40):  # a draw of its own each time
+            [part] = tallied(rows, **asked)
+            assert (part.num_vectors, part.num_clients) == (10, most)
+            seen.add(tuple(silo.num_clients for silo in part.silos))
+        assert len(seen) > 5
+
+
+def test_a_silo_has_at_most_its_people() -> None:
+    rows = table()
+    with pytest.raises(InvalidInputError, match="people must be at least 40, those of the largest"):
+        estimate(rows, people=39, **SMALL)
+    rounds = tallied(rows, **PRIVATE)
+    [bounded] = bound_silos(rounds, 10, np.random.default_rng(1))
+    assert [silo.num_clients for silo in bounded.silos] == [10, 10, 3, 1, 10, 8]  # Basle first
+    assert bounded.num_clients == int(bounded.counts.sum()) == 42
+    # each person is as likely to stay: 10 of 40; 400 draws of each are 4.3 % off (one deviation)
+    kept = np.zeros(51)
+    for seed in range(400):
+        [drawn] = bound_silos(rounds, 10, np.random.default_rng(seed))
+        kept += np.bincount(
+            drawn.silos[1].ids.astype(int), weights=drawn.silos[1].counts, minlength=51
+        )
+    held = np.bincount(rounds[0].silos[1].ids.astype(int), rounds[0].silos[1].counts, 51)
+    there = held > 0
+    assert np.abs(kept[there] / 400 / held[there] - 0.25).max() < 6 * 0.0217
+
+
+@pytest.mark.parametrize("secure_sum", ["ideal", "secagg"])
+def test_a_private_campaign_says_no_number_of_people(secure_sum: str) -> None:
+    rows = table(3)
+    fewer = {name: column[:-3] for name, column in rows.items()}  # without the last person
+    seen = []
+    for each in (rows, fewer):
+        result = estimate(each, secure_sum=secure_sum, **PRIVATE)
+        event = result.plan.privacy.event if result.plan.privacy else None
+        assert event is not None and event.relation.hides_number and event.silos_per_person == 1
+        assert abs(result.num_clients - sum(SIZES)) < 40
+        assert result.attendance == [result.num_contributions]
+        seen.append((result.warnings, result.missing, result.secure_sum, result.timings))
+        assert result.num_silos == 6
+    assert seen[0] == seen[1]
+    assert "a person counts in at most 1 silo, and a silo at most 40 people" in str(seen)
+
+
+def test_natural_rounds_have_every_silo_under_privacy() -> None:
+    rows = table()
+    # in each of three months other people, and none of some silos
+    numbers = [
+        person.removeprefix(site)
+        for person, site in zip(rows["clients"], rows["silos"], strict=True)
+    ]
+    rows["rounds"] = [f"{int(number) % 3}" for number in numbers]
+    open_rounds = tallied(rows, **SMALL)
+    assert [part.num_vectors for part in open_rounds] == [6, 5, 5]
+    result = estimate(rows, secure_sum="secagg", **PRIVATE)
+    assert [sketch.num_silos for sketch in result.sketches] == [6, 6, 6]
+    assert result.plan.privacy is not None
+    assert result.plan.privacy.event.participations == 3
+    assert str(result.plan.schedule) == "shared"
+    exact = estimate(rows, seed=1, **SMALL)
+    assert (exact.num_clients, exact.num_contributions) == (sum(SIZES), sum(SIZES))
+
+
+def test_people_without_items_count_under_privacy_alone() -> None:
+    rows = {"items": [7, None, 99], "clients": [1, 2, 3], "silos": ["a", "a", "b"]}
+    [private] = tallied(rows, **PRIVATE)
+    assert [silo.num_clients for silo in private.silos] == [2, 1]
+    [exact] = tallied(rows, outside="drop", **SMALL)
+    assert [silo.num_clients for silo in exact.silos] == [1]
+
+
+def test_a_plan_of_silos_runs(tmp_path: Any) -> None:
+    rows = table()
+    made = estimate(rows, secure_sum="secagg", **PRIVATE).plan.without_keys()
+    again = estimate(rows, plan=made, domain="range:1..50")
+    assert again.plan.without_keys() == made and again.num_silos == 6
+    less = dict(rows, rounds=["1"] * len(rows["items"]))
+    assert estimate(less, plan=made, domain="range:1..50").num_silos == 6
+    ideal = estimate(rows, seed=1, **SMALL).plan
+    secure = estimate(rows, plan=ideal, secure_sum="secagg", domain="range:1..50", seed=1)
+    assert secure.secure_sum["equals_plain_sum"]
+    twice = estimate(rows, num_rounds=2, seed=3, **PRIVATE, not_private=True).plan
+    natural = [f"{i % 2}" for i in range(len(rows["items"]))]
+    with pytest.raises(InvalidInputError, match="protects its people in 1 of 2"):
+        estimate(dict(rows, rounds=natural), plan=twice, domain="range:1..50")
+
+
+def test_a_file_names_its_silos(tmp_path: Any) -> None:
+    rows = table()
+    lines = [
+        "item,person,site",
+        *(",".join(map(str, row)) for row in zip(*rows.values(), strict=True)),
+    ]
+    path = tmp_path / "visits.csv"
+    path.write_text("\n".join(lines))
+    found = fedtally.estimate(path, item="item", client="person", silo="site", seed=1, **SMALL)
+    assert found.sketches[0].counters.tolist() == (
+        estimate(rows, seed=1, **SMALL).sketches[0].counters.tolist()
+    )
+    private = fedtally.estimate(path, item="item", client="person", silo="site", **PRIVATE)
+    assert private.num_silos == 6
+    [batch] = open_source(path, Columns("item", "person", silo="site")).batches()
+    assert batch.silos.to_pylist() == rows["silos"]
+
+
+OTHER = Plan(
+    3,
+    32,
+    "shared",
+    1,
+    6,
+    6,
+    {"kind": "range", "size": 50, "public": True, "first": 1, "last": 50},
+    1,
+    bytes(32),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"epsilon": 1.0}, "the most people of a silo must be public"),
+        ({"people": 1}, "people must be at least 2"),
+        ({"silos_per_person": 2}, "silos_per_person goes with epsilon"),
+        ({"secure_sum": "two-server"}, "not summed by two servers"),
+        (
+            {"max_rounds": 2, "epsilon": 1.0, "people": 40},
+            "max_rounds bounds the rounds of a client",
+        ),
+        ({"num_rounds": 7}, "at most the number of silos, 6, got 7"),
+        ({"schedule": "hybrid"}, "schedule must be shared"),
+        ({"neighbours": "zero-out", "epsilon": 1.0, "people": 40}, "must be add-remove"),
+        ({"tau": 0.1}, "silos are few"),
+    ],
+)
+def test_what_silos_are_not_asked(asked: dict[str, Any], message: str) -> None:
+    given = {k: v for k, v in SMALL.items() if "tau" not in asked or k == "domain"}
+    with pytest.raises(InvalidInputError, match=message):
+        estimate(table(), **{**given, **asked})
+
+
+def test_columns_and_plans_agree_on_silos() -> None:
+    rows = table()
+    bare = {"items": rows["items"], "clients": rows["clients"]}
+    with pytest.raises(InvalidInputError, match="a silo column goes with a client column"):
+        estimate({"items": rows["items"], "silos": rows["silos"]}, **SMALL)
+    with pytest.raises(InvalidInputError, match="people goes with silos"):
+        estimate(bare, people=40, **SMALL)
+    with pytest.raises(InvalidInputError, match="the plan is not one of silos"):
+        estimate(rows, plan=OTHER, domain="range:1..50")
+    made = estimate(rows, seed=1, **SMALL).plan
+    with pytest.raises(InvalidInputError, match="the plan is one of silos, of at most 40 people"):
+        estimate(bare, plan=made, domain="range:1..50")
+    with pytest.raises(InvalidInputError, match="already says people"):
+        estimate(rows, plan=made, people=40, domain="range:1..50")
+    small = estimate({name: column[:43] for name, column in rows.items()}, seed=1, **SMALL).plan
+    with pytest.raises(InvalidInputError, match="allows 2 silos in a round, the input has 6"):
+        estimate(rows, plan=small, domain="range:1..50")
+    many = {"items": [1] * 5000, "clients": [1] * 5000, "silos": [*range(5000)]}
+    with pytest.raises(InvalidInputError, match="more than 4,096 distinct values; is it a silo"):
+        estimate(many, **SMALL)

@@ -1,0 +1,141 @@
+"""The HTML report: hostile items, what it may load, and what it says without privacy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedtally
+from fedtally.cli import console
+from fedtally.cli.app import run
+from fedtally.report import page
+
+pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
+HOSTILE = '<script>alert("x")</script>'
+
+
+def _page() -> str:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    result = fedtally.estimate([HOSTILE] * 3 + ["tea"], seed=1)
+    return page.page(result, result.top(2), command="fedtally estimate <b>")
+
+
+def test_an_item_is_text_and_never_markup() -> None:
+    text = _page()
+    assert HOSTILE not in text
+    assert "&lt;script&gt;alert(" in text
+    assert text.count("<script>") == 1
+    assert "<b>" not in text
+
+
+def test_the_policy_allows_the_one_script_and_style_alone() -> None:
+    text = _page()
+    for kind in ("script", "style"):
+        (inner,) = re.findall(f"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{kind}-src &#39;sha256-{digest}&#39;" in text
+    assert "default-src &#39;none&#39;" in text
+    assert not re.search(r"""(src|href)=["'](?!data:)""", text.partition("<title>")[2])
+
+
+def test_a_result_without_privacy_says_so_before_its_title() -> None:
+    text = _page()
+    assert text.index("No differential privacy") < text.index("<h1>")
+
+
+def test_the_command_leaves_out_the_address_of_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (["--ledger", "postgresql://me:pw@host"], ["--ledger=postgresql://me:pw@host"]):
+        monkeypatch.setattr(sys, "argv", ["fedtally", "estimate", *words, "--epsilon", "1"])
+        shown = console.command_line()
+        assert "pw" not in shown
+        assert shown.endswith("--epsilon 1")
+
+
+def test_a_report_has_no_folder_and_no_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder may name a person, and who knows the seed knows the draws."""
+    given = (
+        "fedtally estimate /home/ana/words.txt --seed 17 --domain=/home/ana/list.txt --query"
+        " https://a.org/b --report out/r.html"
+    )
+    monkeypatch.setattr(sys, "argv", given.split())
+    assert console.command_line() == (
+        "fedtally estimate words.txt --seed ... --domain=list.txt --query https://a.org/b --report"
+        " r.html"
+    )
+    monkeypatch.setattr(sys, "argv", ["fedtally", "demo", "--seed=17"])
+    assert console.command_line() == "fedtally demo --seed=..."
+
+
+def _text_of(result: fedtally.Result) -> str:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    return page.page(result, result.top(5), command="fedtally estimate words.txt")
+
+
+def test_the_report_of_a_private_plan_says_what_it_guarantees() -> None:
+    options = {"domain": "range:1..50", "epsilon": 2.0, "delta": 1e-6}
+    text = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options))
+    assert 'role="note"' not in text  # the banner of runs without privacy
+    assert "is right in at most 88.1 % of cases" in text  # e^2 : 1
+    for said in ("epsilon 2, delta 1e-06", "<dt>noise multiplier</dt>", "had to be trusted"):
+        assert said in text
+    marked = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options, not_private=True, seed=1))
+    assert marked.index("Not private: nothing is guaranteed") < marked.index("<h1>")
+    assert "of cases" not in marked
+
+
+def test_the_report_of_a_grid_has_a_map() -> None:
+    import numpy as np
+
+    places = np.array([[40.7, -74.0]] * 30 + [[34.0, -118.2]] * 10)
+    text = _text_of(fedtally.estimate(places, domain="grid:25..50,-130..-60,0.5", seed=1))
+    assert 'alt="Map of 2 items; the table above has the same numbers"' in text
+    assert "Map of" not in _text_of(fedtally.estimate(["tea"], seed=1))
+
+
+def test_limits_have_the_digits_that_their_width_needs() -> None:
+    result = fedtally.estimate(["tea"] * 50_000 + ["milk"] * 50_000, seed=1)
+    assert re.findall(r"<td[^>]*>([0-9.]+) %</td>", _text_of(result))[:3] == [
+        "50.0000",
+        "49.9990",
+        "50.0010",
+    ]
+
+
+def test_a_saved_result_is_reported_by_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    fedtally.estimate(["tea", "tea", "milk"], seed=1).save("r.fed")
+    assert run(["report", "r.fed"]) == 0
+    assert "<h1>Share of 3 clients whose item it is; 2 candidates</h1>" in (
+        tmp_path / "r.html"
+    ).read_text("utf-8")
+    assert run(["report", "r.fed", "-o", "page.html", "--top", "1"]) == 0
+    assert "milk" not in (tmp_path / "page.html").read_text("utf-8")
+    capsys.readouterr()
+    assert run(["report", "r.fed", "-o", "page.pdf"]) == 2
+    assert run(["report", "r.fed", "-o", "r.fed"]) == 2
+    said = capsys.readouterr().err
+    assert "must end in .html" in said and "it is read by this run" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "r.fed", "r.html"]
+
+
+def test_without_jinja_a_report_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Before the run, not after it."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.chdir(tmp_path)
+    assert run(["estimate", "zipf:d=10,n=99", "--report", "out.html"]) == 2
+    shown = capsys.readouterr()
+    assert "reports need Jinja2, which is not installed: pip install" in shown.err
+    assert shown.out == "" and list(tmp_path.iterdir()) == []
