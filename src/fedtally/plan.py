@@ -379,6 +379,11 @@ class Plan:
         return self.secure_sum is not None and self.secure_sum.method == "two-server"
 
     @property
+    def nouns(self) -> tuple[str, str]:
+        """The noun for those whom the answer counts, in the singular and in the plural."""
+        return ("person", "people") if self.is_of_silos else ("client", "clients")
+
+    @property
     def is_of_silos(self) -> bool:
         """Whether a client holds the items of many people, who are the unit of privacy."""
         return self.people > 1

@@ -131,7 +131,7 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
         "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
     )
     assert covered in " ".join(out.split())
-    assert "joint recovery finds rare items too" in " ".join(out.split())
+    assert "this decoder finds rare items too" in " ".join(out.split())
     assert "640 B per client (one-hot vector: 3 B; the item itself, binary: 1 B" in out
     assert "no differential privacy" in out
     assert "taken from the input itself" in out

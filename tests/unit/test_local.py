@@ -132,9 +132,7 @@ def test_synthetic_population_has_its_own_public_domain():
     result = run(source, Simulation.of(seed=1))
     assert result.domain.size == 100_000
     assert result.domain.public
-    assert [note.split(":")[0] for note in result.warnings] == [
-        "joint recovery finds rare items too"
-    ]
+    assert [note.split(":")[0] for note in result.warnings] == ["this decoder finds rare items too"]
 
 
 def test_profiles_say_what_they_were_measured_from():

@@ -85,6 +85,14 @@ def test_each_person_of_each_silo_is_counted_once(rows: Any, are_drawn: bool) ->
     assert sorted(found) == sorted(sum(s == silo for _, s in people) for silo in silos)
 
 
+def test_notes_on_silos_speak_of_people() -> None:
+    held = {"items": [1, 2, 3, 4], "clients": ["x", "x", "y", "z"], "silos": [0, 0, 0, 1]}
+    [note] = [one for one in estimate(held, people=9).warnings if "drawn at random" in one]
+    assert "33.3% of the people hold more than one item" in note
+    assert "1 of 4 pairs of a person and an item" in note
+    assert "client" not in note
+
+
 def test_under_privacy_a_person_counts_in_so_many_silos() -> None:
     rows = {"items": [7] * 30, "clients": ["x"] * 30, "silos": [*range(10)] * 3}
     assert sum(part.num_clients for part in tallied(rows, **SMALL)) == 10

@@ -421,6 +421,7 @@ def hash_of_run(result, item):
         ({"tau": 0.01, "max_bytes": None}, "tau is not for an open domain"),
         ({"width": 9, "max_bytes": None}, "width is not for an open domain"),
         ({"recovery": "median"}, "recovery is not for an open domain"),
+        ({"recovery": "belief"}, "recovery is not for an open domain"),
         ({"schedule": "batched:auto"}, "schedule is not for an open domain"),
         ({"evaluate": True}, "evaluate compares"),
         ({"allow_rare_names": 1}, "allow_rare_names must be true or false"),

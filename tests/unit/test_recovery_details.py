@@ -492,7 +492,7 @@ def test_the_answer_says_how_certain_it_is():
     largest = max(e.sampling_error for e in result.top(3))
     assert f"up to ± {report.points(largest, report.decimals([largest]))} here" in said
     assert f"{result.evaluation.coverage:.1%} of the intervals hold the truth" in said
-    assert "Note joint recovery finds rare items too" in said
+    assert "Note this decoder finds rare items too" in said
     first = result.top(1)[0]
     halves = [(e.high - e.low) / 2 for e in result.top(3)]
     digits = report.decimals([*(e.frequency for e in result.top(3)), *halves])

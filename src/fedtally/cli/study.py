@@ -242,7 +242,7 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
             )
     if ":" in (options["recovery"] or ""):
         raise InvalidInputError(
-            "--plan tests what real campaigns do, with --recovery joint or median, got"
+            f"--plan tests what real campaigns do, with --recovery {' or '.join(DECODERS)}, got"
             f" {options['recovery']}"
         )
     plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN

@@ -47,7 +47,8 @@ class Request:
             best.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
         recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
-            paper's decoder, or "auto": joint, if there are so many rows, up to 2^28 candidates.
+            paper's decoder, "belief", which starts from joint and has smaller errors where messages
+            settle, or "auto": joint, if there are so many rows, up to 2^28 candidates.
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
             shrinkage.
         confidence: of the intervals, below 1; 0 for none.
@@ -222,7 +223,7 @@ class Request:
             "silos": (silos, "no person is known behind a client yet"),
             "certify": (self.certify or None, "there is no list of candidates to look at"),
             "recovery": (
-                "median" if self.recovery == Recovery.MEDIAN else None,
+                None if self.recovery in (AUTO, Recovery.JOINT) else self.recovery,
                 "joint recovery finds what stands out",
             ),
             "schedule": (

@@ -281,7 +281,7 @@ def privacy_sentence(plan: Plan) -> str:
     from fedtally.privacy.events import Relation
 
     terms = plan.privacy
-    found, whom = terms.guarantee, "person" if plan.is_of_silos else "client"
+    found, whom = terms.guarantee, plan.nouns[0]
     numbers = f"epsilon {rounded_up(found.epsilon):g}, delta {rounded_up(found.delta):g}"
     if terms.not_private:
         return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {numbers}"
@@ -574,7 +574,7 @@ def banner(plan: Plan) -> str:
 
 def protects(plan: Plan) -> list[str]:
     """Return what a plan protects, in sentences without formulas."""
-    who = "person" if plan.is_of_silos else "client"
+    who = plan.nouns[0]
     if plan.privacy is None:
         return [
             (

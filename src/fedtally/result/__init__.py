@@ -1,7 +1,8 @@
 """The answer of a campaign: estimates from landed sums, their errors, tables and files.
 
-The rooms are `result` (the answer itself), `estimates` (one item's), `evaluation` (the truth of a
-simulation, and the errors) and `files` (saved answers and exported tables).
+The rooms are `result` (the answer itself), `notes` (what its reader must know), `estimates` (one
+item's), `evaluation` (the truth of a simulation, and the errors) and `files` (saved answers and
+exported tables).
 """
 
 from fedtally.result.estimates import Estimate, clip_limits
@@ -13,7 +14,8 @@ from fedtally.result.files import (
     physical_memory,
     write_table,
 )
-from fedtally.result.result import RARE_ITEMS, Progress, Result
+from fedtally.result.notes import RARE_ITEMS
+from fedtally.result.result import Progress, Result
 
 __all__ = [
     "RARE_ITEMS",

@@ -19,10 +19,7 @@ from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
-from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.decoding import (
-    MAX_ENUMERATED,
-    MAX_JOINT,
     AnyDecoder,
     Decoding,
     check_enumerable,
@@ -41,16 +38,12 @@ from fedtally.recovery.linear_system import Decoder, Ids, ask
 from fedtally.recovery.median import check_landed
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.result import files
+from fedtally.result import files, notes
 from fedtally.result.estimates import Estimate, clip_limits
 from fedtally.result.evaluation import Evaluation, Truth, evaluate
 from fedtally.result.files import check_export_path, check_table_fits, write_table
 from fedtally.sketch import CountSketch, Recovery
 
-RARE_ITEMS = (
-    "joint recovery finds rare items too: without differential privacy, secure summation does not"
-    " protect them"
-)
 # Candidates that are decoded at once, so that memory is bounded: their estimates take 2 MiB.
 BLOCK = 1 << 18
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
@@ -318,71 +311,13 @@ class Result:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
-        notes = [
-            *self.cautions,
-            *self._unread(),
-            *_of_draw(self.draw, self.columns),
-            *_of_candidates(self.domain),
-        ]
-        if self.unit == "contributions":
-            notes.append(
-                "a client of several rounds counts in each: frequencies are shares of"
-                f" {self.num_contributions:,} contributions of {self.num_clients:,} clients"
-            )
-        if self.plan.domain_size <= self.plan.rows * self.plan.width:
-            notes.append(
-                "an exact histogram (one-hot vectors) is no larger than this sketch, and has no"
-                " collisions"
-            )
-        if self.plan.rows % 2 == 0 and self.recovery == "median":
-            notes.append(
-                f"{self.plan.rows} rows: the median is the mean of the two middle rows; odd numbers"
-                " resist collisions better"
-            )
-        if kind_of(self.recovery).fits_items:
-            if self.plan.privacy is None:
-                notes.append(RARE_ITEMS)
-            # past the cached property: asking for warnings must not start a fit
-            decoder = self.__dict__.get("_recovered")
-            if isinstance(decoder, BeliefDecoder):
-                if decoder.fallback:
-                    notes.append(
-                        f"joint recovery answered instead of belief propagation: {decoder.fallback}"
-                    )
-                decoder = decoder.joint
-            if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
-                notes.append(
-                    "nothing stands out of the noise: the paper's decoder is better here, and"
-                    " answered instead"
-                )
-        elif self.plan.rows < Recovery.JOINT.fewest_rows:
-            notes.append(
-                f"with fewer than {Recovery.JOINT.fewest_rows} rows the paper's decoder is used:"
-                " joint recovery, several times as accurate, needs more"
-            )
-        elif MAX_JOINT < self.domain.size <= MAX_ENUMERATED:
-            notes.append(
-                f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint"
-                " recovery (--recovery joint) is several times as accurate and looks at each"
-                " candidate ten times"
-            )
-        return tuple(notes)
-
-    def _unread(self) -> list[str]:
-        """Return a note on hashes that stand out without a name, once names were read."""
-        unread = len(self._found) - len(self.names) if "names" in self.__dict__ else 0
-        if not unread:
-            return []
-        note = (
-            f"{unread:,} of the {len(self._found):,} strings that stand out could not be read, and"
-            " are shown by their hashes (#): more bytes or more clients would name them"
-        )
-        return [note]
+        # Past the cached properties: whoever asks for notes must not start a fit.
+        done = self.__dict__
+        return tuple(notes.on(self, done.get("_recovered"), done.get("names")))
 
     def __repr__(self) -> str:
-        who = "people" if self.plan.is_of_silos else "clients"
         return (
-            f"Result({who}={self.num_clients:,}, candidates={self.domain.size:,},"
+            f"Result({self.plan.nouns[1]}={self.num_clients:,}, candidates={self.domain.size:,},"
             f" plan={self.plan.fingerprint[:12]})"
         )
 
@@ -640,7 +575,7 @@ class Result:
         """
         if self.num_clients != self.num_contributions:
             return "contributions"
-        return "people" if self.plan.is_of_silos else "clients"
+        return self.plan.nouns[1]
 
     @property
     def not_private(self) -> str:
@@ -798,41 +733,6 @@ class Result:
             Estimate(item, *row)
             for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)
         ]
-
-
-def _of_draw(draw: Mapping[str, Any] | None, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the note on the items that the bound on a client's items left out, if it left out any.
-
-    Args:
-        draw: as in `Result`.
-        columns: as in `Result`.
-    """
-    if draw is None or not draw["drawn_away"]:
-        return
-    where = " in a round" if "round" in columns else ""
-    most = draw["max_items"]
-    counted = "one item of each client is" if most == 1 else f"{most:,} items of each client are"
-    yield (
-        f"{draw['share_with_several']:.1%} of the clients hold more than one item{where}. At most"
-        f" {counted} counted{where}, drawn at random: {draw['drawn_away']:,} of"
-        f" {draw['pairs']:,} pairs of a client and an item are not counted. A frequency is the"
-        " share of clients whose drawn items include it; --max-items"
-        f" {draw['max_items_for_all']} counts all"
-    )
-
-
-def _of_candidates(domain: Domain) -> Iterator[str]:
-    """Yield the notes on the candidates of a domain."""
-    if not domain.public:
-        yield (
-            "the candidate items are the distinct items of the input itself: in a real campaign"
-            " they must be public, declared beforehand"
-        )
-    if domain.collision_probability:
-        yield (
-            "items are hashed to 61 bits: two candidates share an id with probability at most"
-            f" {domain.collision_probability:.1g}"
-        )
 
 
 def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:

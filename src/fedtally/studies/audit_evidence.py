@@ -242,7 +242,7 @@ class Evidence:
         failure = "what is said of a campaign depends on what clients hold"
         found = [Check("shown", 1.0 if same else 0.0, failure)]
         if self._design.is_hidden:
-            who = "people" if self._plan.is_of_silos else "clients"
+            who = self._plan.nouns[1]
             law = self._law_of_numbers()
             number = Ranks.of(np.array(self._numbers), law, self._rng)
             failure = f"the number of {who} has the noise of a counter"

@@ -50,10 +50,9 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
         plan: the plan of the campaign.
         has_ledger: whether a ledger is charged.
     """
-    one, many = ("person", "people") if plan.is_of_silos else ("client", "clients")
     if plan.privacy is None:
         return []
-    found = []
+    found, (one, many) = [], plan.nouns
     if not tally.is_bounded_by_client and not source.rows_are_clients:
         found.append(_rows_are_people(tally))
     if not has_ledger and not plan.privacy.not_private:

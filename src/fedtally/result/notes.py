@@ -1,0 +1,127 @@
+"""The notes that a reader of an answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from fedtally.domain import Domain
+from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.decoding import MAX_ENUMERATED, MAX_JOINT, AnyDecoder, kind_of
+from fedtally.recovery.joint import JointDecoder
+from fedtally.sketch import Recovery
+
+if TYPE_CHECKING:
+    from fedtally.result.result import Result
+
+RARE_ITEMS = (
+    "this decoder finds rare items too: without differential privacy, secure summation does not"
+    " protect them"
+)
+
+
+def on(
+    result: Result, decoder: AnyDecoder | None, names: Mapping[int, str] | None
+) -> Iterator[str]:
+    """Yield the notes on a result.
+
+    Args:
+        result: the result.
+        decoder: that was fitted, before shrinkage; None: none yet.
+        names: that were read of an open domain; None: none yet.
+    """
+    yield from result.cautions
+    if names is not None:
+        yield from _on_names(result.num_found, len(names))
+    yield from _on_draw(result)
+    yield from _on_candidates(result.domain)
+    if result.unit == "contributions":
+        one, many = result.plan.nouns
+        yield (
+            f"a {one} of several rounds counts in each: frequencies are shares of"
+            f" {result.num_contributions:,} contributions of {result.num_clients:,} {many}"
+        )
+    yield from _on_sketch(result)
+    yield from _on_decoder(result, decoder)
+
+
+def _on_names(found: int, read: int) -> Iterator[str]:
+    if read < found:
+        yield (
+            f"{found - read:,} of the {found:,} strings that stand out could not be read, and are"
+            " shown by their hashes (#): more bytes or more clients would name them"
+        )
+
+
+def _on_draw(result: Result) -> Iterator[str]:
+    """Yield the note on the items that the bound on a client's items left out, if it left out any.
+
+    Of silos, the bound is on the items of each of their people.
+    """
+    draw = result.draw
+    if draw is None or not draw["drawn_away"]:
+        return
+    one, many = result.plan.nouns
+    where = " in a round" if "round" in result.columns else ""
+    most = draw["max_items"]
+    counted = f"one item of each {one} is" if most == 1 else f"{most:,} items of each {one} are"
+    yield (
+        f"{draw['share_with_several']:.1%} of the {many} hold more than one item{where}. At most"
+        f" {counted} counted{where}, drawn at random: {draw['drawn_away']:,} of"
+        f" {draw['pairs']:,} pairs of a {one} and an item are not counted. A frequency is the"
+        f" share of {many} whose drawn items include it; --max-items"
+        f" {draw['max_items_for_all']} counts all"
+    )
+
+
+def _on_candidates(domain: Domain) -> Iterator[str]:
+    if not domain.public:
+        yield (
+            "the candidate items are the distinct items of the input itself: in a real campaign"
+            " they must be public, declared beforehand"
+        )
+    if domain.collision_probability:
+        yield (
+            "items are hashed to 61 bits: two candidates share an id with probability at most"
+            f" {domain.collision_probability:.1g}"
+        )
+
+
+def _on_sketch(result: Result) -> Iterator[str]:
+    plan = result.plan
+    if plan.domain_size <= plan.rows * plan.width:
+        yield (
+            "an exact histogram (one-hot vectors) is no larger than this sketch, and has no"
+            " collisions"
+        )
+    if plan.rows % 2 == 0 and result.recovery == Recovery.MEDIAN:
+        yield (
+            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"
+            " collisions better"
+        )
+
+
+def _on_decoder(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
+    if kind_of(result.recovery).fits_items:
+        if result.plan.privacy is None:
+            yield RARE_ITEMS
+        if isinstance(decoder, BeliefDecoder):
+            if decoder.fallback:
+                yield f"joint recovery answered instead of belief propagation: {decoder.fallback}"
+            decoder = decoder.joint
+        if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
+            yield (
+                "nothing stands out of the noise: the paper's decoder is better here, and answered"
+                " instead"
+            )
+    elif result.plan.rows < Recovery.JOINT.fewest_rows:
+        yield (
+            f"with fewer than {Recovery.JOINT.fewest_rows} rows the paper's decoder is used: joint"
+            " recovery, several times as accurate, needs more"
+        )
+    elif MAX_JOINT < result.domain.size <= MAX_ENUMERATED:
+        yield (
+            f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint"
+            " recovery (--recovery joint) is several times as accurate and looks at each candidate"
+            " ten times"
+        )
