@@ -432,6 +432,14 @@ def test_what_is_refused(options, message):
         fedtally.estimate(WORDS, **ASKED | options)
 
 
+def test_a_plan_of_an_open_domain_takes_no_other_decoder():
+    plan = fedtally.estimate(WORDS, **ASKED).plan
+    with pytest.raises(InvalidInputError, match="recovery is not for an open domain"):
+        fedtally.estimate(WORDS, plan=plan, domain="open", recovery="belief")
+    with pytest.raises(InvalidInputError, match="recovery is not for an open domain"):
+        fedtally.estimate(WORDS, plan=plan, recovery="belief")
+
+
 def test_privacy_and_several_items():
     """The noise is that of all rows; clients of several items are clipped over the whole vector."""
     clients = np.arange(len(WORDS) * 2) // 2

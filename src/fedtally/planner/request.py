@@ -162,7 +162,7 @@ class Request:
                 not_private=not_private,
             )
         domain = None if self.domain is None else domain_of(self.domain)
-        if isinstance(domain, OpenStrings):
+        if isinstance(domain, OpenStrings) or (plan is not None and plan.is_open):
             self._check_open(silos)
         planned = None if plan is None else plan.privacy
         numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
