@@ -26,6 +26,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies
+from fedtally.planner.costs import REFERENCE
 from fedtally.planner.proposal import Proposal, make_draft, predict_linf
 from fedtally.planner.proposal import propose as propose_plan
 from fedtally.planner.request import Request
@@ -616,6 +617,10 @@ def test_a_planned_campaign_of_silos_runs(asked: dict[str, Any]) -> None:
     proposal = planned(**asked)
     plan = proposal.plan.with_keys(server_key=SERVER_KEY.public)
     assert (plan.people, plan.num_clients, proposal.expected) == (PEOPLE, N, N * PEOPLE)
+    # a silo's CPU is that of the people who are expected
+    fewer = planned(expected=N * PEOPLE // 2, **asked).bill().client_seconds
+    row = REFERENCE.seconds["row"]
+    assert proposal.bill().client_seconds - fewer == pytest.approx(PEOPLE / 2 * row, rel=0.1)
     [sketch] = landed(plan, [PEOPLE] * N).release(RANDOM)
     assert sketch.num_silos == N
     noise = 0.0 if plan.privacy is None else plan.privacy.largest_stddev(N)
