@@ -643,18 +643,20 @@ class Result:
 
     def _of_repeats(self) -> str:
         """Return the note on those who count several times."""
-        shares = f"frequencies are shares of {self.num_contributions:,} contributions"
-        if not self.plan.is_of_silos:
+        if self.repeats_are_private:  # nor is the noised number said: no note depends on the data
             return (
-                f"a client of several rounds counts in each: {shares} of {self.num_clients:,}"
-                " clients"
+                "a person of several rounds or silos counts in each: frequencies are shares of"
+                " contributions, of how many people is private"
             )
-        of = (
-            "; of how many people is private"
-            if self.repeats_are_private
-            else f" of {self.num_clients:,} people"
+        who, many = (
+            ("person of several rounds or silos", "people")
+            if self.plan.is_of_silos
+            else ("client of several rounds", "clients")
         )
-        return f"a person of several rounds or silos counts in each: {shares}{of}"
+        return (
+            f"a {who} counts in each: frequencies are shares of {self.num_contributions:,}"
+            f" contributions of {self.num_clients:,} {many}"
+        )
 
     @property
     def repeats_are_private(self) -> bool:
