@@ -173,6 +173,8 @@ def test_a_silo_of_several_rounds_is_one_silo(secure_sum: str, tmp_path: Path) -
     assert [sketch.num_silos for sketch in exact.sketches] == [6, 5]
     assert (exact.num_silos, exact.num_clients, exact.num_contributions) == (6, sum(SIZES), twice)
     assert exact.decoded(recovery="median").num_silos == 6
+    with pytest.raises(InvalidInputError, match="num_silos must be .* 11"):
+        fedtally.Result(exact.plan, exact.domain, exact.sketches, num_silos=12)
     exact.save(tmp_path / "exact.fedtally")
     assert fedtally.Result.load(tmp_path / "exact.fedtally").num_silos == 6
     said = shown(exact)
