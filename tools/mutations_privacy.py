@@ -737,6 +737,13 @@ MUTATIONS = (
         "test_silos.py::test_a_demand_in_zero_out_counts_the_number_of_people",
     ),
     _mutation(
+        "people-of-a-silo-are-not-drawn",
+        _CLIENT_FILE,
+        "            held, starts = self._drawn_people(held, random)\n",
+        "            starts = self._starts\n",
+        "test_silos.py::test_a_silo_of_too_many_people_draws_some_under_privacy",
+    ),
+    _mutation(
         "people-unbounded",
         _CLIENT_FILE,
         "bound_items_of_each(ids, starts, most, words, clip)",

@@ -292,8 +292,8 @@ class Plan:
             number = "(num_clients times people)" if self.is_of_silos else "num_clients"
             raise InvalidInputError(
                 f"privacy.delta must be below 1 / {number}, {1 / people:g}, got"
-                f" {privacy.delta:g}: publishing the item of one client drawn at random would be as"
-                " private; guarantee a smaller delta, or mark the plan as not private"
+                f" {privacy.delta:g}: publishing the item of one {self.nouns[0]} drawn at random"
+                " would be as private; guarantee a smaller delta, or mark the plan as not private"
                 " (not_private)"
             )
         # The guarantee counts on the noise of so many honest clients in every sum.

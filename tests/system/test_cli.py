@@ -127,9 +127,7 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
     )
     assert (code, err) == (0, "")
     assert re.search(r"1 +the +50\.00 % +█* +1\.00 +50\.00 % +\+0\.00 +50", out)
-    covered = (
-        "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
-    )
+    covered = "95 %, for frequencies among those that took part; of a list chosen by its estimates"
     assert covered in " ".join(out.split())
     assert "this decoder finds rare items too" in " ".join(out.split())
     assert "640 B per client (one-hot vector: 3 B; the item itself, binary: 1 B" in out
@@ -210,7 +208,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
     about = document["intervals"]
     assert (about["confidence"], about["kind"]) == (0.95, "auto")
     assert (about["list"]["kind"], about["named"]["kind"]) == ("selective", "pointwise")
-    assert all("clients that took part" in about[which]["covers"] for which in ("list", "named"))
+    assert all("those that took part" in about[which]["covers"] for which in ("list", "named"))
     assert about["predicted_linf"] < 0.01
     fingerprint = document["plan"].pop("fingerprint")
     assert re.fullmatch("[0-9a-f]{64}", fingerprint)

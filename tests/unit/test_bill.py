@@ -255,6 +255,19 @@ def test_cpu_is_the_price_of_counted_operations() -> None:
     assert bill(plan, masks).server_seconds == 31 * vector
 
 
+def test_a_silo_pays_for_the_rows_of_its_people() -> None:
+    """Each of them has as many rows as a person may have items."""
+    rows = replace(NOTHING, seconds=dict(NOTHING.seconds) | {"row": 1.0})
+    asked = {"domain": "range:1..9", "rows": 3, "width": 20, "people": 10}
+    held: dict[str, Any] = {"clients": range(24), "silos": [i % 6 for i in range(24)]}
+    for secure_sum in ("ideal", "secagg"):
+        plan = fedtally.estimate([1] * 24, **held, **asked, max_items=2, secure_sum=secure_sum).plan
+        assert bill(plan, rows).client_seconds == 10 * 2
+        assert bill(plan, rows, people=24).client_seconds == 4 * 2
+        assert bill(plan, rows).server_seconds == bill(plan, rows).decoding_seconds == 0
+    assert bill(run(num_rounds=1).plan, rows).client_seconds == 0
+
+
 def test_looks_grow_with_candidates_and_rounds() -> None:
     plan = run(num_rounds=1).plan
 

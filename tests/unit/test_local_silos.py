@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
+from fedtally import report
 from fedtally.campaign.client import FrequencyClient
 from fedtally.engines.local.campaign import read
 from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import RoundTally, bound_silos
 from fedtally.errors import InvalidInputError
+from fedtally.merged import Merged
 from fedtally.plan import Plan
+from fedtally.recovery.intervals import sampling_error
 from fedtally.sources import Columns, from_items, open_source
 
 SITES = ["Berne", "Chur", "Basle", "Thun", "Visp", "Zug"]
@@ -160,6 +165,105 @@ def test_natural_rounds_have_every_silo_under_privacy() -> None:
     assert str(result.plan.schedule) == "shared"
     exact = estimate(rows, seed=1, **SMALL)
     assert (exact.num_clients, exact.num_contributions) == (sum(SIZES), sum(SIZES))
+
+
+@pytest.mark.parametrize("secure_sum", ["ideal", "secagg"])
+def test_a_silo_of_several_rounds_is_one_silo(secure_sum: str, tmp_path: Path) -> None:
+    rows = table()
+    first = rows | {"rounds": ["1"] * len(rows["items"])}
+    # in the second month all silos but the last have the same people again
+    again = [i for i, site in enumerate(rows["silos"]) if site != "Zug"]
+    second = {name: [column[i] for i in again] for name, column in rows.items()}
+    held = {name: first[name] + second.get(name, ["2"] * len(again)) for name in first}
+    number, twice = len(held["items"]), 2 * sum(SIZES) - SIZES[-1]
+    assert number == twice
+    exact = estimate(held, seed=1, secure_sum=secure_sum, **SMALL)
+    assert [sketch.num_silos for sketch in exact.sketches] == [6, 5]
+    assert (exact.num_silos, exact.num_clients, exact.num_contributions) == (6, sum(SIZES), twice)
+    assert exact.decoded(recovery="median").num_silos == 6
+    with pytest.raises(InvalidInputError, match="num_silos must be .* 11"):
+        fedtally.Result(exact.plan, exact.domain, exact.sketches, num_silos=12)
+    exact.save(tmp_path / "exact.fedtally")
+    assert fedtally.Result.load(tmp_path / "exact.fedtally").num_silos == 6
+    said = shown(exact)
+    assert f"Share of {twice} contributions of {sum(SIZES)} people in 6 silos" in said
+    assert "each counted 1.91 times on average" in said
+    # how many people came again is private
+    private = estimate(held, secure_sum=secure_sum, **PRIVATE)
+    assert (private.num_silos, private.unit, private.attendance) == (
+        6,
+        "contributions",
+        [private.num_contributions],
+    )
+    said = shown(private)
+    assert f"{private.num_contributions} contributions of people in 6 silos" in said
+    assert "of how many people is private" in said
+    # at worst everybody is there twice: half as many people are the sample
+    assert private.top(1)[0].sampling_error == pytest.approx(
+        float(
+            sampling_error(
+                np.array([private.top(1)[0].frequency]),
+                private.num_contributions // 2,
+                private.confidence,
+            )[0]
+        )
+    )
+    # the noise on that number is of all silos in all sums
+    terms = private.plan.privacy
+    assert terms is not None and private.intervals is not None
+    if terms.by_clients:
+        relative = 100 * terms.largest_stddev(12) / private.num_contributions
+        assert f"how many took part, {relative:.2g} %" in private.intervals.about
+
+
+def test_a_person_of_several_silos_counts_in_each() -> None:
+    rows = table()
+    twice = {name: [*column, *column] for name, column in rows.items()}
+    twice["silos"] = [*rows["silos"], *["Lucerne"] * len(rows["items"])]
+    exact = estimate(twice, seed=1, **SMALL)
+    assert (exact.num_silos, exact.num_clients, exact.unit) == (7, sum(SIZES), "contributions")
+    asked = PRIVATE | {"people": 94, "silos_per_person": 2}
+    assert estimate(twice, **asked).unit == "contributions"
+    assert estimate(twice, **PRIVATE | {"people": 94}).unit == "people"
+
+
+def shown(result: fedtally.Result) -> str:
+    """Return what the terminal shows, details included, as one line."""
+    said = report.plain(report.answer(result, result.top(3), result.estimates([1]), details=True))
+    return " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("secure_sum", "asked"),
+    [("ideal", {}), ("secagg", {"months": 2}), ("secagg", {"epsilon": 8.0, "people": 40})],
+)
+def test_an_answer_speaks_of_people_and_silos(
+    secure_sum: str, asked: dict[str, Any], tmp_path: Path
+) -> None:
+    rows, asked = table(), dict(asked)
+    if months := asked.pop("months", 0):
+        rows["rounds"] = [f"{i % months}" for i in range(sum(SIZES))]
+    result = estimate(rows, secure_sum=secure_sum, **SMALL, **asked)
+    report.write_page(result, result.top(3), [], command="", path=tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = re.sub("<(script|style).*?</\\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    for said in (shown(result), " ".join(page.split())):
+        # a population's name, and the names of a plan's fields
+        said = re.sub("population clients|(num|per) clients?", "", said)
+        assert "client" not in said, said[max(0, said.index("client") - 60) :][:120]
+    # what a sum says that was made elsewhere, and so has no numbers of a run
+    elsewhere = fedtally.Result(result.plan, result.domain, result.sketches)
+    assert "client" not in " ".join(text for _, text in of_sum(elsewhere))
+
+
+def of_sum(result: fedtally.Result) -> list[tuple[str, str]]:
+    return report.secure_sum_rows(result.secure_sum, "silo", report.who(result.plan))
+
+
+def test_merged_results_count_people() -> None:
+    results = [estimate(table(), seed=seed, **SMALL) for seed in (1, 2)]
+    merged = Merged(results)
+    assert (merged.unit, merged.num_clients) == ("people", 2 * sum(SIZES))
 
 
 def test_people_without_items_count_under_privacy_alone() -> None:

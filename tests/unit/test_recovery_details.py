@@ -480,9 +480,7 @@ def test_the_answer_says_how_certain_it_is():
         zipf_items(), confidence=0.8, intervals="simultaneous", evaluate=True, **OPTIONS
     )
     said = shown(result, result.estimates([2999]))
-    assert (
-        "80 %, for frequencies among the clients that took part; of all candidates at once" in said
-    )
+    assert "80 %, for frequencies among those that took part; of all candidates at once" in said
     assert said.count("± points") == 2  # of the top, and of the items asked for
     expected = result.intervals.predicted_linf
     assert (

@@ -217,11 +217,11 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
     result = fedtally.estimate([1, 1, 2], domain="range:1..9", width=64, seed=1)
     text = " ".join(text_of(result, queried=result.estimates([3]), details=True).split())
     assert (
-        "95 %, for frequencies among the clients that took part; of a list chosen by its"
+        "95 %, for frequencies among those that took part; of a list chosen by its"
         " estimates, on" in text
     )
     assert (
-        "95 % each, for frequencies among the clients that took part; of items named"
+        "95 % each, for frequencies among those that took part; of items named"
         " beforehand, not" in text
     )
     alone = report.plain(report.answer(result, (), result.estimates([3])), 300)

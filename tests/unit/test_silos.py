@@ -26,6 +26,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies
+from fedtally.planner.costs import REFERENCE
 from fedtally.planner.proposal import Proposal, make_draft, predict_linf
 from fedtally.planner.proposal import propose as propose_plan
 from fedtally.planner.request import Request
@@ -320,6 +321,29 @@ def test_each_person_is_bounded_by_the_one_rule(
         assert int((vector[:-1] ** 2).sum()) <= bound
 
 
+@pytest.mark.parametrize("place", [0, 20, 49])
+def test_a_silo_of_too_many_people_draws_some_under_privacy(place: int) -> None:
+    """A refusal, or a larger number, would tell that there is one person more."""
+    plan, runs = plan_of(method="ideal", trust="central"), 400
+    one, other = (FrequencyClient.of_people(plan, np.array([i], np.uint64), [0]) for i in (7, 9))
+    alone, usual = (client.contribution(0, RANDOM)[:-1] for client in (one, other))
+    assert (alone != usual).any()
+    ids, people = np.full(50, 9, np.uint64), np.arange(50)
+    ids[place] = 7
+    kept, without = 0, 0
+    silo = FrequencyClient.of_people(plan, ids, people, 10)  # ten hold nothing
+    for _ in range(runs):
+        vector = silo.contribution(0, RANDOM)
+        assert vector[-1] == PEOPLE
+        # a of the one, b of the others, and the rest of nobody
+        a, b = np.linalg.lstsq(np.stack([alone, usual], axis=1), vector[:-1], rcond=None)[0]
+        np.testing.assert_allclose(a * alone + b * usual, vector[:-1], atol=1e-9)
+        kept, without = kept + round(a), without + PEOPLE - round(a + b)
+    share = PEOPLE / 60
+    assert abs(kept / runs - share) < 5 * math.sqrt(share * (1 - share) / runs)
+    assert abs(without / runs - 10 * share) < 5 * math.sqrt(10 * share * (1 - share) / runs)
+
+
 def test_the_clip_holds_for_each_person() -> None:
     plan = plan_of(method="ideal", trust="central", max_items=4)
     clip = plan.clip(0)
@@ -335,7 +359,7 @@ def test_the_clip_holds_for_each_person() -> None:
     assert 0 < (vector[:-1] ** 2).sum() <= clip.largest_square
     # of two such people each is bounded, and not their sum
     both = FrequencyClient.of_people(plan, np.tile(chosen, 2), np.repeat([0, 1], 4))
-    kept = both._bounded(both._ids, 0, RANDOM)
+    kept = both._bounded(both._ids, both._starts, 0, RANDOM)
     assert 0 < len(kept) < 8
 
 
@@ -343,7 +367,7 @@ def test_each_item_of_a_person_is_as_likely_to_be_drawn() -> None:
     plan = plan_of(method="ideal", trust=None, max_items=2, people=4000)
     ids, people = np.tile(np.arange(1, 6, dtype=np.uint64), 4000), np.repeat(np.arange(4000), 5)
     client = FrequencyClient.of_people(plan, ids, people)
-    kept = client._bounded(client._ids, 0, RANDOM)
+    kept = client._bounded(client._ids, client._starts, 0, RANDOM)
     counts = np.bincount(kept.astype(int), minlength=6)[1:]
     assert counts.sum() == 8000
     # 1,600 of each expected, with a standard deviation of 31; each person keeps two distinct ones
@@ -616,6 +640,10 @@ def test_a_planned_campaign_of_silos_runs(asked: dict[str, Any]) -> None:
     proposal = planned(**asked)
     plan = proposal.plan.with_keys(server_key=SERVER_KEY.public)
     assert (plan.people, plan.num_clients, proposal.expected) == (PEOPLE, N, N * PEOPLE)
+    # a silo's CPU is that of the people who are expected
+    fewer = planned(expected=N * PEOPLE // 2, **asked).bill().client_seconds
+    row = REFERENCE.seconds["row"]
+    assert proposal.bill().client_seconds - fewer == pytest.approx(PEOPLE / 2 * row, rel=0.1)
     [sketch] = landed(plan, [PEOPLE] * N).release(RANDOM)
     assert sketch.num_silos == N
     noise = 0.0 if plan.privacy is None else plan.privacy.largest_stddev(N)

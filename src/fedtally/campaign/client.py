@@ -38,7 +38,13 @@ from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.params import ClientPolicy
 from fedtally.sketch import CountSketch
-from fedtally.sketch.clip import bound_items, bound_items_of_each, by_owner, draw_words
+from fedtally.sketch.clip import (
+    bound_items,
+    bound_items_of_each,
+    by_owner,
+    draw_words,
+    places_of,
+)
 
 if TYPE_CHECKING:
     from fedtally.privacy.policy import PrivacyPolicy
@@ -124,7 +130,9 @@ class FrequencyClient:
 
         Each person contributes what one client would: of more than the plan's max_items distinct
         items some are drawn, and under privacy the clip holds for each person. `contribution` adds
-        them up, and puts the number of people behind the counters.
+        them up, and puts the number of people behind the counters. Under privacy a silo of more
+        people than the plan allows contributes as many, drawn anew for each contribution: a refusal
+        would show that it has more.
 
         Args:
             plan: a plan of silos: one whose `people` is above 1.
@@ -136,7 +144,7 @@ class FrequencyClient:
 
         Raises:
             InvalidInputError: the plan is not one of silos; the arrays are of another type or
-                shape; there are more people than the plan allows; or nobody, without privacy.
+                shape; or, without privacy, there are more people than the plan allows, or nobody.
         """
         form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
         is_column = isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
@@ -171,15 +179,15 @@ class FrequencyClient:
 
     def _refused_number(self) -> str:
         """Return why a silo of so many people may not take part, or ""."""
-        number, most, privacy = self._num_people, self._plan.people, self._plan.privacy
+        number, most = self._num_people, self._plan.people
+        if self._plan.privacy is not None:  # who takes part must not depend on what people hold
+            return ""
         if number > most:
-            # the number itself is as secret as the items
-            got = f", got {number}" if privacy is None else ""
             return (
-                f"a silo must have at most {most} people by the plan{got}; leave some out, drawn"
-                " uniformly, or take part in a plan with more people"
+                f"a silo must have at most {most} people by the plan, got {number}; leave some out,"
+                " drawn uniformly, or take part in a plan with more people"
             )
-        if privacy is None and (number == 0 or self._without_items):
+        if number == 0 or self._without_items:
             return "without privacy each person must hold an item, and a silo one person at least"
         return ""
 
@@ -225,15 +233,18 @@ class FrequencyClient:
         vector = np.zeros(self._plan.vector_length, np.int64)
         size = sketch.vector.size
         sketch.vector = vector[:size]
-        vector[size:] = self._num_people  # of a silo; there is no such entry else
+        # of a silo; there is no such entry else
+        vector[size:] = min(self._num_people, self._plan.people)
         if privacy is None:
-            sketch.add(self._spelled(self._bounded(self._ids, round, random)), num_clients=1)
+            ids = self._bounded(self._ids, self._starts, round, random)
+            sketch.add(self._spelled(ids), num_clients=1)
             return vector
         assert random is not None
         # a copy, so that all that an error could show can be erased below
         held = ids = self._ids.copy()
         try:
-            ids = self._spelled(self._bounded(held, round, random))
+            held, starts = self._drawn_people(held, random)
+            ids = self._spelled(self._bounded(held, starts, round, random))
             sketch.add(ids, num_clients=1)
             # In constant time where the table is small: the time of a lookup would tell the draw,
             # and a draw that is known hides nothing.
@@ -254,10 +265,32 @@ class FrequencyClient:
             return ids
         return self._names.spell(ids, self._plan.spec.num_positions)
 
-    def _bounded(self, ids: U64, round: int, random: Callable[[int], bytes] | None) -> U64:
-        """Return the items that this client, or each of its people, contributes to a round."""
+    def _drawn_people(self, ids: U64, random: Callable[[int], bytes]) -> tuple[U64, I64 | None]:
+        """Return the items of as many people as the plan allows, drawn uniformly, if it has more.
+
+        The order of distinct random words is uniform, and looks at nobody's items.
+        """
+        starts, number, most = self._starts, self._num_people, self._plan.people
+        if starts is None or number <= most:
+            return ids, starts
+        # the places of those without items are behind all others
+        drawn = np.sort(np.argsort(draw_words(number, random))[:most])
+        holding = drawn[drawn < len(starts) - 1]
+        sizes = starts[holding + 1] - starts[holding]
+        return ids[places_of(holding, starts)], np.append(0, np.cumsum(sizes))
+
+    def _bounded(
+        self, ids: U64, starts: I64 | None, round: int, random: Callable[[int], bytes] | None
+    ) -> U64:
+        """Return the items that this client, or each of its people, contributes to a round.
+
+        Args:
+            ids: the items of the client, or of its people.
+            starts: where the items of each person of a silo begin; None: they are of one person.
+            round: the round.
+            random: returns random bytes, where they are needed.
+        """
         most, clip = self._plan.max_items, self._plan.clip(round, self._spelled)
-        starts = self._starts
         if starts is None:
             # without privacy no client has too many items (`_check_number`)
             return ids if random is None else bound_items(ids, most, random, clip)

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
     """Run campaigns of a PLAN with differential privacy, and test the noise that they release.
 
-    The clients are made up, so the exact sums are known; released sums minus exact sums are the
-    noise. Its size, signs, distribution and independence between counters, releases and campaigns
-    are compared with the plan. Some clients hold items or not by the toss of a coin: how well the
-    releases tell which bounds epsilon from below.
+    The clients, or the people of silos, are made up, so the exact sums are known; released sums
+    minus exact sums are the noise. Its size, signs, distribution and independence between counters,
+    releases and campaigns are compared with the plan. Some of them hold items or not by the toss of
+    a coin: how well the releases tell which bounds epsilon from below.
 
     No data is read and no ledger is charged. The exit code is 1 if the audit fails, which a sound
     program does once in a million audits, else 0. The noise comes from the operating system, so
@@ -99,16 +99,17 @@ def view(found: AuditResult) -> RenderableType:
     from fedtally import report
 
     plan = found.audit.plan
+    one, many = plan.nouns
     rows: list[tuple[str, RenderableType]] = [("Verdict", _verdict(found))]
     rows += [("", Text(failure, style="red")) for failure in found.failures]
     if found.detection is not None:
         seen = found.detection
         what = (
-            f"at least {seen.bound:.3g} by {seen.clients:,} single clients; guaranteed"
+            f"at least {seen.bound:.3g} by {seen.clients:,} single {many}; guaranteed"
             f" {seen.guaranteed:.4g}"
         )
         rows.append(("Epsilon", what))
-        moved = f"one client as planned moves all releases by {seen.distance:.4g} (l2)"
+        moved = f"one {one} as planned moves all releases by {seen.distance:.4g} (l2)"
         rows.append(("", f"{moved}; the noise is for {seen.sensitivity:.4g}"))
     rows.append(("Bounds", _bounds(found)))
     rows += [("Power", _power(found)), *report.privacy_rows(plan), ("Plan", plan.fingerprint[:16])]
@@ -118,17 +119,19 @@ def view(found: AuditResult) -> RenderableType:
 
 
 def _bounds(found: AuditResult) -> str:
-    """Return which bounds on a client were tested: on its items, and on its sketch by a clip."""
+    """Return which bounds were tested: on items, on the sketch by a clip, on a person's silos."""
     from fedtally import report
 
-    privacy = found.audit.plan.privacy
-    planned = ["items", *(["clip"] if privacy is not None and privacy.event.is_clipped else [])]
+    plan = found.audit.plan
+    clipped = plan.privacy is not None and plan.privacy.event.is_clipped
+    planned = ["items", *["clip"] * clipped, *["silos"] * plan.is_of_silos]
+    _, many = plan.nouns
     tested = [
         f"{name}, {report.counted(found.bounds[name], 'campaign')}"
         for name in planned
         if name in found.bounds
     ]
-    parts = [f"tested on clients that hold too much: {'; '.join(tested)}"] if tested else []
+    parts = [f"tested on {many} that hold too much: {'; '.join(tested)}"] if tested else []
     if left := [name for name in planned if name not in found.bounds]:
         parts.append(f"taken as planned, not tested: {', '.join(left)}")
     return "; ".join(parts)

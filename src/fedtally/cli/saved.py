@@ -141,9 +141,9 @@ def query(
 def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: bool) -> None:
     """Make one answer from the results of several plans over the same candidates.
 
-    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. No client may be
-    in two of them. A plan for the next part may come from `fedtally plan --like RESULT`.
-    Frequencies are shares of all clients together.
+    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. No client, or
+    person of silos, may be in two of them. A plan for the next part may come from `fedtally plan
+    --like RESULT`. Frequencies are shares of all of them together.
     """
     from fedtally import report
     from fedtally.merged import Merged
@@ -178,11 +178,11 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
             fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named
         )
         return
-    clients = report.counted(merged.num_clients, "client")
-    console.show(report.heading(f"{report.counted(merged.domain.size, 'candidate')}, {clients}"))
+    candidates = report.counted(merged.domain.size, "candidate")
+    console.show(report.heading(f"{candidates}, {merged.num_clients:,} {merged.unit}"))
     for shown, ranked in ((estimates, True), (queried, False)):
         if shown:
-            console.show(report.estimates_table(shown, ranked=ranked))
+            console.show(report.estimates_table(shown, ranked=ranked, unit=merged.unit))
     rows = (
         report.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
         if about
@@ -190,14 +190,15 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
     )
     for path, part in zip(results, merged.results, strict=True):
         size = (
-            f"{part.num_clients:,} clients, {part.plan.rows} x {part.plan.width:,}, plan"
+            f"{report.contributions(part)}, {part.plan.rows} x {part.plan.width:,}, plan"
             f" {part.plan.fingerprint[:16]}"
         )
         private = report.privacy_fields(part.plan, part.secure_sum)
         guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
         # The path is not the label: a long one would leave no room for the text.
         rows.append(("Result", f"{path}: {size}; {guaranteed}"))
-    rows.append(("Together", f"a client in all of them: {merged.joint_guarantee}"))
+    one = "person" if merged.unit == "people" else "client"
+    rows.append(("Together", f"a {one} in all of them: {merged.joint_guarantee}"))
     warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
     rows += [("Note", report.printable(warning).plain) for warning in warnings]
     console.show(report.facts(rows))
@@ -369,6 +370,7 @@ def _result_fields(result: Result) -> dict[str, Any]:
         "intervals": result.interval_kind,
         "num_clients_landed": result.num_clients,
         "num_contributions": result.num_contributions,
+        "num_silos": result.num_silos if result.plan.is_of_silos else None,
         "secure_sum": result.secure_sum["method"],
         "rounds_landed": len(result.sketches),
         "privacy": report.privacy_fields(result.plan, result.secure_sum),

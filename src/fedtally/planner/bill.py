@@ -157,6 +157,7 @@ def bill(
     identities: int | None = None,
     candidates: int | None = None,
     heavy: int | None = None,
+    people: int | None = None,
 ) -> Bill:
     """Return what a campaign by this plan costs.
 
@@ -176,6 +177,8 @@ def bill(
         candidates: that are decoded; None: all of the domain, even if they are too many to be
             enumerated.
         heavy: items that joint recovery fits; None: a tenth of the counters of one sketch.
+        people: that all silos together have, each with max_items rows in its silo's table; None:
+            as many as the silos may have.
 
     Raises:
         InvalidInputError: a value is out of bounds, or does not fit the plan.
@@ -192,10 +195,14 @@ def bill(
     host, sizes = host or REFERENCE, _checked_rounds(plan, rounds)
     known = max(1, *sizes) if identities is None else _validate.integer(1, identities=identities)
     sums = sums_of(plan, sizes)
+    rows = 0.0  # of the mean silo's table
+    if plan.is_of_silos:
+        each = plan.people if people is None else people / max(1, sum(sums))
+        rows = each * plan.max_items
     lines = [
         line._replace(times=times)
         for size, times in Counter(sums).items()
-        for line in lines_of_sum(plan, size, dropout, known)
+        for line in lines_of_sum(plan, size, dropout, known, rows)
     ]
     if plan.privacy is not None and plan.privacy.event.trust is Trust.CENTRAL:
         lines.append(
@@ -308,7 +315,9 @@ def _shared_out(clients: int, parts: int) -> list[int]:
 # ---- the stages of a sum ----
 
 
-def lines_of_sum(plan: Plan, size: int, dropout: float, identities: int) -> list[Line]:
+def lines_of_sum(
+    plan: Plan, size: int, dropout: float, identities: int, rows: float = 0.0
+) -> list[Line]:
     """Return the stages of a sum of so many clients, of which a share drops out.
 
     Args:
@@ -316,15 +325,16 @@ def lines_of_sum(plan: Plan, size: int, dropout: float, identities: int) -> list
         size: clients that are invited.
         dropout: the share that drops out.
         identities: in the allow-list.
+        rows: of a silo's table; 0 where clients are no silos.
     """
     agreed, gone = plan.secure_sum, int(dropout * size)
     if isinstance(agreed, SecAggConfig):
-        return _secagg_lines(plan, agreed.parameters, size, gone, identities)
+        return _secagg_lines(plan, agreed.parameters, size, gone, identities, rows)
     if isinstance(agreed, TwoServerConfig):
         return _two_server_lines(plan, agreed.sizing, size, gone)
     counters = plan.vector_length
     bits, planes = plan.modulus_bits, counters * (plan.modulus_bits.bit_count() - 1)
-    client = extended(_contributed(plan), message=1, counter=counters, plane=planes)
+    client = extended(_contributed(plan, rows), message=1, counter=counters, plane=planes)
     server = {
         "receipt": size,
         "phase": 1,
@@ -334,15 +344,16 @@ def lines_of_sum(plan: Plan, size: int, dropout: float, identities: int) -> list
     return [Line(SKETCH, (size, plan.bytes_per_client), clients=size, client=client, server=server)]
 
 
-def _contributed(plan: Plan) -> Work:
+def _contributed(plan: Plan, rows: float = 0.0) -> Work:
     """Return what making one vector takes: the sketch, and the client's share of the noise."""
+    made = {"sketch": 1.0} | ({"row": rows} if rows else {})
     if plan.privacy is None or not plan.privacy.by_clients:
-        return {"sketch": 1}
-    return extended(noise_work(plan.privacy.share(), plan.vector_length, scans=True), sketch=1)
+        return made
+    return extended(noise_work(plan.privacy.share(), plan.vector_length, scans=True), **made)
 
 
 def _secagg_lines(
-    plan: Plan, parameters: Parameters, n: int, gone: int, identities: int
+    plan: Plan, parameters: Parameters, n: int, gone: int, identities: int, rows: float
 ) -> list[Line]:
     """Return the stages of one cohort of n clients, of which `gone` drop out.
 
@@ -377,7 +388,7 @@ def _secagg_lines(
     joined = {"keys": 1, "verification": 1, "signature": signed}
     shared = {"exchange": k, "share": (k + 1) * t, "verification": others}
     masked = extended(
-        _contributed(plan),
+        _contributed(plan, rows),
         exchange=dealers,
         mask=(dealers + 1) * vector,
         counter=parameters.length,

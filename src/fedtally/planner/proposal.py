@@ -69,7 +69,8 @@ class Proposal:
         """Return what the plan costs, or one of its neighbours, on a host."""
         from fedtally.planner.bill import bill
 
-        return bill(plan or self.plan, host, recovery=self.target.recovery)
+        people = self.expected if self.plan.is_of_silos else None
+        return bill(plan or self.plan, host, recovery=self.target.recovery, people=people)
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return predicted errors against the bytes of a client.

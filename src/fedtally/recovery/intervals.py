@@ -141,7 +141,7 @@ class NoisyNumberIntervals:
     def __init__(self, intervals: Intervals, relative: float, confidence: float) -> None:
         self.intervals, self.relative = intervals, relative
         self._share = float(-ndtri((1.0 - confidence) / 2)) * relative
-        noise = f"the noise of the number of clients, {100 * relative:.2g} % of it, is in them"
+        noise = f"the noise on how many took part, {100 * relative:.2g} % of it, is in them"
         self.about = f"{intervals.about}; {noise}" if intervals.about else noise
 
     @property

@@ -186,7 +186,7 @@ def _sections(
         ),
         _section(
             "Who had to be trusted",
-            wording.secure_sum_rows(traffic, wording.part_of_sum(result)),
+            wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
             wording.trusted(plan, traffic),
         ),
         _section("What it cost", [("Upload", wording.cost(plan))]),

@@ -30,6 +30,7 @@ from fedtally.report.wording import (
     short_cost,
     sizing_rows,
     sure,
+    who,
 )
 from fedtally.result import Estimate, Evaluation, Result
 
@@ -425,7 +426,7 @@ def _how(
     rows = [
         ("Upload", cost(plan)),
         *privacy_rows(plan, result.secure_sum),
-        *secure_sum_rows(result.secure_sum, part_of_sum(result)),
+        *secure_sum_rows(result.secure_sum, part_of_sum(result), who(plan)),
         ("Candidates", candidates(result.domain)),
         ("People" if plan.is_of_silos else "Clients", _attended(result, most)),
         ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery{shrunk}"),
@@ -447,13 +448,22 @@ def _how(
 
 def _attended(result: Result, most: str) -> str:
     rounds = counted(result.plan.num_rounds, "round")
-    if result.unit == "people":
+    if result.plan.is_of_silos:
         silos = f"{counted(result.num_silos, 'silo')} of at most {result.plan.people:,}"
-        return f"{result.num_clients:,} in {silos}, {rounds}, {most}"
+        return f"{result.num_clients:,} in {silos}{_each(result)}, {rounds}, {most}"
     if result.unit == "clients":
         return f"{result.num_clients:,} in {rounds}, {most}"
     mean = result.num_contributions / result.num_clients
     return f"{result.num_clients:,}, each in {mean:.3g} of {rounds} on average, {most} in a round"
+
+
+def _each(result: Result) -> str:
+    """Return how often a person of silos counts, where that may be more than once; else ""."""
+    if result.unit == "people":
+        return ""
+    if result.repeats_are_private:
+        return ", with those counted who come again"
+    return f", each counted {result.num_contributions / result.num_clients:.3g} times on average"
 
 
 def certainty(

@@ -17,7 +17,7 @@ from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.result import Estimate, Result
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
-COVERS = "frequencies among the clients that took part"
+COVERS = "frequencies among those that took part"
 # what a kind of interval holds for, in a few words; the other kinds hold for one item each
 _HOLDS = {"selective": "on average over the list", "simultaneous": "for all items at once"}
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
@@ -123,15 +123,19 @@ def contributions(result: Result) -> str:
     >>> contributions(fedtally.estimate(["tea", "milk"], seed=1))
     '2 clients'
     """
-    if result.unit == "people":
-        return f"{result.num_clients:,} people in {counted(result.num_silos, 'silo')}"
+    by = result.columns.get("round")
+    rounds = f" by {escaped(by[0])}" if by else ""
+    if result.plan.is_of_silos:
+        people = f"people in {counted(result.num_silos, 'silo')}"
+        if result.unit == "people":
+            return f"{result.num_clients:,} {people}"
+        number = "" if result.repeats_are_private else f"{result.num_clients:,} "
+        return f"{result.num_contributions:,} contributions of {number}{people}{rounds}"
     named = result.columns.get("client")
     clients = counted(result.num_clients, "client") + (f" ({escaped(named[0])})" if named else "")
     if result.unit == "clients":
         return clients
-    by = result.columns.get("round")
-    of = f"{result.num_contributions:,} contributions of {clients}"
-    return f"{of} by {escaped(by[0])}" if by else of
+    return f"{result.num_contributions:,} contributions of {clients}{rounds}"
 
 
 def question(result: Result) -> str:
@@ -381,12 +385,15 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return [*rows, *([("", said["message"])] if said["message"] else [])]
 
 
-def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tuple[str, str]]:
+def secure_sum_rows(
+    traffic: Mapping[str, Any], unit: str = "client", noun: str = "client"
+) -> list[tuple[str, str]]:
     """Return the rows on the secure sum; none where it was ideal.
 
     Args:
         traffic: the traffic of the secure sum; fields that only a run knows may be missing.
-        unit: the noun for a part of a sum, "client" or "contribution".
+        unit: the noun for a part of a sum, "client", "contribution" or "silo".
+        noun: what a client is called, "client" or "silo".
 
     >>> secure_sum_rows({"method": "ideal"})
     []
@@ -395,14 +402,14 @@ def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tu
         return []
     bits = f"{traffic['bits']}-bit counters"
     if "cohorts" not in traffic:
-        corrupt = f"up to {traffic['corrupt']:,} clients of a sum corrupt"
+        corrupt = f"up to {traffic['corrupt']:,} {noun}s of a sum corrupt"
         return [
-            ("Secure sum", _trust(traffic)),
+            ("Secure sum", _trust(traffic, noun)),
             ("", f"{corrupt}; {bits}; summed elsewhere, by the plan"),
         ]
     rows = [
-        ("Secure sum", _trust(traffic)),
-        ("", f"{_cohorts(traffic)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
+        ("Secure sum", _trust(traffic, noun)),
+        ("", f"{_cohorts(traffic, noun)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
         ("", _attendance(traffic, unit)),
     ]
     # Real clients count their own bytes and seconds; a simulation counts those of all.
@@ -410,15 +417,18 @@ def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tu
         return rows
     return [
         *rows,
-        ("Messages", _traffic(traffic, "up")),
-        ("", _traffic(traffic, "down")),
-        *_cpu(traffic),
+        ("Messages", _traffic(traffic, "up", noun)),
+        ("", _traffic(traffic, "down", noun)),
+        *_cpu(traffic, noun),
     ]
 
 
 def part_of_sum(result: Result) -> str:
     """Return the noun for a part of a result's sums: a client, a contribution or a silo."""
-    return "silo" if result.plan.is_of_silos else result.unit.removesuffix("s")
+    if not result.plan.is_of_silos:
+        return result.unit.removesuffix("s")
+    parts = sum(sketch.num_silos for sketch in result.sketches)
+    return "silo" if parts == result.num_silos else "contribution"
 
 
 def attendance(traffic: Mapping[str, Any], unit: str) -> str:
@@ -438,18 +448,18 @@ def attendance(traffic: Mapping[str, Any], unit: str) -> str:
     return f"{said}; {_attendance(traffic, unit)}" if "cohorts" in traffic else said
 
 
-def _cpu(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _cpu(traffic: Mapping[str, Any], noun: str) -> list[tuple[str, str]]:
     # A private run has no seconds: they could tell how much a client holds.
     if traffic["client_seconds"] is None:
         return []
     text = (
-        f"{1e3 * traffic['client_seconds']:.2g} ms a client, {traffic['server_seconds']:.2g} s at"
+        f"{1e3 * traffic['client_seconds']:.2g} ms a {noun}, {traffic['server_seconds']:.2g} s at"
         " the server"
     )
     return [("CPU", text)]
 
 
-def _trust(traffic: Mapping[str, Any]) -> str:
+def _trust(traffic: Mapping[str, Any], noun: str) -> str:
     if traffic["method"] == "two-server":
         return (
             f"two servers that do not collude; at least {traffic['min_survivors']:,} clients in"
@@ -461,14 +471,14 @@ def _trust(traffic: Mapping[str, Any]) -> str:
     return (
         f"secagg against a server {server}: {traffic['neighbours']} neighbours, any"
         f" {traffic['threshold']} of {traffic['neighbours'] + 1} shares open a mask, at least"
-        f" {traffic['min_survivors']:,} clients in a sum"
+        f" {traffic['min_survivors']:,} {noun}s in a sum"
     )
 
 
-def _cohorts(traffic: Mapping[str, Any]) -> str:
+def _cohorts(traffic: Mapping[str, Any], noun: str) -> str:
     least, most = traffic["smallest_cohort"], traffic["largest_cohort"]
     of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    return f"{counted(traffic['cohorts'], 'cohort')} of {of} clients"
+    return f"{counted(traffic['cohorts'], 'cohort')} of {of} {noun}s"
 
 
 def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
@@ -484,10 +494,10 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
     return f"{counted_in} in the sums, {gone}; {equal}"
 
 
-def _traffic(traffic: Mapping[str, Any], way: str) -> str:
+def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:
     name = f"{way}load_bytes"
     parts = [f"{stage['stage']} {size(stage[name])}" for stage in traffic["stages"] if stage[name]]
-    return f"{way} {size(traffic[name])} a client{': ' if parts else ''}{', '.join(parts)}"
+    return f"{way} {size(traffic[name])} a {noun}{': ' if parts else ''}{', '.join(parts)}"
 
 
 def sure(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> str:
@@ -551,8 +561,8 @@ def covered(
     sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:
         text = (
-            "not in the intervals: the clients as a sample of a wider population, up to"
-            f" ± {points(sampling)} here"
+            "not in the intervals: those that took part as a sample of a wider population, up"
+            f" to ± {points(sampling)} here"
         )
         rows.append(("Sampling", text))
     return rows
@@ -574,11 +584,11 @@ def banner(plan: Plan) -> str:
 
 def protects(plan: Plan) -> list[str]:
     """Return what a plan protects, in sentences without formulas."""
-    who = plan.nouns[0]
+    one, _ = plan.nouns
     if plan.privacy is None:
         return [
             (
-                f"Nothing hides what one {who} contributed from somebody who sees exact sums and"
+                f"Nothing hides what one {one} contributed from somebody who sees exact sums and"
                 " knows what the others contributed."
             )
         ]
@@ -605,13 +615,13 @@ def protects(plan: Plan) -> list[str]:
 
 def trusted(plan: Plan, traffic: Mapping[str, Any]) -> list[str]:
     """Return which parties had to be trusted, in sentences."""
-    method = traffic["method"]
+    method, noun = traffic["method"], who(plan)
     said = {
         "ideal": "No secure sum was run: whoever made the sums had to be trusted with the data.",
         "two-server": "The two servers had to be trusted not to collude.",
     }.get(
         method,
-        "The server saw no client's part, as long as at most so many clients of each sum worked"
+        f"The server saw no {noun}'s part, as long as at most so many {noun}s of each sum worked"
         " with it as the plan counts as corrupt.",
     )
     central = plan.privacy is not None and plan.privacy.event.trust == "central"

@@ -37,6 +37,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "rounds": [sketch.round for sketch in result.sketches],
         "num_clients": [sketch.num_clients for sketch in result.sketches],
         "num_silos": [sketch.num_silos for sketch in result.sketches],
+        "silos": result.num_silos,
         "noise": [sketch.noise for sketch in result.sketches],
         "recovery": result.recovery,
         "objective": result.objective,
@@ -97,6 +98,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             sizing=meta.get("sizing"),
             timings=meta["timings"],
             attendance=meta["attendance"],
+            num_silos=meta.get("silos"),
             draw=meta["draw"],
             columns=meta.get("columns"),
         )

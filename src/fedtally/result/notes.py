@@ -36,11 +36,7 @@ def on(
     yield from _on_draw(result)
     yield from _on_candidates(result.domain)
     if result.unit == "contributions":
-        one, many = result.plan.nouns
-        yield (
-            f"a {one} of several rounds counts in each: frequencies are shares of"
-            f" {result.num_contributions:,} contributions of {result.num_clients:,} {many}"
-        )
+        yield _on_repeats(result)
     yield from _on_sketch(result)
     yield from _on_decoder(result, decoder)
 
@@ -72,6 +68,16 @@ def _on_draw(result: Result) -> Iterator[str]:
         f" share of {many} whose drawn items include it; --max-items"
         f" {draw['max_items_for_all']} counts all"
     )
+
+
+def _on_repeats(result: Result) -> str:
+    """Return the note on those who count several times."""
+    one, many = result.plan.nouns
+    who = f"{one} of several rounds{' or silos' * result.plan.is_of_silos}"
+    said = f"a {who} counts in each: frequencies are shares of"
+    if result.repeats_are_private:  # nor is the noised number said: no note depends on the data
+        return f"{said} contributions, of how many {many} is private"
+    return f"{said} {result.num_contributions:,} contributions of {result.num_clients:,} {many}"
 
 
 def _on_candidates(domain: Domain) -> Iterator[str]:

@@ -77,7 +77,8 @@ class Result:
             or follows from a number of bytes.
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
-            no client is in more than one.
+            no client is in more than one, or the number is private.
+        num_silos: the number of silos, each counted once; None: none is in two of the sums.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
         columns: the names of the table's columns by the part that they play ("item", "client",
@@ -86,15 +87,17 @@ class Result:
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
-        num_clients: the number of clients that took part, each counted once.
+        num_clients: the number of clients that took part, each counted once; where the repeats of
+            people in silos are private, the number of contributions.
         num_contributions: the number of sketches in the sums: a client of three rounds has three.
             Frequencies are shares of them.
-        num_silos: the number of silos in the sums; 0 where clients are no silos. Under a plan of
-            silos the other numbers count people.
+        num_silos: the number of silos that took part, each counted once; 0 where clients are no
+            silos. Under a plan of silos the other numbers count people.
 
     Raises:
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
-            the sums; or the plan guarantees privacy, and a sum has no noise or another plan's.
+            the sums; there are more silos than in all sums together; or the plan guarantees
+            privacy, and a sum has no noise or another plan's.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -118,6 +121,7 @@ class Result:
         sizing: Mapping[str, Any] | None = None,
         timings: Mapping[str, float] | None = None,
         attendance: Sequence[int] | None = None,
+        num_silos: int | None = None,
         draw: Mapping[str, Any] | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
@@ -145,7 +149,15 @@ class Result:
             )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self.evaluation: Evaluation | None = None
-        self.num_silos = sum(sketch.num_silos for sketch in self.sketches)
+        # each adds noise to each of its sums
+        self._silos_in_sums = sum(sketch.num_silos for sketch in self.sketches)
+        self.num_silos = (
+            self._silos_in_sums
+            if num_silos is None
+            else _validate.integer(
+                min(1, self._silos_in_sums), self._silos_in_sums, num_silos=num_silos
+            )
+        )
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_contributions < 1:
             raise InvalidInputError(
@@ -258,7 +270,7 @@ class Result:
         # are as uncertain as it is.
         # Shares of silos add up: that number has the noise of all silos in all sums.
         stddev = (
-            terms.largest_stddev(self.num_silos)
+            terms.largest_stddev(self._silos_in_sums)
             if terms.by_clients
             else terms.stddev * len(self.sketches) ** 0.5
         )
@@ -299,6 +311,7 @@ class Result:
             secure_sum=self.secure_sum,
             sizing=self.sizing,
             attendance=self.attendance,
+            num_silos=self.num_silos,
             draw=self.draw,
             columns=self.columns,
         )
@@ -567,13 +580,19 @@ class Result:
         return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
 
     @property
+    def repeats_are_private(self) -> bool:
+        """Whether people of silos may count several times, and nobody may know how many do."""
+        terms = self.plan.privacy
+        return self.plan.is_of_silos and terms is not None and terms.event.contributions > 1
+
+    @property
     def unit(self) -> str:
         """The noun for the things that are counted: "clients", "people" or "contributions".
 
-        They are people where clients are silos, and contributions where a client may be in several
-        rounds.
+        They are people where clients are silos, and contributions where a client, or a person of
+        silos, may be in several rounds, or a person in several silos.
         """
-        if self.num_clients != self.num_contributions:
+        if self.num_clients != self.num_contributions or self.repeats_are_private:
             return "contributions"
         return self.plan.nouns[1]
 
@@ -588,6 +607,9 @@ class Result:
         # Clients, not contributions, are the sample. Clients that hold the same in many rounds tell
         # as much as fewer clients of one round each: (sum k)^2 / sum k^2 of them (Kish 1965).
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
+        if self.repeats_are_private:  # at worst everybody comes as often as may be
+            assert self.plan.privacy is not None
+            squares *= self.plan.privacy.event.contributions
         return sampling_error(
             frequencies, max(1, self.num_contributions**2 // squares), self.confidence
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ import numpy as np
 import fedtally
 from fedtally import kernels
 from fedtally._archive import replacing
+from fedtally.agent.items import Items, of_file
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.server import FrequencyServer
@@ -269,7 +271,8 @@ def decode(sums: Sums, recovery: str) -> Seen:
 def _single_operations() -> Iterator[Seen]:
     """Yield the times of operations that small rounds do not tell apart.
 
-    They are noise, signatures, masks, and operations whose number grows as a square.
+    They are noise, signatures, masks, tables of silos, and operations whose number grows as a
+    square.
     """
     key, size = bytes(KEY_BYTES), 1 << 17
     for noise, scans in ((skellam(0.3), True), (rounded_gaussian(300.0), False)):
@@ -300,6 +303,20 @@ def _single_operations() -> Iterator[Seen]:
         clients, length=1, bits=16, corrupt=1, max_dropout=0.05, adversary="active"
     )
     yield _timed({"slot": clients * (clients - 1)}, partial(_take_shares, parameters, clients))
+    yield from _read_table()
+
+
+def _read_table() -> Iterator[Seen]:
+    """Yield the time that the rows of a silo's table take, as an agent reads and adds them up."""
+    rows, domain = 20_000, IntegerRange(1, 1000)
+    shared, everybody = Schedule.parse("shared"), (6, 6)
+    plan = Plan(5, 400, shared, 1, *everybody, domain.describe(), 1, bytes(32), people=rows)
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "rows.csv"
+        lines = "".join(f"{i % 1000 + 1},P{i * 7919 % rows}\n" for i in range(rows))
+        table.write_text(f"item,person\n{lines}", encoding="utf-8")
+        items = Items(of_file(table, "item", None, "person"), [domain], of_people=True)
+        yield _timed({"row": rows}, lambda: items.client(plan).contribution(0))
 
 
 def _timed(work: Work, run: Callable[[], object]) -> Seen:

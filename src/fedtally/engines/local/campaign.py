@@ -36,7 +36,14 @@ from fedtally.engines.local.pilot import (
 )
 from fedtally.engines.local.seeds import campaign_seed, key_bytes, simulation_rng
 from fedtally.engines.local.simulation import Simulation, Sizing
-from fedtally.engines.local.tally import RoundTally, Tally, attendance, bound_silos, largest_silo
+from fedtally.engines.local.tally import (
+    RoundTally,
+    Tally,
+    attendance,
+    bound_silos,
+    largest_silo,
+    number_of_silos,
+)
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
@@ -134,6 +141,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         decoding=spec.decoding,
         missing=0 if spec.is_private else tally.missing,
         attendance=attended,
+        num_silos=number_of_silos(rounds),
         draw=(
             None
             if spec.is_private or tally.drawn is None

@@ -77,6 +77,7 @@ class RoundTally(NamedTuple):
             clients apart where one may be in several rounds.
         silos: the tallies of the silos that are in the round, whose people are the clients; empty
             where clients are no silos.
+        silo: the number of the silo, the same in all rounds, where this is the tally of one.
     """
 
     num_clients: int
@@ -85,6 +86,7 @@ class RoundTally(NamedTuple):
     members: Members | None = None
     names: U64 | None = None
     silos: tuple[RoundTally, ...] = ()
+    silo: int = 0
 
     @property
     def num_vectors(self) -> int:
@@ -195,7 +197,8 @@ def bound_silos(
         kept = np.sort(rng.permutation(silo.num_clients)[:people])
         ids = [silo.members.of(person) for person in kept.tolist()]
         sizes = np.array([0, *map(len, ids)], np.int64)
-        return tally_members(Members(np.concatenate(ids), np.cumsum(sizes)))
+        tally = tally_members(Members(np.concatenate(ids), np.cumsum(sizes)))
+        return tally._replace(silo=silo.silo)
 
     return [tally_silos([bounded(silo) for silo in tally.silos]) for tally in rounds]
 
@@ -203,6 +206,11 @@ def bound_silos(
 def largest_silo(rounds: Sequence[RoundTally]) -> int:
     """Return the people of the largest silo in a round; 0 if there is none."""
     return max((silo.num_clients for tally in rounds for silo in tally.silos), default=0)
+
+
+def number_of_silos(rounds: Sequence[RoundTally]) -> int:
+    """Return the number of silos in some round, each counted once; 0 where clients are no silos."""
+    return len({silo.silo for tally in rounds for silo in tally.silos})
 
 
 class Histogram:
@@ -453,6 +461,7 @@ class Tally:
             max_rounds=self._silos_per_person,
             rounds_each=each,
         )
+        parts = [part._replace(silo=place // each) for place, part in enumerate(parts)]
         if self.is_natural:
             own = [parts[round::each] for round in range(num_rounds)]
         else:

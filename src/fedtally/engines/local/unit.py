@@ -58,7 +58,7 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
     if not has_ledger and not plan.privacy.not_private:
         population = plan.privacy.population
         found.append(
-            "this run is in no ledger: a second run on the same clients spends again, and nothing"
+            f"this run is in no ledger: a second run on the same {many} spends again, and nothing"
             f" remembers it (--ledger books.db --population {population}, after fedtally ledger"
             " grant)"
         )
