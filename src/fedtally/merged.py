@@ -95,6 +95,12 @@ class Merged:
         )[:, None]
 
     @property
+    def unit(self) -> str:
+        """The noun for the things that are counted: that of all results, or "contributions"."""
+        units = {result.unit for result in self.results}
+        return units.pop() if len(units) == 1 else "contributions"
+
+    @property
     def joint_guarantee(self) -> JointGuarantee:
         """The cost of the results together to a client that is in all of them.
 
