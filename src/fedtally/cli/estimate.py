@@ -236,8 +236,9 @@ _campaign_options = options(
 def estimate(source: str, **options: Any) -> None:
     """Run a whole campaign on a table, in this process: every client is simulated.
 
-    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped; `-`
-    for standard input; or a synthetic population of n clients and d items:
+    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped;
+    several files of one kind, by a pattern in quotes such as 'parts/*.csv'; `-` for standard input;
+    or a synthetic population of n clients and d items:
 
     \b
       zipf:a=1.1,d=100000,n=150000    geometric:q=0.5    zipf-log:b=2
