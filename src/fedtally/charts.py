@@ -31,7 +31,9 @@ FORMATS = (".png", ".svg", ".pdf")
 _BLUE, _ORANGE, _GREY, _DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
 _CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
-_LONGEST_LABEL = 30  # columns of a terminal: a longer label would leave no room for its bar
+# Columns of a terminal: a longer label would leave no room for its bar. The second is for phones.
+_LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
+_NARROW = 4.0  # inches of a figure for a phone: its text is as large as the page's
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
 
@@ -85,6 +87,7 @@ def top_items(
     confidence: float | None = None,
     note: str = "",
     unit: str = "clients",
+    narrow: bool = False,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """Draw horizontal bars of estimated frequencies, the first on top, with their intervals.
@@ -101,6 +104,7 @@ def top_items(
         truth: true shares of clients, one for each estimate.
         note: a text above the panels.
         unit: the plural of the unit that is counted: clients, or their contributions.
+        narrow: for a phone, with short labels and without the second panel.
         path: where to write the figure, too.
 
     >>> class Drink(NamedTuple):
@@ -114,10 +118,11 @@ def top_items(
     'share of 1,000 clients, in %'
     """
     around = [(e.low, e.high) for e in estimates if e.low is not None and e.high is not None]
-    has_spread = bool(estimates) and (truth is not None or bool(around))
+    has_spread = bool(estimates) and (truth is not None or bool(around)) and not narrow
     height = 1.4 + 0.26 * max(4, len(estimates))
     ratios = (3, 2) if has_spread else (1,)
-    figure, axes, *spread = _new_figure(9.5 if has_spread else 7.0, height, ratios)
+    width = _NARROW if narrow else 9.5 if has_spread else 7.0
+    figure, axes, *spread = _new_figure(width, height, ratios)
     places, drawn = range(len(estimates)), _drawn()
     bars = [100 * estimate.frequency for estimate in estimates]
     axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
@@ -136,7 +141,7 @@ def top_items(
         )
     if truth is not None or around:
         figure.legend(frameon=False, loc="outside lower center", ncols=3)  # beside no bar
-    axes.set_yticks(places, [_short(estimate.item, drawn) for estimate in estimates])
+    axes.set_yticks(places, [_short(estimate.item, drawn, narrow) for estimate in estimates])
     # From large to small: the first item stands on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     # To the right: beside long labels the panel may be narrower than this text.
@@ -274,14 +279,16 @@ def error_against_bytes(
     return _written(figure, path)
 
 
-def rank_frequency(frequencies: Sequence[float]) -> Figure:
+def rank_frequency(frequencies: Sequence[float], narrow: bool = False) -> Figure:
     """Draw positive frequencies (shares, most frequent first) against rank, on logarithmic axes.
+
+    A narrow figure is for a phone.
 
     >>> rank_frequency([0.5, 0.25]).axes[0].get_xlabel()
     'rank'
     """
     figure: Figure
-    figure, axes = _new_figure(7.0, 3.6)
+    figure, axes = _new_figure(_NARROW if narrow else 7.0, 3.6)
     points = [(rank, 100 * f) for rank, f in enumerate(frequencies, start=1) if f > 0]
     axes.plot([x for x, _ in points], [y for _, y in points], "o-", color=_BLUE, markersize=4)
     axes.set_xscale("log")
@@ -296,14 +303,18 @@ def rank_frequency(frequencies: Sequence[float]) -> Figure:
     return figure
 
 
-def cell_map(centres: Sequence[Sequence[float]], frequencies: Sequence[float]) -> Figure:
+def cell_map(
+    centres: Sequence[Sequence[float]], frequencies: Sequence[float], narrow: bool = False
+) -> Figure:
     """Draw cells at (latitude, longitude) in degrees, larger where more frequent.
+
+    A narrow figure is for a phone.
 
     >>> cell_map([(40.0, -74.0)], [0.5]).axes[0].get_ylabel()
     'latitude (degrees)'
     """
     figure: Figure
-    figure, axes = _new_figure(7.0, 4.6)
+    figure, axes = _new_figure(*((_NARROW, 3.2) if narrow else (7.0, 4.6)))
     largest = max(frequencies, default=1.0)
     areas = [10 + 200 * max(f, 0.0) / largest for f in frequencies]
     axes.scatter(
@@ -412,7 +423,7 @@ def _bytes_label(value: float, _: object) -> str:
     return f"{value:.5g} B"
 
 
-def _short(label: str | int, drawn: Set[int]) -> str:
+def _short(label: str | int, drawn: Set[int], narrow: bool = False) -> str:
     """Return a label that matplotlib can draw, elided in the middle if it is long.
 
     Items often differ at their ends alone, as web addresses do. What is not in `drawn`, the code
@@ -422,8 +433,9 @@ def _short(label: str | int, drawn: Set[int]) -> str:
         letter if letter.isprintable() and ord(letter) in drawn else _UNKNOWN
         for letter in str(label)
     ]
-    if sum(map(_columns, text)) > _LONGEST_LABEL:
-        half = (_LONGEST_LABEL - 1) // 2
+    longest = _LONGEST_IF_NARROW if narrow else _LONGEST_LABEL
+    if sum(map(_columns, text)) > longest:
+        half = (longest - 1) // 2
         text = [*_start(text, half), "…", *_start(text[::-1], half)[::-1]]
     return "".join(text).replace("$", r"\$")  # matplotlib reads $...$ as mathematics
 

@@ -42,9 +42,6 @@ class Merged:
         results: two or more results, of different plans, over one domain; with intervals of one
             kind and confidence, or without.
 
-    Attributes:
-        unit: the noun for those who are counted: "people" if a result is of silos, else "clients".
-
     Raises:
         InvalidInputError: the results do not belong together.
 
@@ -93,10 +90,15 @@ class Merged:
         self.confidence, self.interval_kind = first.confidence, first.interval_kind
         self.num_clients = sum(result.num_clients for result in results)
         self.num_contributions = sum(result.num_contributions for result in results)
-        self.unit = "people" if any(r.plan.is_of_silos for r in results) else "clients"
         self._shares = np.array(
             [result.num_contributions / self.num_contributions for result in results]
         )[:, None]
+
+    @property
+    def unit(self) -> str:
+        """The noun for the things that are counted: that of all results, or "contributions"."""
+        units = {result.unit for result in self.results}
+        return units.pop() if len(units) == 1 else "contributions"
 
     @property
     def joint_guarantee(self) -> JointGuarantee:

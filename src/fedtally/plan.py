@@ -701,6 +701,8 @@ class Plan:
             # as bytes, which leaves line ends as they are: `from_toml` looks at them
             text = Path(path).read_bytes().decode()
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
+        except UnreadableFileError as error:  # it does not know the file's name
+            raise UnreadableFileError(f"{os.fspath(path)}: {error}") from error
         except InvalidInputError:
             raise
         except UnicodeDecodeError as error:

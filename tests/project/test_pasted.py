@@ -25,6 +25,8 @@ import pytest
 from experiments.__main__ import main as experiments
 
 from fedtally.cli.app import cli
+from fedtally.cli.app import run as fedtally
+from fedtally.cli.layout import Command
 from fedtally.sources.sample import sample
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +51,7 @@ NOT_PASTED = {
     ("docs/deploying.md", "import secrets, time"): "needs another disk",
     ("docs/flower.md", ""): _FLOWER,
     ("docs/gallery.md", "python -m experiments"): _MINUTES,
+    ("docs/gallery.md", "chromium"): "needs a browser: tests/system/test_report_browser.py has one",
     ("docs/paper.md", "python -m experiments NAME"): "NAME stands for any experiment",
     ("docs/planning.md", "python -m"): _MINUTES,
     ("docs/privacy.md", "python"): _MINUTES,
@@ -230,6 +233,93 @@ def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
                 assert code in expected_codes(shown), f"{where}: {command}\n{printed}"
                 if shown is not None and smaller == command:
                     assert same(shown, printed), f"{where}: {command}\n{printed}"
+
+
+# What is run with smaller figures, as in SMALLER.
+SMALLER_EXAMPLES = [
+    # names are read in a minute: tests/unit/test_open_domain.py reads fewer
+    (r"--domain open --epsilon 1", "--domain dictionary.txt --epsilon 1"),
+    (r"zipf:a=1.1,d=100000,n=150000", "zipf:d=900,n=900"),
+    (r"zipf:(a=1.3|n=2000|d=1000,n=2000|)(?= )", "zipf:d=300,n=300"),
+    (r"--clients 1000000 --domain-size 100000", "--clients 20000 --domain-size 2000"),
+    (
+        r"--clients 500000 --like profile:gowalla-us --tau 0.001",
+        "--clients 500000 --like profile:gowalla-us --tau 0.01",
+    ),
+    (r"--repeats \d+", "--repeats 2"),
+    (r"(?<=fedtally simulate )(?!.*--repeats)", "--repeats 1 "),
+    (r"--campaigns \d+", "--campaigns 20"),
+    (r"audit plan.toml( --json)?$", r"audit plan.toml --campaigns 20\1"),
+]
+
+
+def commands_with_examples(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Command]]:
+    if isinstance(command, Command) and command.examples:
+        yield " ".join(path), command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands_with_examples(one, (*path, name))
+
+
+EXAMPLES = dict(commands_with_examples(cli))
+
+
+def is_of_the_reader(purpose: str) -> bool:
+    """Whether an example says that files of its reader are in it."""
+    return re.search(r"\byours?\b", purpose) is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, command in EXAMPLES.items()
+        if not all(is_of_the_reader(purpose) for purpose, _ in command.examples)
+    ],
+)
+def test_the_examples_of_help_run_in_a_folder_of_samples(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    environment = world(ROOT / "docs" / "index.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # of what --calibrate keeps
+    purpose = ""
+    for more, line in EXAMPLES[name].examples:
+        purpose = more or purpose  # without one it goes on with the example before it
+        if is_of_the_reader(purpose):
+            continue
+        smaller = re.sub(r" \| jq .*", "", line)  # jq is no part of the package
+        for pattern, less in SMALLER_EXAMPLES:
+            smaller = re.sub(pattern, less, smaller)
+        if "|" in smaller:
+            code, printed = run(["bash", "-o", "pipefail", "-c", smaller], tmp_path, environment)
+        else:  # in this process, which need not load the package again
+            code = fedtally(shlex.split(smaller)[1:])
+            printed = "".join(capsys.readouterr())
+        # few repeats may miss a target, and few campaigns fail an audit
+        assert code in ((0, 1) if "--plan" in line or name == "audit" else (0,)), (
+            f"{line}\n{printed}"
+        )
+
+
+def test_examples_of_a_reader_s_own_files_parse() -> None:
+    parsed = 0
+    for command in EXAMPLES.values():
+        for _, line in command.examples:
+            for part in re.split(r" (?:&&|\|) ", line):
+                words = shlex.split(part)
+                if words[0] != "fedtally":
+                    continue
+                one, arguments = cli, words[1:]
+                while isinstance(one, click.Group):
+                    one, arguments = one.commands[arguments[0]], arguments[1:]
+                with one.make_context("example", list(arguments)):
+                    parsed += 1
+    assert parsed > 50
 
 
 def test_each_reason_fits_a_line() -> None:

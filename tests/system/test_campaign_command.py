@@ -22,6 +22,7 @@ from socket_agents import Person, listening_in_a_thread
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
+from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
 from fedtally.plan import Plan
 from fedtally.result import Result
@@ -75,6 +76,8 @@ def test_from_the_folder_to_the_result(
 ) -> None:
     plan = plan_of(adversary, trust, rounds=2)
     place = init(world, plan)
+    view.Progress(CampaignFolder.open(place), None, False).show()
+    assert "waits for clients" in capsys.readouterr().err
     with agents(world, plan, 2 * N) as persons:
         assert carried("run", world, place) == 0
     out, err = capsys.readouterr()
@@ -82,6 +85,9 @@ def test_from_the_folder_to_the_result(
     assert "landed, the sum of 8 clients" in err
     assert "an agent answered for each" in " ".join(out.split())
     assert landed(place) == {0: N, 1: N}
+    # Whoever looks on at another process's campaign is not told that it waits.
+    view.Progress(CampaignFolder.open(place), None, False).show()
+    assert "waits" not in capsys.readouterr().err
     result = Result.load(place / "result.fed")
     rounds = {one.session: one.round for one in CampaignFolder.open(place).status().ended}
     for sketch in result.sketches:

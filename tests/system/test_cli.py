@@ -153,9 +153,11 @@ def test_merge_answers_for_several_results(call: Call) -> None:
             )[0]
             == 0
         )
-    code, out, err = call("merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
+    asked = ("merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
+    code, out, err = call(*asked, "--details")
     assert (code, err) == (0, "")
-    assert "500 candidates, 4,000 clients" in out and "1.fedtally" in out
+    title = "Share of 4,000 clients that hold the item, in 2 results; 500 candidates"
+    assert out.startswith(title) and "1.fedtally: 2,000 clients, 7 x" in out
     document = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
     assert (document["schema"], document["num_clients"]) == ("fedtally-merged/1", 4000)
     assert [len(document[name]) for name in ("results", "estimates", "queries")] == [2, 3, 1]
@@ -169,6 +171,14 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     for kind in ("list", "named"):
         assert f"for {alone[kind]['covers']}" in said
     assert document["intervals"]["about"] in said and "add up in squares" in said
+    # By default the same answer stands on one screen, and names what it leaves out.
+    code, short, err = call(*asked)
+    assert (code, err) == (0, "") and short.startswith(title)
+    assert "± holds with 95 % on average over the list, for an item named beforehand" in short
+    assert "1.fedtally 2,000 clients; 2.fedtally 2,000 clients" in short
+    assert "--details" in short and "2 more notes" not in short and len(short) < len(out)
+    table = slice(*(short.index(heading) for heading in ("share", "Error")))
+    assert short[table] == out[: out.index("Intervals")][table]
     code, _, err = call("merge", "1.fedtally")
     assert code == 2 and "merge takes two results or more, got 1" in err
 
@@ -465,6 +475,27 @@ def test_inspect_writes_the_privacy_loss(call: Call) -> None:
     assert (
         "it is read by this run" in call("inspect", "plan.toml", "--privacy-loss", "plan.toml")[2]
     )
+
+
+@pytest.mark.parametrize("columns", [60, 72, 80, 120])
+def test_a_merged_answer_fits_one_screen(
+    call: Call, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = [f"https://example.org/a/long/path/{n}" for n in range(30)]
+    Path("items.txt").write_text("".join(f"{item}\n" * (40 - n) for n, item in enumerate(items)))
+    Path("named.txt").write_text("\n".join(items))
+    for seed, noise in (("1", "2"), ("2", "3")):
+        run = ["estimate", "items.txt", "--domain", "named.txt", "--save", seed, "--quiet"]
+        assert call(*run, "--epsilon", noise, "--top", "1")[0] == 0
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, _ = call("merge", "1", "2")
+    lines = out.splitlines()
+    assert code == 0 and len(lines) <= (35 if columns >= 80 else 50)
+    assert max(map(len, lines)) <= columns
+    listed = [line for line in lines if "http" in line]
+    assert len(listed) == 20 and all(len(line.split("http")[1].split()[0]) >= 4 for line in listed)
+    assert "each result has its own: --details lists them" in " ".join(out.split())
+    assert "Together  a client in all of them: epsilon" in out
 
 
 def test_merge_says_what_private_results_cost_together(call: Call) -> None:
@@ -986,6 +1017,31 @@ def test_simulate_prints_costs_and_what_binary_reveals(call: Call) -> None:
     assert "not compatible with secure summation: the server would see each item" in " ".join(
         out.split()
     )
+
+
+def test_the_errors_of_a_study_are_whole_in_any_terminal(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a_module_with_a_long_name:AlternatingOverEverything"
+    file, cls = name.split(":")
+    rule = "def hashes(self, num_rounds): return [(m % 2, m) for m in range(num_rounds)]"
+    Path(f"{file}.py").write_text(f"class {cls}:\n    {rule}\n")
+    study = ["simulate", "zipf:d=99,n=999", "--methods", f"hybrid,{name}"]
+    study += ["--width", "9,20000", "--repeats", "1", "--rows", "3", "--seed", "1"]
+    numbers: dict[str, list[str]] = {}  # the method and width of a row -> its numbers, to the right
+    for columns in (120, 80, 64, 50, 40, 30):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        code, out, _ = call(*study)
+        assert code == 0 and max(map(len, out.splitlines())) <= columns
+        head = next(line for line in out.splitlines() if line.startswith("method"))
+        rows = [line for line in out.splitlines() if re.match(r"(hybrid|a_\S*ing) ", line)]
+        assert len(rows) == 4 and all(len(row.split()[0]) >= 6 for row in rows)
+        for place, row in enumerate(rows):
+            whole = re.split(r" {2,}", row)
+            assert len(whole) == len(re.split(r" {2,}", head)) and "…" not in whole[1:]
+            known = numbers.setdefault(str(place), whole[1:])
+            assert set(whole[1:]) <= set(known)  # what is left stands as in the widest terminal
+        assert f"{columns} columns: " in " ".join(out.split()) or columns == 120
 
 
 def test_simulate_json_and_tidy_table(call: Call) -> None:

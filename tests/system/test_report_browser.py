@@ -13,6 +13,7 @@ from fedtally.report import page
 
 pytestmark = pytest.mark.browser
 SCHEMES = ("light", "dark")
+FITS = "[...document.querySelectorAll('{}')].every(e => e.scrollWidth <= e.clientWidth)"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,6 +48,10 @@ def test_it_is_whole_silent_and_no_wider_than_the_screen(
         shown.call("Emulation.setEmulatedMedia", features=[feature])
         shown.open(report)
         assert shown.value("document.documentElement.scrollWidth") <= width
+        # Nothing scrolls sideways, not even the table of a phone, and no number is cut.
+        assert shown.value(FITS.format(".scroll")) and shown.value(FITS.format("td, th"))
+        narrow = "[...document.images].map(image => image.naturalWidth < 500)"
+        assert set(shown.value(narrow)) == {width == 390}
         background = shown.value("getComputedStyle(document.body).backgroundColor")
         assert sum(map(int, background[4:-1].split(","))) > 600 or scheme == "dark"
         assert sum(map(int, background[4:-1].split(","))) < 150 or scheme == "light"
@@ -63,6 +68,16 @@ def first_items(shown: Page) -> list[str]:
     )
     found: list[str] = shown.value(column)
     return found
+
+
+def test_a_table_of_blocks_is_a_table_to_a_screen_reader(report: Path, tmp_path: Path) -> None:
+    with Page(tmp_path, 390) as shown:
+        shown.open(report)
+        nodes = shown.call("Accessibility.getFullAXTree")["nodes"]
+        roles = [node["role"]["value"] for node in nodes if not node["ignored"]]
+        rows = shown.value("document.querySelectorAll('tbody tr').length")
+        assert roles.count("table") == 2 and roles.count("rowheader") == rows
+        assert roles.count("cell") == shown.value("document.querySelectorAll('td').length")
 
 
 def test_its_table_is_sorted_by_a_press_of_its_headings(report: Path, tmp_path: Path) -> None:
@@ -105,8 +120,5 @@ def test_it_prints_in_the_colours_of_paper(report: Path, tmp_path: Path) -> None
             shown.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         )
         assert shown.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
-        scrolls = (
-            "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
-        )
-        assert shown.value(scrolls)
+        assert shown.value(FITS.format(".scroll"))
         assert shown.complaints == []

@@ -16,7 +16,7 @@ import fedtally
 from fedtally.engines.local.simulation import OPTIONS, Simulation
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.planner.request import Request
-from fedtally.sources import Columns, open_files
+from fedtally.sources import Columns, open_files, open_source
 
 DRINKS = {"word": ["tea", "tea", "rice", "milk"], "user": [1, 1, 2, 3], "day": [1, 2, 1, 2]}
 SMALL: dict[str, Any] = {"width": 64, "rows": 5, "seed": 1}
@@ -119,6 +119,21 @@ def test_a_client_is_one_in_all_json_files(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"word": "tea", "user": "7"}\n')
     with pytest.raises(InvalidInputError, match="integers in one file"):
         list(source.batches())
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_client_is_one_in_all_csv_files(tmp_path: Path, private: bool) -> None:
+    """pandas writes 7.0 in the file in which a client is missing; no row may end a private run."""
+    (tmp_path / "a.csv").write_text("w,user,day\ntea,7,1\ntea,8,1\n1.0,007,x\ntea,-3,1\n,9,1\n")
+    (tmp_path / "b.csv").write_text("w,user,day\nrice,7.0,1.0\ntea,,1.0\n1.0,8.05,y\n,9.0,1\n")
+    columns = Columns("w", client="user", round="day")
+    batches = list(open_source(str(tmp_path / "*.csv"), columns).batches(private=private))
+    clients = [name for batch in batches for name in batch.clients.to_pylist()]
+    rounds = {name for batch in batches for name in batch.rounds.to_pylist()}
+    assert clients == ["7", "8", "007", "-3", "7", "8.05"] and rounds == {"1", "x", "y"}
+    assert "1.0" in [item for batch in batches for item in batch.items.to_pylist()]
+    bare = [b.itemless.clients.to_pylist() for b in batches if b.itemless and private]
+    assert bare == ([["9"], ["9"]] if private else [])
 
 
 def test_parquet_files_of_a_glob_are_read_as_one_alone_is(tmp_path: Path) -> None:

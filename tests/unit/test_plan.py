@@ -180,7 +180,7 @@ def test_a_changed_file_is_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "error", "message"),
     [
-        ("a.toml", "rows = ", UnreadableFileError, "not valid TOML"),
+        ("a.toml", "rows = ", UnreadableFileError, r"a\.toml: the plan is not valid TOML"),
         ("a.toml", "rows = 3", InvalidInputError, "lacks width"),
         (
             "a.toml",

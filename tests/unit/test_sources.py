@@ -254,6 +254,9 @@ def test_item_column_default(tmp_path: Path) -> None:
         "y",
     ]
     fails(write(tmp_path / "e.csv", "a,b\nx,1\n"), r"which column is the item.*'a', 'b'")
+    (tmp_path / "semicolons.csv").write_text("a;b\n1;2\n")
+    named = str(tmp_path / "semicolons.csv")
+    fails(named, r"if it is separated by ';', say so \(--delimiter ';'\)", Columns("b"))
     fails(str(tmp_path / "e.csv"), r"no column 'c'; it has the columns 'a', 'b'", Columns("c"))
     fails(
         str(tmp_path / "e.csv"),

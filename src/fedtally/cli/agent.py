@@ -88,7 +88,7 @@ def init(folder: str) -> None:
     short_help="Accept a plan, after a look at what it asks.",
     examples=[
         (
-            "a plan against a server that may lie",
+            "files of your registrar, against a server that may lie",
             (
                 "fedtally agent accept plan.toml --allow-list people.list"
                 " --signature plan.signature --agent my-agent"
@@ -124,9 +124,9 @@ def accept(
     cls=Command,
     short_help="Check the settings, or whether a plan would be taken.",
     examples=[
-        ("the settings, and what was accepted", "fedtally agent check --agent my-agent"),
+        ("your settings, and what was accepted", "fedtally agent check --agent my-agent"),
         (
-            "a plan, before it is accepted",
+            "a plan of your registrar, before it is accepted",
             "fedtally agent check --plan plan.toml --allow-list people.list",
         ),
     ],
@@ -170,8 +170,8 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
     cls=Command,
     short_help="Answer the servers of accepted plans.",
     examples=[
-        ("in a terminal, until Ctrl-C", "fedtally agent run --agent my-agent"),
-        ("under systemd", "systemctl start fedtally-agent"),
+        ("your agent in a terminal, until Ctrl-C", "fedtally agent run --agent my-agent"),
+        ("under systemd, as your unit", "systemctl start fedtally-agent"),
     ],
 )
 @_agent_option
@@ -196,7 +196,7 @@ def run(folder: str, as_json: bool) -> None:
 @click.command(
     cls=Command,
     short_help="Show what the client took part in, and what is left.",
-    examples=[("as a table", "fedtally agent show --agent my-agent")],
+    examples=[("the record of your agent", "fedtally agent show --agent my-agent")],
 )
 @_agent_option
 @json_option

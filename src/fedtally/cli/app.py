@@ -24,9 +24,10 @@ from fedtally.cli.flower import flower
 from fedtally.cli.keys import keys
 from fedtally.cli.layout import Group
 from fedtally.cli.ledger import ledger
+from fedtally.cli.merge import merge
 from fedtally.cli.plan import plan
 from fedtally.cli.sample import sample
-from fedtally.cli.saved import inspect, merge, query, report
+from fedtally.cli.saved import inspect, query, report
 from fedtally.cli.study import simulate
 from fedtally.errors import FedtallyError
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     cls=Command,
     short_help="Test the noise of a private plan.",
     examples=[
-        ("is the noise of this plan what it says?", "fedtally audit plan.toml"),
+        (
+            "a plan: is its noise what it says?",
+            "fedtally plan --clients 9000 --domain-size 900 --tau 0.1 --epsilon 1 -o plan.toml",
+        ),
+        ("", "fedtally audit plan.toml"),
         (
             "look closer: more campaigns see smaller deviations",
             "fedtally audit plan.toml --campaigns 2000",

@@ -57,7 +57,7 @@ def campaign() -> None:
     short_help="Make the folder of a campaign.",
     examples=[
         (
-            "a campaign with privacy, against a server that may lie",
+            "your plan with privacy, against a server that may lie",
             (
                 "fedtally campaign init survey --plan plan.toml --server-key server.key"
                 " --allow-list clients.allow --ledger books.db --mark /var/lib/marks/survey"
@@ -182,8 +182,14 @@ _engine_options = options(
     cls=Command,
     short_help="Run a campaign from its beginning.",
     examples=[
-        ("with the agents of this machine", "fedtally campaign run survey --agents /run/fedtally"),
-        ("on Flower", "fedtally campaign run survey --engine flower --connection hospitals"),
+        (
+            "with the agents of this machine, in your folder /run/fedtally",
+            "fedtally campaign run survey --agents /run/fedtally",
+        ),
+        (
+            "on Flower: hospitals is your connection",
+            "fedtally campaign run survey --engine flower --connection hospitals",
+        ),
     ],
 )
 @_folder
@@ -209,7 +215,10 @@ def run(name: Path, **given: Any) -> int:
     cls=Command,
     short_help="Go on with a campaign after a stop or a crash.",
     examples=[
-        ("after a crash, or a reboot", "fedtally campaign resume survey --agents /run/fedtally")
+        (
+            "your campaign survey, after a crash or a reboot",
+            "fedtally campaign resume survey --agents /run/fedtally",
+        )
     ],
 )
 @_folder
@@ -287,9 +296,12 @@ def cancel(name: Path, as_json: bool) -> None:
     cls=Command,
     short_help="Show the answer of a campaign, or save it.",
     examples=[
-        ("look at it", "fedtally campaign result survey"),
-        ("ask it for more", "fedtally campaign result survey -o r.fed && fedtally query r.fed tea"),
-        ("end it early, with what landed", "fedtally campaign result survey --end"),
+        ("look at your campaign survey", "fedtally campaign result survey"),
+        (
+            "ask it for more: tea is an item of yours",
+            "fedtally campaign result survey -o r.fed && fedtally query r.fed tea",
+        ),
+        ("end your campaign early, with what landed", "fedtally campaign result survey --end"),
     ],
 )
 @_folder

@@ -178,13 +178,16 @@ class Progress:
         if self._phases.keys() - running.keys():
             self._tell_ends()
         self._phases = {name: one.phase for name, one in running.items()}
-        is_complete = self._driver is not None and self._driver.is_complete
-        if not running and not is_complete and time.time() >= self._tell_at:
+        if not running and time.time() >= self._tell_at and not self._is_complete():
             self._tell_at = time.time() + _TELL_SECONDS
             self.note(
                 f"waits for {unit}s" + ("" if present is None else f": {present:,} are connected")
             )
         self._draw(running)
+
+    def _is_complete(self) -> bool:
+        """Return whether no client is waited for; the folder knows it of another process."""
+        return self._folder.is_full() if self._driver is None else self._driver.is_complete
 
     def _running(self) -> list[RunningSession]:
         """Return the sessions that run; where another process has them, nobody has answered."""

@@ -177,12 +177,12 @@ _campaign_options = options(
         ),
         (
             "pre-aggregated counts, against a public dictionary",
-            "fedtally estimate counts.parquet --item word --count n --domain words.txt",
+            "fedtally estimate counts.parquet --item word --count n --domain dictionary.txt",
         ),
         (
             "cells of a map",
             (
-                "fedtally estimate trips.csv --item lat,lon --domain grid:25..50,-130..-60,0.1"
+                "fedtally estimate checkins.tsv --item lat,lon --domain grid:25..50,-130..-60,0.1"
                 " --outside drop"
             ),
         ),
@@ -204,6 +204,10 @@ _campaign_options = options(
         ),
         (
             "no trusted party, and a budget that cannot be overspent",
+            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-4",
+        ),
+        (
+            "",
             (
                 "fedtally estimate zipf:n=2000 --secure-sum secagg --epsilon 2 --population phones"
                 " --ledger books.db"
@@ -213,7 +217,7 @@ _campaign_options = options(
             "words of which nobody has the list",
             "fedtally estimate words.txt --domain open --epsilon 1",
         ),
-        ("from a pipe, as JSON", "cut -d' ' -f1 access.log | fedtally estimate - --json"),
+        ("from a pipe, as JSON", "zcat log.gz | fedtally estimate - --json"),
     ],
 )
 @click.argument("source", metavar="INPUT")
@@ -232,8 +236,9 @@ _campaign_options = options(
 def estimate(source: str, **options: Any) -> None:
     """Run a whole campaign on a table, in this process: every client is simulated.
 
-    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped; `-`
-    for standard input; or a synthetic population of n clients and d items:
+    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped;
+    several files of one kind, by a pattern in quotes such as 'parts/*.csv'; `-` for standard input;
+    or a synthetic population of n clients and d items:
 
     \b
       zipf:a=1.1,d=100000,n=150000    geometric:q=0.5    zipf-log:b=2

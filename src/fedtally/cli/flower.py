@@ -41,7 +41,7 @@ def app(folder: Path) -> None:
     short_help="Find what would keep a node from working.",
     examples=[
         (
-            "before flower-supernode is started",
+            "before your flower-supernode is started",
             (
                 "fedtally flower check --superlink flower.example.org:443 --root-certificates"
                 " ca.crt --key node.key --agent /run/fedtally/a.sock"

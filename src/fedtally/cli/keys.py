@@ -173,7 +173,8 @@ def new(role: str, output: str, as_json: bool) -> None:
     cls=Command,
     short_help="Print the public key in a key file.",
     examples=[
-        ("of a private key", "fedtally keys show server.key"),
+        ("of a private key", "fedtally keys new server --output server.key"),
+        ("", "fedtally keys show server.key"),
         ("of a public key, and whose it is", "fedtally keys show server.key.pub --json"),
     ],
 )
@@ -193,18 +194,18 @@ def show(file: str, as_json: bool) -> None:
     short_help="Add public keys to a plan: the plan that is run.",
     examples=[
         (
-            "publish a plan of secagg",
+            "publish your plan of secagg, with the key of your server",
             "fedtally keys add plan.toml --server-key server.key.pub --output published.toml",
         ),
         (
-            "against an active server: with who may take part",
+            "against an active server: with your list of who may take part",
             (
                 "fedtally keys add plan.toml --server-key server.key.pub --allow-list clients.allow"
                 " --output published.toml"
             ),
         ),
         (
-            "the fingerprint that clients pin",
+            "the fingerprint of your plan, which clients pin",
             "fedtally inspect published.toml --json | jq -r .fingerprint",
         ),
     ],
@@ -259,7 +260,7 @@ def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
     short_help="Prove to a registrar that a client has its key.",
     examples=[
         (
-            "for the registrar, who puts the client on the list",
+            "client.key is yours; registrar.key.pub is of the registrar, who gets the proof",
             (
                 "fedtally keys prove client.key --registrar registrar.key.pub"
                 ' --purpose "hospital study 2026" --output client.proof'
@@ -311,7 +312,7 @@ def prove(key: str, registrar: str, purpose: str, output: str, as_json: bool) ->
     short_help="List the clients that may take part, of their proofs.",
     examples=[
         (
-            "of all proofs in a folder",
+            "of all proofs in your folder proofs",
             (
                 "fedtally keys allow-list --registrar registrar.key.pub"
                 ' --purpose "hospital study 2026" proofs/*.proof --output clients.allow'
@@ -365,7 +366,7 @@ def allow_list(
     short_help="Sign a published plan, as its registrar.",
     examples=[
         (
-            "sign a plan of the list that the registrar made",
+            "sign a plan of the list that you made: registrar.key is yours",
             (
                 "fedtally keys sign registrar.key published.toml --allow-list clients.allow"
                 " --output plan.sig"

@@ -46,11 +46,10 @@ class Command(click.Command):
         if self.examples:
             with formatter.section("Examples"):
                 indent = " " * formatter.current_indent
-                formatter.write(
-                    "\n".join(
-                        f"{indent}# {purpose}\n{indent}{line}\n" for purpose, line in self.examples
-                    )
-                )
+                for place, (purpose, line) in enumerate(self.examples):
+                    if purpose:  # a line without one goes on with the example before it
+                        formatter.write("\n" * bool(place) + f"{indent}# {purpose}\n")
+                    formatter.write(f"{indent}{line}\n")
 
 
 class Group(click.Group):

@@ -57,7 +57,7 @@ def ledger() -> None:
             "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-8",
         ),
         (
-            "in PostgreSQL; the password is in ~/.pgpass",
+            "in your PostgreSQL; the password is in ~/.pgpass",
             (
                 "fedtally ledger grant --ledger postgresql://me@host/books --population phones"
                 " --epsilon 4 --delta 1e-8"
@@ -121,7 +121,11 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     cls=Command,
     short_help="Show what was granted and spent.",
     examples=[
-        ("all populations", "fedtally ledger show --ledger books.db"),
+        (
+            "a budget, and all populations",
+            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-8",
+        ),
+        ("", "fedtally ledger show --ledger books.db"),
         ("one, for a script", "fedtally ledger show --ledger books.db --population phones --json"),
     ],
 )
@@ -144,7 +148,11 @@ def show(location: str, population: str | None, as_json: bool) -> None:
     cls=Command,
     short_help="Write the ledger as JSON.",
     examples=[
-        ("for an auditor", "fedtally ledger export --ledger books.db --output books.json"),
+        (
+            "a budget, and what an auditor gets",
+            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-8",
+        ),
+        ("", "fedtally ledger export --ledger books.db --output books.json"),
         (
             "which plans were charged",
             "fedtally ledger export --ledger books.db | jq -r .populations[].campaigns[].plan",

@@ -1,11 +1,10 @@
-"""`fedtally query`, `merge` and `inspect`: commands on files that fedtally wrote."""
+"""`fedtally query`, `report` and `inspect`: commands on one file that fedtally wrote."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     examples=[
         ("keep a result, then ask it", "fedtally demo --save demo.fedtally"),
         ("", "fedtally query demo.fedtally self lambda async"),
-        ("many items, one a line", "fedtally query demo.fedtally --items words.txt --json"),
+        ("many items, one a line", "fedtally query demo.fedtally --items dictionary.txt --json"),
     ],
 )
 @click.argument("result", type=click.Path())
@@ -112,102 +111,11 @@ def query(
 
 @click.command(
     cls=Command,
-    short_help="Make one answer from the results of several plans.",
-    examples=[
-        (
-            "a first part, a better plan for the rest, and all of it together",
-            "fedtally merge first.fedtally rest.fedtally",
-        ),
-        ("some items", "fedtally merge first.fedtally rest.fedtally --query self --query lambda"),
-    ],
-)
-@click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
-@option(
-    "Answer",
-    "--top",
-    type=click.INT,
-    default=20,
-    metavar="K",
-    help="How many items are shown (20).",
-)
-@option(
-    "Answer",
-    "--query",
-    multiple=True,
-    metavar="ITEM",
-    help="Also estimate this item; may be repeated.",
-)
-@json_option
-def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: bool) -> None:
-    """Make one answer from the results of several plans over the same candidates.
-
-    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. No client, or
-    person of silos, may be in two of them. A plan for the next part may come from `fedtally plan
-    --like RESULT`. Frequencies are shares of all of them together.
-    """
-    from fedtally import report
-    from fedtally.merged import Merged
-    from fedtally.result import Result
-
-    merged = Merged([Result.load(path) for path in results])
-    estimates = merged.top(top) if top else []
-    queried = merged.estimates(as_named(merged.domain, query)) if query else []
-    about = merged.about
-    if as_json:
-        parts = [
-            {
-                "file": path,
-                "fingerprint": part.plan.fingerprint,
-                "num_clients": part.num_clients,
-                "privacy": report.privacy_fields(part.plan, part.secure_sum),
-                "warnings": list(part.warnings),
-            }
-            for path, part in zip(results, merged.results, strict=True)
-        ]
-        fields = {
-            "schema": "fedtally-merged/1",
-            "num_clients": merged.num_clients,
-            "intervals": (
-                about and report.limits_fields(merged.confidence, merged.interval_kind, about)
-            ),
-            "results": parts,
-            "together": merged.joint_guarantee.to_dict(),
-        }
-        named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
-        console.show_json(
-            fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named
-        )
-        return
-    candidates = report.counted(merged.domain.size, "candidate")
-    console.show(report.heading(f"{candidates}, {merged.num_clients:,} {merged.unit}"))
-    for shown, ranked in ((estimates, True), (queried, False)):
-        if shown:
-            console.show(report.estimates_table(shown, ranked=ranked, unit=merged.unit))
-    rows = (
-        report.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
-        if about
-        else []
-    )
-    for path, part in zip(results, merged.results, strict=True):
-        size = (
-            f"{report.contributions(part)}, {part.plan.rows} x {part.plan.width:,}, plan"
-            f" {part.plan.fingerprint[:16]}"
-        )
-        private = report.privacy_fields(part.plan, part.secure_sum)
-        guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
-        # The path is not the label: a long one would leave no room for the text.
-        rows.append(("Result", f"{path}: {size}; {guaranteed}"))
-    one = "person" if merged.unit == "people" else "client"
-    rows.append(("Together", f"a {one} in all of them: {merged.joint_guarantee}"))
-    warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
-    rows += [("Note", report.printable(warning).plain) for warning in warnings]
-    console.show(report.facts(rows))
-
-
-@click.command(
-    cls=Command,
     short_help="Write the report of a saved result, one HTML file.",
-    examples=[("a page to hand on", "fedtally report demo.fedtally -o demo.html")],
+    examples=[
+        ("a result, and its page to hand on", "fedtally demo --save demo.fedtally"),
+        ("", "fedtally report demo.fedtally -o demo.html"),
+    ],
 )
 @click.argument("result", type=click.Path())
 @option(
@@ -257,9 +165,14 @@ def _lines(path: str) -> list[str]:
     cls=Command,
     short_help="Show what is in a plan, sketch or result.",
     examples=[
-        ("a saved result", "fedtally inspect demo.fedtally"),
+        ("a saved result", "fedtally demo --save demo.fedtally"),
+        ("", "fedtally inspect demo.fedtally"),
         (
             "the fingerprint of a plan, for a script",
+            "fedtally plan --clients 9000 --domain-size 900 --tau 0.1 --epsilon 1 -o plan.toml",
+        ),
+        (
+            "",
             "fedtally inspect plan.toml --json | jq -r .fingerprint",
         ),
         (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,8 +27,7 @@ from fedtally.cli.options import (
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from fedtally.domain import Domain
     from fedtally.sources import Source
@@ -163,7 +164,7 @@ _study_options = options(
         ),
         ("what privacy costs each of them", "fedtally simulate zipf: --epsilon 1 --recovery joint"),
         (
-            "on your own data, with a chart",
+            "on a table, with a chart",
             "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png",
         ),
         (
@@ -171,8 +172,12 @@ _study_options = options(
             "fedtally simulate zipf: --recovery trimmed:Trimmed",
         ),
         (
-            "does this plan meet its target?",
-            "fedtally simulate --plan plan.toml words.txt --repeats 200",
+            "a plan: does it meet its target?",
+            "fedtally plan --clients 3000 --domain-size 225 --tau 0.02 -o plan.toml",
+        ),
+        (
+            "",
+            "fedtally simulate --plan plan.toml words.txt --domain dictionary.txt --repeats 200",
         ),
     ],
 )
@@ -381,7 +386,9 @@ def _view(found: StudyResult) -> RenderableType:
         for c in found.comparisons()
         if c.width is None
     ]
-    return Group(report.heading(title), _table(found), Text(), report.facts([*rows, *exact]))
+    return Group(
+        report.heading(title), _Table(found.comparisons()), Text(), report.facts([*rows, *exact])
+    )
 
 
 def _target(found: StudyResult) -> dict[str, Any]:
@@ -414,30 +421,75 @@ def _privacy_in_words(found: StudyResult) -> str:
     )
 
 
-_LEAST_COLUMNS = 74  # of a terminal, for both errors
+_ERRORS = ("l_inf", "l_2")
+_FIGURES = ("mean", "median", "90 %")
+# The columns that go where a terminal has no room for whole numbers, those of l_2 first.
+_LEFT_OUT: tuple[tuple[tuple[str, str], ...], ...] = (
+    tuple(("l_2", figure) for figure in _FIGURES),
+    (("l_inf", "mean"),),
+    (("l_inf", "90 %"),),
+    (("", "upload"),),
+)
 
 
-def _table(found: StudyResult) -> Table:
-    from rich.console import Console
+@dataclass(frozen=True)
+class _Table:
+    """The errors of a comparison: numbers are whole in any terminal, names are elided."""
 
-    from fedtally import report
+    comparisons: Sequence[Comparison]
 
-    table = report.new_table()
-    table.add_column("method", style="bold", no_wrap=True)
-    names = ["width", "upload", "l_inf\nmean", "\nmedian", "\n90 %"]
-    if Console().width >= _LEAST_COLUMNS:
-        names += ["l_2\nmean", "\nmedian", "\n90 %"]
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
-    comparisons = found.comparisons()
-    for comparison in comparisons:
-        table.add_row(comparison.method, *_figures(comparison, comparisons)[: len(names)])
-    if len(names) < len(_figures(comparisons[0], comparisons)):
-        table.caption = f"without l_2, for which {_LEAST_COLUMNS} columns have room"
-    return table
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        from fedtally import report
+
+        labels = [report.printable(one.method) for one in self.comparisons]
+        longest = max(label.cell_len for label in labels)
+        columns, gone = self._columns(options.max_width, min(longest, report.SHORTEST))
+        room = options.max_width - sum(len(column[-1]) + report.GAP for column in columns)
+        width = max(min(longest, room), min(longest, report.SHORTEST))
+        table = report.new_table()
+        table.padding = (0, report.GAP - 1, 0, 0)  # the box has a blank between columns
+        table.add_column("method", style="bold", no_wrap=True, min_width=width)
+        for head, *_ in columns:
+            table.add_column(head, justify="right", no_wrap=True, vertical="bottom")
+        for label, *cells in zip(labels, *(column[1:] for column in columns), strict=True):
+            table.add_row(report.elided(label, width), *cells)
+        yield table
+        said = [f"without {', '.join(gone)}"] * bool(gone)
+        said += ["methods shortened"] * (longest > width)
+        if said:
+            yield Text(
+                f"{options.max_width} columns: {', '.join(said)}; --json has all", style="dim"
+            )
+
+    def _columns(self, width: int, label: int) -> tuple[list[list[str]], list[str]]:
+        """Return the columns that fit beside labels, as a heading and cells, and what is left out.
+
+        The cells of a column have one width.
+        """
+        from fedtally import report
+
+        names = [("", "width"), ("", "upload"), *((e, f) for e in _ERRORS for f in _FIGURES)]
+        figures = [_figures(one, self.comparisons) for one in self.comparisons]
+        cells = dict(zip(names, zip(*figures, strict=True), strict=True))
+        gone: list[str] = []
+        for group in ((), *_LEFT_OUT):
+            for left_out in group:
+                del cells[left_out]
+            gone += ["l_2"] if len(group) > 1 else [" ".join(name).strip() for name in group]
+            columns, before = [], ""
+            for (error, name), texts in cells.items():
+                head = [error if error != before else "", name] if error else [name]
+                before = error
+                widest = max(map(len, [*head, *texts]))
+                columns.append(["\n".join(head), *(text.rjust(widest) for text in texts)])
+            if sum(len(column[-1]) + report.GAP for column in columns) + label <= width:
+                break
+        return columns, gone
 
 
-def _figures(comparison: Comparison, all_of_them: list[Comparison]) -> list[str]:
+def _figures(comparison: Comparison, all_of_them: Sequence[Comparison]) -> list[str]:
     from fedtally import report
 
     cells = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
@@ -103,6 +103,8 @@ def page(
         script=Markup(script),  # noqa: S704
         title=wording.question(result),
         banner=wording.banner(result.plan),
+        drawn=wording.drawn_away(result.draw),
+        short=_section("In short", _short(result, estimates, queried)),
         tables=[
             _table(result, shown, caption)
             for shown, caption in (
@@ -143,29 +145,55 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
     return {"caption": caption, "columns": columns, "rows": rows}
 
 
+def _short(
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
+) -> list[tuple[str, str]]:
+    """Return what an answer on one screen says below its list."""
+    return [
+        ("Error", wording.sure(result, listed, named)),
+        ("Privacy", wording.privacy_sentence(result.plan)),
+        ("Upload", wording.short_cost(result.plan)),
+    ]
+
+
 def _figures(result: Result, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
+    """Return each figure twice, for a screen and for a phone, with its caption."""
     from fedtally import charts
 
     if not estimates:
         return []
     number = wording.counted(len(estimates), "item")
-    bars = result.plot(estimates=estimates)
-    ranks = charts.rank_frequency([estimate.frequency for estimate in estimates])
-    drawn = [
-        (bars, "Estimated frequencies, most frequent first.", f"Bars of {number}"),
-        (ranks, "Frequency by rank, of the listed items.", f"Curve of {number} by rank"),
+    shares = [estimate.frequency for estimate in estimates]
+    drawn: list[tuple[Callable[[bool], Any], str, str]] = [
+        (
+            lambda narrow: result.plot(estimates=estimates, narrow=narrow),
+            "Estimated frequencies, most frequent first.",
+            f"Bars of {number}",
+        ),
+        (
+            lambda narrow: charts.rank_frequency(shares, narrow),
+            "Frequency by rank, of the listed items.",
+            f"Curve of {number} by rank",
+        ),
     ]
     if isinstance(result.domain, Grid):
-        centres = result.domain.centres(result.domain.locate([e.item for e in estimates]))
-        cells = charts.cell_map(centres.tolist(), [e.frequency for e in estimates])
-        drawn.append((cells, "The listed cells on the map.", f"Map of {number}"))
+        places = result.domain.locate([estimate.item for estimate in estimates])
+        centres = result.domain.centres(places).tolist()
+        drawn.append(
+            (
+                lambda narrow: charts.cell_map(centres, shares, narrow),
+                "The listed cells on the map.",
+                f"Map of {number}",
+            )
+        )
     return [
         {
-            "svg": base64.b64encode(charts.as_svg(figure)).decode(),
+            "wide": base64.b64encode(charts.as_svg(draw(False))).decode(),
+            "narrow": base64.b64encode(charts.as_svg(draw(True))).decode(),
             "caption": caption,
             "alt": f"{alt}; the table above has the same numbers",
         }
-        for figure, caption, alt in drawn
+        for draw, caption, alt in drawn
     ]
 
 
@@ -178,7 +206,7 @@ def _sections(
     private = privacy_fields(plan, traffic) or {}
     return [
         _section("How sure it is", certainty(result, listed, named), unsure if doubtful else []),
-        _section("Notes", [], [printable(text).plain for text in result.warnings]),
+        _section("Notes", [], [_sentence(printable(text).plain) for text in result.warnings]),
         _section("What it protects, in words", [], wording.protects(plan)),
         _section(
             "What it protects, in numbers",
@@ -215,6 +243,10 @@ def _section(
             grouped[-1][1].append(text)
     name = title.lower().replace(",", "").replace(" ", "-")
     return {"id": name, "title": title, "rows": grouped, "lines": list(lines)}
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _named(fields: dict[str, Any]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedtally.domain import Domain
 from fedtally.report.wording import (
     attendance,
     candidates,
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
 
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # where fewer columns break more lines
+SHORTEST = 8  # columns of an item that is elided
+GAP = 2  # columns between two columns of a table
 _LISTED = 20
-_SHORTEST = 8  # columns of an item that is elided
 _WISHED = 24  # columns of an item for which columns that one can do without make room
 _EVEN = 1.1  # a ratio of the two sides of an interval, up to which they are shown as one
 _LONGEST_SHOWN = 300  # characters of an item in a table: a longer one is cut off
-_GAP = 2  # columns between two columns of a table
 _BAR = (6, 20)  # the fewest and the most columns of a bar
 
 
@@ -90,23 +91,40 @@ def answer(
             Text(),
             estimates_table(queried, truth, ranked=False, **_of(result)),
         ]
-        strangers = _strangers(result, queried)
+        strangers = no_candidates(result.domain, queried)
         parts += [strangers] if strangers else []
     if details:
-        rows = [*_how(result, estimates, queried), *_notes(result.warnings)]
+        rows = [*_how(result, estimates, queried), *noted(result.warnings)]
         return Group(*parts, Text(), facts([*rows, *_next(hints)]))
-    # A longer list, and items that were asked for, have lines of their own.
-    more = max(0, len(estimates) - _LISTED) + (len(queried) + 5 if queried else 0)
-    return _Screen(Group(*parts, Text()), _short(result, estimates, queried), result, hints, more)
+    more = more_lines(estimates, queried)
+    rows = _short(result, estimates, queried)
+    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more)
+
+
+def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> int:
+    """Return the lines beyond `LINES` of a longer list, and of items that were asked for.
+
+    >>> more_lines([], [])
+    0
+    """
+    return max(0, len(estimates) - _LISTED) + (len(queried) + 5 if queried else 0)
 
 
 @dataclass(frozen=True)
-class _Screen:
-    """An answer with as many of the notes as its lines allow, and the number of the others."""
+class Screen:
+    """An answer with as many of the notes as its lines allow, and the number of the others.
+
+    Attributes:
+        top: what was counted, and the list.
+        rows: its names and texts.
+        notes: what a reader should know, the most important first.
+        hints: what to try next, each with its purpose.
+        more: the lines that it may have beyond `LINES`.
+    """
 
     top: RenderableType
     rows: Sequence[tuple[str, RenderableType]]
-    result: Result
+    notes: Sequence[str]
     hints: Sequence[tuple[str, str]]
     more: int
 
@@ -114,7 +132,7 @@ class _Screen:
         yield self.top
         most = self.more + (LINES if options.max_width >= 80 else _LINES_IF_NARROW)
         left = most - len(console.render_lines(self.top, options, pad=False))
-        notes = _notes(self.result.cautions)
+        notes = noted(self.notes)
         # Hints go first where lines are short, the last one before the others, and then notes.
         sizes = [(len(notes), number) for number in range(len(self.hints), -1, -1)]
         for shown, hints in [*sizes, *((number, 0) for number in range(len(notes) - 1, -1, -1))]:
@@ -150,11 +168,11 @@ def _short(
     ]
 
 
-def _strangers(result: Result, queried: Sequence[Estimate]) -> Text | None:
+def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:
     """Return the line on items that were asked for and were no candidates: typing errors, often."""
     from rich.text import Text
 
-    found = result.domain.contains([estimate.item for estimate in queried])
+    found = domain.contains([estimate.item for estimate in queried])
     names = [printable(e.item).plain for e, there in zip(queried, found, strict=True) if not there]
     if not names:
         return None
@@ -162,7 +180,12 @@ def _strangers(result: Result, queried: Sequence[Estimate]) -> Text | None:
     return Text(f"{', '.join(names)} {verb}", style="yellow")
 
 
-def _notes(notes: Sequence[str]) -> list[tuple[str, RenderableType]]:
+def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
+    """Return the rows of notes.
+
+    >>> noted(["the sums are exact"])[0][0]
+    'Note'
+    """
     return [("Note", printable(note, "yellow", len(note))) for note in notes]
 
 
@@ -176,12 +199,21 @@ def _of(result: Result) -> dict[str, Any]:
 
 
 def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
-    from rich.text import Text
-
     if not estimates:
-        return Text("none is shown: no estimate is large enough, or none was asked for")
+        return none_listed()
     truth = result.true_frequencies([estimate.item for estimate in estimates])
     return estimates_table(estimates, truth, **_of(result))
+
+
+def none_listed() -> Text:
+    """Return what stands in place of a list without items.
+
+    >>> none_listed().plain
+    'none is shown: no estimate is large enough, or none was asked for'
+    """
+    from rich.text import Text
+
+    return Text("none is shown: no estimate is large enough, or none was asked for")
 
 
 def is_told_from_zero(estimate: Estimate) -> bool:
@@ -258,12 +290,12 @@ class EstimatesTable:
         longest = max([cell_len(self.item), *(cell_len(label.plain) for label in labels)])
         kept = self._kept(columns, longest)
         gone = [c.name for c in [*self.before, *self.after] if c not in kept]
-        room = columns - sum(column.width + _GAP for column in kept)
+        room = columns - sum(column.width + GAP for column in kept)
         width = max(1, min(longest, room))
-        bar = min(_BAR[1], room - width - _GAP)
+        bar = min(_BAR[1], room - width - GAP)
         if bar < _BAR[0] or options.ascii_only or max(self.shares, default=0.0) <= 0:
             bar = 0
-        table = self._table(kept, [_elided(label, width) for label in labels], width, bar)
+        table = self._table(kept, [elided(label, width) for label in labels], width, bar)
         lines = console.render_lines(table, options, pad=False)
         tail = self._tail()
         for place, line in enumerate(lines):
@@ -280,8 +312,8 @@ class EstimatesTable:
         """Return the columns that fit beside items of that many columns."""
         kept = [*self.before, *self.after]
         for column in sorted((c for c in kept if c.rank), key=lambda c: c.rank):
-            least = min(longest, _WISHED if column.wishes else _SHORTEST)
-            if sum(c.width + _GAP for c in kept) + least > columns:
+            least = min(longest, _WISHED if column.wishes else SHORTEST)
+            if sum(c.width + GAP for c in kept) + least > columns:
                 kept.remove(column)
         return kept
 
@@ -289,7 +321,7 @@ class EstimatesTable:
         from rich.bar import Bar
 
         table, most = new_table(), max(self.shares, default=1.0)
-        table.padding = (0, _GAP - 1, 0, 0)  # the box has a blank between columns
+        table.padding = (0, GAP - 1, 0, 0)  # the box has a blank between columns
         before = [column for column in self.before if column in kept]
         after = [column for column in self.after if column in kept]
         for column in before:
@@ -398,8 +430,12 @@ def _plus_minus(estimate: Estimate, digits: int) -> str:
     return more if is_even else f"-{below} +{above}"
 
 
-def _elided(label: Text, columns: int) -> Text:
-    """Return a label in so many columns, elided in the middle: items often differ at their ends."""
+def elided(label: Text, columns: int) -> Text:
+    """Return a label in so many columns, elided in the middle: items often differ at their ends.
+
+    >>> elided(printable("https://example.org/1"), 9).plain
+    'http…rg/1'
+    """
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 

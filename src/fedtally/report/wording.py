@@ -527,17 +527,38 @@ def sure(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) 
             else "none beyond rounding: recovery looks exact"
         )
     if intervals is not None:
-        asked = result.interval_kind
-        kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
-        certain = [_HOLDS.get(kind, "for an item named beforehand") for kind in kinds]
-        if certain:
-            said.append(
-                f"± holds with {level(result.confidence)} {', '.join(dict.fromkeys(certain))}"
-            )
-        sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
-        if sampling:
-            said.append(f"± {points(sampling)} more if these {result.unit} are a sample")
+        said += holds(result.confidence, result.interval_kind, listed, named, result.unit)
     return "; ".join(said) or "not estimated: the confidence is 0"
+
+
+def holds(
+    confidence: float,
+    asked: str,
+    listed: Sequence[Estimate],
+    named: Sequence[Estimate],
+    unit: str = "clients",
+) -> list[str]:
+    """Return in a few words how often intervals hold, and what sampling adds to them.
+
+    Args:
+        confidence: the confidence of the intervals.
+        asked: the kind of interval that was asked for.
+        listed: estimates in a list that they chose themselves.
+        named: estimates of items named beforehand.
+        unit: the noun for the things that are counted.
+
+    >>> holds(0.95, "simultaneous", [], [Estimate("tea", 0.1, 0.0, 0.2, 10.0)])
+    ['± holds with 95 % for all items at once']
+    """
+    kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
+    certain = [_HOLDS.get(kind, "for an item named beforehand") for kind in kinds]
+    said = (
+        [f"± holds with {level(confidence)} {', '.join(dict.fromkeys(certain))}"] if kinds else []
+    )
+    sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
+    if sampling:
+        said.append(f"± {points(sampling)} more if these {unit} are a sample")
+    return said
 
 
 def covered(

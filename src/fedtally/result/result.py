@@ -661,6 +661,7 @@ class Result:
         path: str | os.PathLike[str] | None = None,
         k: int = 20,
         estimates: Sequence[Estimate] | None = None,
+        narrow: bool = False,
     ) -> Any:
         """Return a matplotlib figure of estimates; write it to `path` if given.
 
@@ -671,6 +672,7 @@ class Result:
             path: ends in .png, .svg or .pdf.
             k: the number of items, most frequent first.
             estimates: the estimates to draw instead of the k largest.
+            narrow: for a phone: short labels, and the bars alone.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
@@ -686,6 +688,7 @@ class Result:
             confidence=self.confidence,
             note=self.not_private,
             unit=self.unit,
+            narrow=narrow,
             path=path,
         )
 

@@ -42,6 +42,7 @@ import glob
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -118,6 +119,11 @@ def open_source(
                 f"{path} draws its items: pass rng=numpy.random.default_rng(seed)"
             )
         return synthetic_source(path, rng)
+    # A file may be named with brackets: then it is that file.
+    if glob.has_magic(path) and not os.path.exists(path):
+        return open_files(
+            path, columns, format=format, delimiter=delimiter, header=header, encoding=encoding
+        )
     layout = Layout.detect(
         path, columns, format=format, delimiter=delimiter, header=header, encoding=encoding
     )
@@ -129,16 +135,30 @@ def open_source(
     return table_source(path, columns, layout)
 
 
-def open_files(pattern: str, columns: Columns | None = None) -> Source:
+def open_files(
+    pattern: str,
+    columns: Columns | None = None,
+    *,
+    format: str | None = None,
+    delimiter: str | None = None,
+    header: bool = True,
+    encoding: str = "utf8",
+) -> Source:
     """Open all files that a glob names, in the order of their names, as one source.
 
     The files are of one format, and a column has one type in all of them: otherwise the client 7 of
-    one file and the client "7" of another would be two.
+    one file and the client "7" of another would be two. Text formats have no types: there the
+    client, silo or round ``7.0`` is ``7``, since pandas writes ``7.0`` in the one file in which a
+    value of the column is missing.
 
     Args:
         pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any folders.
         columns: as for `open_source`; in tables the item must be named, as files may differ in
             their columns.
+        format: of all files, as for `open_source`.
+        delimiter: as for `open_source`.
+        header: as for `open_source`.
+        encoding: as for `open_source`.
 
     Raises:
         InvalidInputError: the files differ in format, or the item's column is not named.
@@ -148,7 +168,13 @@ def open_files(pattern: str, columns: Columns | None = None) -> Source:
     paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
     if not paths:
         raise UnreadableFileError(f"no file matches {pattern}")
-    formats = {path: Layout.detect(path, columns).format for path in paths}
+    written: dict[str, Any] = {
+        "format": format,
+        "delimiter": delimiter,
+        "header": header,
+        "encoding": encoding,
+    }
+    formats = {path: Layout.detect(path, columns, **written).format for path in paths}
     for path in paths[1:]:
         if formats[path] != formats[paths[0]]:
             raise InvalidInputError(
@@ -159,7 +185,7 @@ def open_files(pattern: str, columns: Columns | None = None) -> Source:
         raise InvalidInputError(
             f"{pattern} names {len(paths)} tables: which column is the item? (--item)"
         )
-    sources = [open_source(path, columns) for path in paths]
+    sources = [open_source(path, columns, **written) for path in paths]
     sizes = [source.size_bytes for source in sources]
     total = None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -180,10 +206,35 @@ def open_files(pattern: str, columns: Columns | None = None) -> Source:
                             " text in another; write it alike in all of them"
                         )
                     types = found
-                yield replace(batch, bytes_read=done + batch.bytes_read)
+                yield _without_points(replace(batch, bytes_read=done + batch.bytes_read))
             done += source.size_bytes or 0
 
     return Source(pattern, read, total, repeatable=all(each.repeatable for each in sources))
+
+
+def _without_points(batch: Batch) -> Batch:
+    """Return a batch whose clients, silos and rounds are whole numbers where they end in .0."""
+    bare = batch.itemless  # rows that lack the item alone
+    if bare is not None:
+        bare = bare._replace(
+            clients=_whole(bare.clients), silos=_whole(bare.silos), rounds=_whole(bare.rounds)
+        )
+    return replace(
+        batch,
+        clients=_whole(batch.clients),
+        silos=_whole(batch.silos),
+        rounds=_whole(batch.rounds),
+        itemless=bare,
+    )
+
+
+def _whole(part: Any) -> Any:
+    """Return a column of text in which ``7.0`` is ``7``; another column, or None, as it is."""
+    import pyarrow.compute as pc
+
+    if part is None or _is_integer(part):
+        return part
+    return pc.replace_substring_regex(part, r"^(-?[1-9][0-9]*|0)\.0$", r"\1")
 
 
 def _is_integer(part: object) -> bool | None:

@@ -115,7 +115,7 @@ class Columns:
             if name not in available:
                 raise InvalidInputError(
                     f"{where} has no column {name!r}; it has the columns {listed}"
-                    + _validate.did_you_mean(name, available)
+                    + (_other_delimiter(available) or _validate.did_you_mean(name, available))
                 )
             if list(available).count(name) > 1:  # nothing says which of them is meant
                 raise InvalidInputError(
@@ -124,6 +124,20 @@ class Columns:
         return replace(
             chosen, others=tuple(name for name in available if name not in chosen.names())
         )
+
+
+def _other_delimiter(available: Sequence[str]) -> str:
+    """Return the way out where the only column's name looks like a whole header, else "".
+
+    >>> _other_delimiter(["user;word"]), _other_delimiter(["user", "a;b"])
+    ("; if it is separated by ';', say so (--delimiter ';')", '')
+    """
+    letters = [letter for letter in ";\t|" if len(available) == 1 and letter in available[0]]
+    return (
+        f"; if it is separated by {letters[0]!r}, say so (--delimiter {letters[0]!r})"
+        if letters
+        else ""
+    )
 
 
 def _listing(names: Sequence[str]) -> str:

@@ -54,7 +54,10 @@ def _explain(error: Exception, encoding: str) -> str:
             " is it a table at all?"
         )
     if "Expected" in text and "columns" in text:
-        return f"has a broken row ({text}); mend it, or check the delimiter and the quotes"
+        return (
+            f"has a broken row ({text}); mend it, or check the quotes and the delimiter"
+            " (--delimiter ';' for semicolons)"
+        )
     if isinstance(error, OSError):
         return f"cannot be read: {error.strerror or text}"
     return f"cannot be read: {text}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -27,7 +26,6 @@ from fedtally.sources import (
     from_items,
     from_table,
     is_table,
-    open_files,
     open_source,
 )
 
@@ -252,8 +250,6 @@ def _source(
     path = os.fspath(data)
     if not isinstance(path, str):
         raise InvalidInputError(f"a path must be text, got {path!r}")
-    if glob.has_magic(path) and not os.path.exists(path):
-        return open_files(path, columns)
     try:
         return open_source(path, columns, rng=population_rng(seed))
     except InvalidInputError as error:

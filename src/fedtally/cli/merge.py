@@ -1,0 +1,218 @@
+"""`fedtally merge`: one answer from the results of several plans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, json_option, option
+from fedtally.cli.options import as_named, details_option
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fedtally.merged import Merged
+    from fedtally.result import Estimate
+
+_NAMED = 3  # results that one screen names, each by itself
+
+
+@click.command(
+    cls=Command,
+    short_help="Make one answer from the results of several plans.",
+    examples=[
+        (
+            "two parts of one campaign, whose results were saved",
+            "fedtally estimate words.txt --domain dictionary.txt --save first.fedtally",
+        ),
+        ("", "fedtally estimate words.txt.gz --domain dictionary.txt --save rest.fedtally"),
+        ("", "fedtally merge first.fedtally rest.fedtally"),
+        (
+            "some items, and how the answer was made",
+            "fedtally merge first.fedtally rest.fedtally --query baba --details",
+        ),
+    ],
+)
+@click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
+@option(
+    "Answer",
+    "--top",
+    type=click.INT,
+    default=20,
+    metavar="K",
+    help="How many items are shown (20).",
+)
+@option(
+    "Answer",
+    "--query",
+    multiple=True,
+    metavar="ITEM",
+    help="Also estimate this item; may be repeated.",
+)
+@details_option
+@json_option
+def merge(
+    results: tuple[str, ...], top: int, query: tuple[str, ...], details: bool, as_json: bool
+) -> None:
+    """Make one answer from the results of several plans over the same candidates.
+
+    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. No client, or
+    person of silos, may be in two of them. A plan for the next part may come from `fedtally plan
+    --like RESULT`. Frequencies are shares of all of them together.
+    """
+    from fedtally.merged import Merged
+    from fedtally.result import Result
+
+    merged = Merged([Result.load(path) for path in results])
+    estimates = merged.top(top) if top else []
+    queried = merged.estimates(as_named(merged.domain, query)) if query else []
+    if as_json:
+        console.show_json(_document(merged, results, estimates, queried))
+    else:
+        console.show(_view(merged, results, estimates, queried, details))
+
+
+def _document(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+) -> dict[str, Any]:
+    from fedtally import report
+
+    parts = [
+        {
+            "file": path,
+            "fingerprint": part.plan.fingerprint,
+            "num_clients": part.num_clients,
+            "privacy": report.privacy_fields(part.plan, part.secure_sum),
+            "warnings": list(part.warnings),
+        }
+        for path, part in zip(paths, merged.results, strict=True)
+    ]
+    about = merged.about
+    fields = {
+        "schema": "fedtally-merged/1",
+        "num_clients": merged.num_clients,
+        "intervals": (
+            about and report.limits_fields(merged.confidence, merged.interval_kind, about)
+        ),
+        "results": parts,
+        "together": merged.joint_guarantee.to_dict(),
+    }
+    named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
+    return fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named
+
+
+def _view(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+    details: bool,
+) -> RenderableType:
+    """Return the answer as a terminal shows it: on one screen, or with all details."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    unit = merged.unit
+    parts: list[RenderableType] = [
+        report.heading(
+            f"Share of {merged.num_contributions:,} {unit} that hold the item, in {len(paths):,}"
+            f" results; {report.counted(merged.domain.size, 'candidate')}"
+        )
+    ]
+    if estimates or not queried:
+        shown = report.estimates_table(estimates, unit=unit) if estimates else report.none_listed()
+        parts += [Text(), shown]
+    if queried:
+        asked = report.estimates_table(queried, ranked=False, unit=unit)
+        parts += [Text(), report.heading("Items asked for"), Text(), asked]
+        strangers = report.no_candidates(merged.domain, queried)
+        parts += [strangers] if strangers else []
+    parts.append(Text())
+    if details:
+        notes = dict.fromkeys(note for part in merged.results for note in part.warnings)
+        rows = [*_details(merged, paths, estimates, queried), *report.noted(notes)]
+        return Group(*parts, report.facts(rows))
+    cautions = dict.fromkeys(note for part in merged.results for note in part.cautions)
+    more = report.more_lines(estimates, queried)
+    rows = _short(merged, paths, estimates, queried)
+    return report.Screen(Group(*parts), rows, list(cautions), (), more)
+
+
+def _short(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+) -> list[tuple[str, RenderableType]]:
+    """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
+    from fedtally import report
+
+    results = merged.results
+    sure = (
+        report.holds(merged.confidence, merged.interval_kind, estimates, queried, merged.unit)
+        if merged.about
+        else ["not estimated: the confidence is 0"]
+    )
+    said = {report.privacy_sentence(part.plan) for part in results}
+    private = said.pop() if len(said) == 1 else "each result has its own: --details lists them"
+    least, most = (
+        report.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
+    )
+    sizes = least if least == most else f"{least} to {most}"
+    named = [
+        f"{_name(path)} {part.num_contributions:,} {part.unit}"
+        for path, part in zip(paths, results, strict=True)
+    ]
+    return [
+        *([("Error", "; ".join(sure))] if sure else []),
+        ("Privacy", private),
+        *([_together(merged)] if any(part.plan.privacy for part in results) else []),
+        ("Upload", f"{sizes} per {report.who(results[0].plan)}, in its round"),
+        ("Results", "; ".join(named) if len(named) <= _NAMED else f"{len(named):,}"),
+    ]
+
+
+def _details(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+) -> list[tuple[str, RenderableType]]:
+    """Return all rows on how the answer was made, with a row for each result."""
+    from fedtally import report
+
+    about = merged.about
+    rows = (
+        report.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
+        if about
+        else []
+    )
+    for path, part in zip(paths, merged.results, strict=True):
+        size = (
+            f"{report.contributions(part)}, {part.plan.rows} x {part.plan.width:,}, plan"
+            f" {part.plan.fingerprint[:16]}"
+        )
+        private = report.privacy_fields(part.plan, part.secure_sum)
+        guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
+        # The path is not the label: a long one would leave no room for the text.
+        rows.append(("Result", f"{console.escaped(path)}: {size}; {guaranteed}"))
+    return [*rows, _together(merged)]
+
+
+def _together(merged: Merged) -> tuple[str, str]:
+    nouns = {part.plan.nouns[0] for part in merged.results}
+    return "Together", f"a {' or '.join(sorted(nouns))} in all of them: {merged.joint_guarantee}"
+
+
+def _name(path: str) -> str:
+    return console.escaped(os.path.basename(path))
