@@ -328,11 +328,10 @@ class Agent:
             return AbortCode.POLICY, reason
         if invite.round >= campaign.plan.num_rounds:
             return AbortCode.POLICY, f"the plan has {campaign.plan.num_rounds} rounds"
-        begun = self._record.sessions_since(max(0, now - DAY))
+        begun, cap = self._record.standing(since=max(0, now - DAY))
         if begun >= (most := self._policy.sessions_a_day):
             why = f"{begun} sessions in a day, and the policy (sessions_a_day) allows {most}"
             return AbortCode.POLICY, why
-        cap = self._record.capped()
         if cap != self._policy.cap:
             held = "no cap" if cap is None else f"a cap of epsilon {cap.epsilon:g}"
             return AbortCode.POLICY, (
