@@ -1434,9 +1434,16 @@ MUTATIONS = (
     _mutation(
         "record-unmarked",
         _RECORD_FILE,
-        "                write_mark(self._mark, _MARKED, _writes(connection))\n",
+        "                write_mark(self._mark, _MARKED, writes)\n",
         "                pass\n",
         "test_store.py::test_a_record_is_behind_its_mark_where_a_copy_was_put_back",
+    ),
+    _mutation(
+        "mark-falls",
+        _RECORD_FILE,
+        "                    turn.enter_context(hold_mark(self._mark))\n",
+        "                    pass\n",
+        "test_store.py::test_a_mark_never_falls_where_two_agents_share_a_record",
     ),
     _mutation(
         "record-behind-its-mark",

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ from agents import said, session_of
 from campaign_world import PEOPLE, SERVER_KEY, N, plan_of
 from secagg_cohort import stream
 
+from fedtally.agent.serve import MOST_CONNECTIONS
 from fedtally.agent.settings import FILE
 from fedtally.campaign.enrolment import save_allow_list, save_signature, sign_plan
 from fedtally.campaign.key_files import load_client_key
@@ -260,7 +262,7 @@ class Process:
     def ask(self, frame: bytes) -> Kind | AbortCode | None:
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(60)
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             while True:  # after a kill -9 the old file is there until the new process replaces it
                 try:
                     line.connect(os.fspath(self.socket))
@@ -318,3 +320,31 @@ def test_a_process_answers_ends_cleanly_and_comes_back(owner: Owner) -> None:
     shutil.copy(owner.place / "copy.db", owner.folder / "record" / "record.db")
     for command in ("run", "show", "check"):
         assert owner.run(command) == 2 and "an old copy of it was put back" in owner.err
+
+
+def test_open_files_that_run_out_fill_no_log(owner: Owner) -> None:
+    """asyncio takes all connections that wait, and writes a traceback for each without a file."""
+    owner.accept()
+    with running(owner) as one:
+        soft, hard = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
+        used = len(os.listdir(f"/proc/{one.process.pid}/fd"))
+
+        def connect(number: int, spare: int) -> None:
+            """Connect so often, while the process may open so many files more."""
+            resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (used + spare, hard))
+            lines = [socket.socket(socket.AF_UNIX) for _ in range(number)]
+            for line in lines:
+                line.connect(os.fspath(one.socket))  # waits while too many wait to be taken
+            time.sleep(0.2)
+            for line in lines:
+                line.close()
+
+        connect(300, 8 * MOST_CONNECTIONS)  # asyncio closes one some turns after it took it
+        assert one.ask(b"garbage") is None
+        assert "accept" not in one.log.read_text()
+        connect(MOST_CONNECTIONS // 2, 2)
+        resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        assert one.ask(owner.invite()) is Kind.ADVERTISE
+        assert one.stop() == 0
+    log = one.log.read_text()
+    assert "socket.accept() out of system resource" in log and "Traceback" not in log

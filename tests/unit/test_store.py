@@ -37,7 +37,7 @@ from fedtally.privacy.budget import AlreadySpentError, Cap, Charge, Grant, Overs
 from fedtally.privacy.events import Event
 from fedtally.secagg.client import Journal as ClientJournal
 from fedtally.secagg.messages import AbortCode
-from fedtally.store import ClientRecord, Journal, Ledger, Reservation, StoreError, database
+from fedtally.store import ClientRecord, Journal, Ledger, Reservation, StoreError, database, marks
 from fedtally.store import ledger as ledgers
 
 EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
@@ -1010,6 +1010,39 @@ def test_a_record_that_is_ahead_of_its_mark_goes_on(tmp_path: Path) -> None:
     assert mark.read_text() == "client-record 2\n"
 
 
+def test_a_mark_never_falls_where_two_agents_share_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has committed and not marked yet; the second must not mark before it."""
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    ClientRecord.open(place, create=True, mark=mark)
+    arrived, go_on = threading.Event(), threading.Event()
+    writing = marks.write_mark
+
+    def slow(*args: Any) -> None:
+        if not arrived.is_set():
+            arrived.set()
+            go_on.wait()
+        writing(*args)
+
+    monkeypatch.setattr("fedtally.store.client_record.write_mark", slow)
+
+    def begin(session: bytes) -> threading.Thread:
+        record = ClientRecord.open(place, mark=mark)
+        thread = threading.Thread(target=record.begin, args=(session, 10))
+        thread.start()
+        return thread
+
+    first = begin(b"1")
+    arrived.wait()
+    second = begin(b"2")
+    second.join(0.2)  # it waits for the first
+    go_on.set()
+    for thread in (first, second):
+        thread.join()
+    assert mark.read_text() == "client-record 2\n"
+
+
 @each_case("text", ["", "another 3\n", "client-record\n", "client-record -1\n", "client-record x"])
 def test_a_mark_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     place, mark = tmp_path / "record.db", tmp_path / "mark"
@@ -1053,7 +1086,7 @@ def test_what_would_be_refused_is_asked_without_a_trace(record: ClientRecord) ->
 def test_sessions_count_until_their_end(record: ClientRecord) -> None:
     for number in range(4):
         record.begin(bytes([number]), 10 * number)
-    assert [record.sessions_since(time) for time in (0, 1, 30, 31)] == [4, 3, 1, 0]
+    assert [record.standing(time).sessions for time in (0, 1, 30, 31)] == [4, 3, 1, 0]
 
 
 def test_what_was_spent_is_stated_as_the_cap_states_it(record: ClientRecord) -> None:

@@ -163,7 +163,7 @@ class Agent:
         try:
             return self._answer(frame, int(now))
         except Exception as error:  # for the owner; the server learns nothing by it
-            self._note(f"failed: {_in_words(error)}")
+            self._note(f"failed: {in_words(error)}")
             return None
 
     def expire(self, now: float, but: bytes = b"") -> None:
@@ -231,7 +231,7 @@ class Agent:
         try:
             reply = live.client.receive(frame, now)
         except Exception as error:  # of the record, the items or the randomness
-            self._note(f"failed: {_in_words(error)}", message.session, live)
+            self._note(f"failed: {in_words(error)}", message.session, live)
             reply = _abort(AbortCode.INTERNAL, message.session, live.sender)
         if live.client.state is ClientState.ABORTED:
             self._note(_ending(live, message), message.session, live)
@@ -301,7 +301,7 @@ class Agent:
             # a file that cannot be read, as for the items, is no demand of the owner
             is_demand = isinstance(error, InvalidInputError)
             is_demand &= not isinstance(error, UnreadableFileError)
-            refusal = AbortCode.POLICY if is_demand else AbortCode.INTERNAL, _in_words(error)
+            refusal = AbortCode.POLICY if is_demand else AbortCode.INTERNAL, in_words(error)
         if refusal is not None:
             code, why = refusal
             self._note(f"refused ({code.name}): {why}", message.session, plan, invite)
@@ -328,11 +328,10 @@ class Agent:
             return AbortCode.POLICY, reason
         if invite.round >= campaign.plan.num_rounds:
             return AbortCode.POLICY, f"the plan has {campaign.plan.num_rounds} rounds"
-        begun = self._record.sessions_since(max(0, now - DAY))
+        begun, cap = self._record.standing(since=max(0, now - DAY))
         if begun >= (most := self._policy.sessions_a_day):
             why = f"{begun} sessions in a day, and the policy (sessions_a_day) allows {most}"
             return AbortCode.POLICY, why
-        cap = self._record.capped()
         if cap != self._policy.cap:
             held = "no cap" if cap is None else f"a cap of epsilon {cap.epsilon:g}"
             return AbortCode.POLICY, (
@@ -454,7 +453,7 @@ def refusals(
         try:
             items.client(campaign.plan)
         except Exception as error:
-            found.append(f"the items: {_in_words(error)}")
+            found.append(f"the items: {in_words(error)}")
     plan, taken = campaign.plan, set(record.participations(campaign.plan.fingerprint))
     left = next((round for round in range(plan.num_rounds) if round not in taken), None)
     if left is None:
@@ -511,7 +510,7 @@ def _ending(live: _Live, message: wire.Frame) -> str:
     return f"{by} ({'' if code is None else code.name}): {why}"
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
     """Return an error in words that show no items."""
     if isinstance(error, FedtallyError):
         return str(error)

@@ -55,7 +55,12 @@ class AgentPolicy:
             raise InvalidInputError(f"central must be true or false, got {self.central!r}")
         for text in self.domains:
             if text not in KINDS:
-                domain.parse(text)  # raises unless it is a range or a grid
+                try:
+                    domain.parse(text)
+                except InvalidInputError as error:
+                    raise InvalidInputError(
+                        f"{text!r} is no kind of candidates ({', '.join(KINDS)}): {error}"
+                    ) from None
         for name, least, most in (
             ("max_items", 1, MAX_ITEMS),
             ("sessions_a_day", 1, 2**31),

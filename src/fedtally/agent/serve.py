@@ -68,7 +68,11 @@ class Served:
         self._lock = _locked(self._path)
         try:
             listening = _bound(self._path)
-            self._server = await asyncio.start_unix_server(self._connected, sock=listening)
+            # asyncio accepts so many at a time before it looks at those that it has. More would
+            # take the open files that the record needs.
+            self._server = await asyncio.start_unix_server(
+                self._connected, sock=listening, backlog=MOST_CONNECTIONS
+            )
         except BaseException:
             os.close(self._lock)
             raise

@@ -334,7 +334,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
             ("max_seconds", 86_400, ""),
         )
     }
-    epsilon = table.take("epsilon", lambda value: value, None, _SAY_EPSILON)
+    epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
     delta = None
     if epsilon != _NONE:
         delta = table.take("delta", lambda value: Cap(1.0, value).delta, None, _SAY_DELTA)
@@ -383,6 +383,12 @@ def _tried(kind: Callable[..., Any], others: Mapping[str, Any], name: str, value
 
 
 # ---- single values ----
+
+
+def _epsilon(value: Any) -> Any:
+    if isinstance(value, str) and value != _NONE:
+        raise InvalidInputError(f'must be a number, such as 1.0, or "none", got {value!r}')
+    return value
 
 
 def _text(value: Any) -> str:

@@ -295,10 +295,18 @@ async def _serve(settings: Settings, guard: Agent, log: Log) -> None:
     import asyncio
     import signal
 
-    from fedtally.agent.agent import Note
+    from fedtally.agent.agent import Note, in_words
     from fedtally.agent.serve import serve
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    # What goes wrong in the loop itself, as where no more files may be open, goes into the log that
+    # is bounded: asyncio writes a traceback each time.
+    def note(_: Any, found: dict[str, Any]) -> None:
+        error = found.get("exception")
+        log(Note(f"{found['message']}{f': {in_words(error)}' if error else ''}"))
+
+    loop.set_exception_handler(note)
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, ended.set)
     served = await serve(guard, settings.socket, peers=settings.peers, log=log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -39,7 +39,7 @@ from fedtally.store.database import (
     seconds,
     time_column,
 )
-from fedtally.store.marks import read_mark, write_mark
+from fedtally.store.marks import hold_mark, read_mark, write_mark
 
 _MARKED = "client-record"  # what the mark of a record says it is the mark of
 
@@ -90,6 +90,18 @@ class Part(NamedTuple):
     population: str
     event: Event | None
     time: int
+
+
+class Standing(NamedTuple):
+    """How a client's record stands at one moment.
+
+    Attributes:
+        sessions: how many sessions the client began since the time that was asked for.
+        cap: on the cost of everything in the record; None: there is none.
+    """
+
+    sessions: int
+    cap: Cap | None
 
 
 class ClientRecord(GrantDatabase):
@@ -368,30 +380,35 @@ class ClientRecord(GrantDatabase):
         counted = under_demand(list(events.values()), cap.relation)
         return Composition.of(counted, cap.delta).guarantee
 
-    def sessions_since(self, time: int) -> int:
-        """Return how many sessions the client began that end at this time or later.
+    def standing(self, since: int) -> Standing:
+        """Return what a client must know before it begins a session, in one transaction.
 
         Args:
-            time: Unix seconds.
+            since: sessions count that end at this time or later, Unix seconds.
         """
-        since = {"since": seconds(time)}
+        times = {"since": seconds(since)}
         with self._transaction(write=False) as connection:
-            return int(connection.exec_driver_sql(_COUNT_SESSIONS, since).scalar_one())
+            begun = int(connection.exec_driver_sql(_COUNT_SESSIONS, times).scalar_one())
+            return Standing(begun, self._cap(connection))
 
     # ---- the mark ----
 
     @contextmanager
     def _marked(self) -> Iterator[sa.Connection]:
         """Give a writing transaction; the mark follows it before this ends."""
-        with self._transaction(write=True) as connection:
-            self._check_mark(connection)
-            yield connection
-        if self._mark is not None:
-            # After the commit: a crash between the two leaves a record that is ahead of its mark,
-            # and that is no copy. In a transaction that writes nothing: of two processes one waits,
-            # so that no mark ever falls.
+        with ExitStack() as turn:
             with self._transaction(write=True) as connection:
-                write_mark(self._mark, _MARKED, _writes(connection))
+                self._check_mark(connection)
+                yield connection
+                if self._mark is not None:
+                    writes = _writes(connection)
+                    # Before the commit: of two processes the second one commits only once the mark
+                    # counts what the first one wrote, so that no mark ever falls.
+                    turn.enter_context(hold_mark(self._mark))
+            # After the commit: a crash between the two leaves a record that is ahead of its mark,
+            # and that is no copy.
+            if self._mark is not None:
+                write_mark(self._mark, _MARKED, writes)
 
     def _check_mark(self, connection: sa.Connection) -> None:
         """Refuse a record that is behind its mark, or has none."""

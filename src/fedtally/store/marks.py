@@ -7,8 +7,10 @@ it has forgotten what was said since.
 
 from __future__ import annotations
 
+import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedtally.errors import UnreadableFileError
@@ -37,6 +39,31 @@ def read_mark(path: Path, name: str) -> int | None:
     return int(writes)
 
 
+@contextmanager
+def hold_mark(path: Path) -> Iterator[None]:
+    """Keep every other process that holds this mark waiting until the block is over.
+
+    Args:
+        path: of the mark. The lock is a file beside it, since a mark is replaced by renaming.
+
+    Raises:
+        StoreError: the lock cannot be opened or taken.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # the kernel gives it up with its process
+        except OSError as error:  # as on a file system without locks
+            raise _unwritten(path, error) from error
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_mark(path: Path, name: str, writes: int) -> None:
     """Replace a mark. It is on the disk, whole, before this returns.
 
@@ -57,5 +84,9 @@ def write_mark(path: Path, name: str, writes: int) -> None:
     except OSError as error:
         with suppress(OSError):
             os.unlink(temporary)  # a full disk gets its bytes back
-        # No error of a file that cannot be read: the driver would give a session up for it.
-        raise StoreError(f"cannot write the mark {path}: {error.strerror}") from error
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> StoreError:
+    # No error of a file that cannot be read: the driver would give a session up for it.
+    return StoreError(f"cannot write the mark {path}: {error.strerror}")
