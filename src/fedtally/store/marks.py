@@ -7,7 +7,6 @@ it has forgotten what was said since.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -49,6 +48,8 @@ def hold_mark(path: Path) -> Iterator[None]:
     Raises:
         StoreError: the lock cannot be opened or taken.
     """
+    import fcntl  # not everywhere: a ledger needs none
+
     lock = path.with_name(f".{path.name}.lock")
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
