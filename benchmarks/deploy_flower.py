@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -245,6 +246,8 @@ def _measure(report: Report, nodes: int, adversary: Adversary, turns: int) -> No
                 )
                 spent[name].append(cpu_seconds(here) + agents.spent - before)
                 loads.append(os.getloadavg()[0])
+                took = f"{found[name][-1]:.1f} s, {spent[name][-1]:.1f} s of CPU"
+                print(f"{nodes} nodes, {adversary.value}, {name}: {took}", file=sys.stderr)
     of = f"{nodes} nodes, {adversary.value}"
     for what, measured in (("seconds", found), ("CPU seconds", spent)):
         name = f"{what} of a round on Flower, {of}: secure / echo of the same messages"
