@@ -1422,6 +1422,20 @@ MUTATIONS = (
         "    if found.st_uid",
         "test_agent_serve.py::test_what_is_no_place_for_a_socket_is_refused_in_words",
     ),
+    _mutation(
+        "agent-with-items-open-to-its-peers",
+        "agent/settings.py",
+        "        if _may_read(user, file):\n",
+        "        if False:\n",
+        "test_agent_settings.py::test_items_that_a_peer_could_read_without_the_agent_are_refused",
+    ),
+    _mutation(
+        "agent-overlooks-the-groups-of-its-peers",
+        "agent/settings.py",
+        "        groups.update(os.getgrouplist(known.pw_name, known.pw_gid))\n",
+        "",
+        "test_agent_settings.py::test_the_group_of_a_file_lets_its_members_read_and_nobody_else",
+    ),
     # Root on the SuperLink asks for two sums, with the frames and the key of the server.
     _mutation(
         "agent-answers-two-bitmaps",

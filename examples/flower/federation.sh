@@ -6,6 +6,7 @@
 #
 # It needs fedtally[flower], openssl, ssh-keygen and curl. With nginx, nodes reach the Fleet API alone.
 set -euo pipefail
+umask 077 # the SuperLink's database holds frames, and Flower leaves it open to everybody
 examples=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d /tmp/fedtally-flower.XXXX)
 cd "$work"

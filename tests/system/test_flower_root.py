@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ from fedtally.engines.pace import Ending
 from fedtally.secagg import wire
 from fedtally.secagg.messages import TRANSITIONS, ClientState, Confirmations, Kind, ServerState
 from fedtally.secagg.params import Adversary
-from fedtally.store import Campaigns, Ledger
+from fedtally.store import Campaigns, Journal, Ledger
 
 pytestmark = pytest.mark.flower
 CORRUPT = 0  # the client whose machine is the adversary's too
@@ -123,8 +123,10 @@ class Root:
     def seen(self) -> Any:
         """Return all that the adversary has, as the checker of `secagg_adversaries` reads it."""
         vectors: dict[int, Any] = {}
-        for sent in self.world.contributed.values():
+        for session, sent in self.world.contributed.items():
             for number, vector in sent.items():
+                if not self.runs[session, number].answers[Kind.MASKED_INPUT]:
+                    continue  # it was made, and did not leave
                 assert number == CORRUPT or number not in vectors, "a client gave a second vector"
                 vectors[number] = vector.ravel()
         puppets: list[Any] = []
@@ -273,19 +275,64 @@ def _ask_for_other_sums(root: Root, session: bytes) -> None:
             root.ask(other, wire.frame(Kind.CONFIRMATIONS, session, wire.SERVER, body))
 
 
-def _open_another_session(root: Root) -> None:
-    """Invite everybody for the same round, as the server that the plan names."""
+def _open_another_session(root: Root, keep_from: Collection[int] = ()) -> None:
+    """Invite everybody for the same round, as the server that the plan names.
+
+    Args:
+        keep_from: the clients that are not asked for their vectors.
+    """
     now = int(root.federation.now)
     server = session_of(root.world.plan, "root")
     asked = [(other, server.invite) for other in range(N)]
     while asked:
         for other, question in asked:
+            if other in keep_from and kind_in(question) is Kind.INBOX:
+                continue
             answer = root.ask(other, question)
             if answer:
                 server.receive(other, answer)
         server.close_phase(now)
         over = server.state in (ServerState.DONE, ServerState.ABORTED)
         asked = [] if over else list(server.outgoing())
+
+
+def three_tales(root: Root, number: int, frame: bytes) -> Iterator[bytes]:
+    """Tell each third of the clients that another client is lost."""
+    if kind_in(frame) is Kind.SURVIVORS and not root.has_struck:
+        root.has_struck = True
+        _tell_tales(root, session_in(frame))
+    yield frame
+
+
+def _tell_tales(root: Root, session: bytes) -> None:
+    """Show each third its own survivors, and then its own signatures and forged ones."""
+    roster = next(run.view for (of, _), run in root.runs.items() if of == session)
+    tales = {lost: np.arange(N) != lost for lost in (1, 2, 3)}
+    signatures: dict[int, dict[int, bytes]] = {}
+    for lost, alive in tales.items():
+        what = wire.bitmap_digest(alive)
+        signatures[lost] = {other: bytes(64) for other in HONEST if alive[other]}
+        signatures[lost][CORRUPT] = PEOPLE[CORRUPT].sign(Label.CONFIRM, roster.ctx2, what)
+    for other in HONEST:
+        lost = 1 + other % 3  # never the client itself
+        bits = wire.pack_bits(tales[lost])
+        answer = root.ask(other, wire.frame(Kind.SURVIVORS, session, wire.SERVER, bits))
+        assert answer is not None and kind_in(answer) is Kind.CONFIRM
+        signatures[lost][other] = answer[wire.HEADER.size :]
+    for other in HONEST:
+        given = signatures[1 + other % 3]
+        signers = np.isin(roster.members, list(given))
+        parts = [given[rank] for rank in sorted(given)]
+        body = wire.encode_confirmations(Confirmations(signers, parts))
+        root.ask(other, wire.frame(Kind.CONFIRMATIONS, session, wire.SERVER, body))
+
+
+def twin(root: Root, number: int, frame: bytes) -> Iterator[bytes]:
+    """While the campaign's session collects, open another one, of other clients, for its round."""
+    if kind_in(frame) is Kind.INBOX and not root.has_struck:
+        root.has_struck = True
+        _open_another_session(root, keep_from=(2,))
+    yield frame
 
 
 def test_whoever_keeps_everything_has_the_one_sum(tmp_path: Path) -> None:
@@ -302,13 +349,23 @@ def test_spoiling_messages_opens_no_other_sum(tmp_path: Path, seed: int) -> None
     assert violations(root.seen()) == []
 
 
-@pytest.mark.parametrize("tamper", [second_server, greedy])
-def test_a_server_that_asks_twice_gets_one_sum(tmp_path: Path, tamper: Tamper) -> None:
+@pytest.mark.parametrize(
+    ("tamper", "lost"),
+    [
+        (second_server, {2}),  # the second server came first
+        (greedy, set()),
+        (three_tales, None),  # no third is enough to open a sum
+        (twin, {2}),
+    ],
+)
+def test_a_server_that_asks_twice_gets_one_sum(
+    tmp_path: Path, tamper: Tamper, lost: set[int] | None
+) -> None:
     root = Root(tmp_path, tamper)
     root.federation.run(wait=30)
+    assert root.has_struck
     assert violations(root.seen()) == []
-    # The second server came first, and has the sum without client 2.
-    assert root.sums() == [set(HONEST) - ({2} if tamper is second_server else set())]
+    assert root.sums() == ([] if lost is None else [set(HONEST) - lost])
 
 
 @pytest.mark.parametrize("tamper", [second_server, greedy])
@@ -324,3 +381,23 @@ def test_agents_that_answered_two_bitmaps_would_be_seen(
     root.federation.run(wait=30)
     found = violations(root.seen())
     assert any("two sums in one roster" in one or "fewer than" in one for one in found), found
+
+
+def test_agents_that_believed_forged_signatures_would_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedtally.secagg.client.keys.verify", lambda *_: None)
+    root = Root(tmp_path, three_tales)
+    root.federation.run(wait=30)
+    assert root.sums() != []
+
+
+def test_agents_that_forgot_what_they_gave_would_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for question in ("spend", "may_spend"):
+        monkeypatch.setattr(Journal, question, lambda *_: True)
+    root = Root(tmp_path, twin)
+    root.federation.run(wait=30)
+    with pytest.raises(AssertionError, match="a second vector"):
+        root.seen()

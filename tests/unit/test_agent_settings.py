@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import pwd
 import re
 import shutil
 import sqlite3
 import stat
 import sys
+import tempfile
 import threading
 import time
 import tomllib
@@ -27,6 +29,7 @@ from cases import each_case
 from secagg_cohort import stream
 
 from fedtally.agent import folder as folder_module
+from fedtally.agent import settings as settings_module
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign, CampaignFiles
 from fedtally.agent.folder import create
 from fedtally.agent.items import Items, candidates_of, within
@@ -43,6 +46,7 @@ from fedtally.secagg.params import Adversary
 from fedtally.store import StoreError
 
 PLAN, ACTIVE = plan_of(), plan_of("active")
+STRANGER = 54_321  # a number that no user of this machine has
 REGISTRAR = SigningKey(Secret(stream("registrar")(32)))
 FILLED = """
 [items]
@@ -199,6 +203,51 @@ def test_every_wrong_entry_is_named_with_the_way_out(
     with pytest.raises(InvalidInputError, match=says) as caught:
         Settings.load(agent)
     assert caught.value.exit_code == 2
+
+
+def test_items_that_a_peer_could_read_without_the_agent_are_refused(agent: Path) -> None:
+    # pytest's own folders are closed to all others
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made) / "agent"
+        shutil.copytree(agent, place)
+        for folder in (Path(made), place):
+            folder.chmod(0o755)
+        if not all(folder.stat().st_mode & stat.S_IXOTH for folder in place.parents):
+            pytest.skip("others may not enter the folder for temporary files")
+        text = FILLED.replace("[items]", f"peers = [{STRANGER}]\n[items]", 1)
+        for mode, is_refused in ((0o644, True), (0o640, False), (0o600, False), (0o604, True)):
+            (place / "items.csv").chmod(mode)
+            (place / FILE).write_text(text)
+            if is_refused:
+                with pytest.raises(InvalidInputError, match=rf"user {STRANGER}.*chmod 600"):
+                    Settings.load(place)
+            else:
+                Settings.load(place)
+            # without peers nobody else is let in
+            (place / FILE).write_text(FILLED)
+            Settings.load(place)
+        (place / "items.csv").chmod(0o644)
+        (place / FILE).write_text(text)
+        place.chmod(0o750)  # nobody enters whose group it is not
+        Settings.load(place)
+
+
+def test_the_group_of_a_file_lets_its_members_read_and_nobody_else(tmp_path: Path) -> None:
+    def seen(uid: int, gid: int, mode: int) -> Any:
+        return lambda self, **options: os.stat_result((mode, 0, 0, 1, uid, gid, 0, 0, 0, 0))
+
+    user = pwd.getpwuid(os.getuid())
+    for uid, gid, mode, may in (
+        (user.pw_uid, user.pw_gid, 0o500, True),
+        (user.pw_uid, user.pw_gid, 0o077, False),  # the owner has the owner's bits alone
+        (user.pw_uid + 1, user.pw_gid, 0o050, True),
+        (user.pw_uid + 1, user.pw_gid, 0o705, False),
+        (user.pw_uid + 1, 2**31, 0o005, True),
+        (user.pw_uid + 1, 2**31, 0o770, False),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "stat", seen(uid, gid, mode))
+            assert settings_module._may_read(user.pw_uid, tmp_path) is may, (uid, gid, mode)
 
 
 def test_all_wrong_entries_are_named_at_once(agent: Path) -> None:

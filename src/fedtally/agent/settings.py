@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -171,7 +173,7 @@ class Settings:
             )
         peers = main.take("peers", _users, [])
         registrar = main.take("registrar", lambda value: _key(place, value, Role.REGISTRAR), None)
-        held, once = _items(place, items)
+        held, once = _items(place, items, peers or frozenset())
         policy = _policy(place, demands)
         if policy is not None and policy.cap is None and once is None and not problems:
             problems.append(
@@ -280,7 +282,7 @@ class _Table:
             )
 
 
-def _items(place: Path, table: _Table) -> tuple[Items | None, str | None]:
+def _items(place: Path, table: _Table, peers: frozenset[int]) -> tuple[Items | None, str | None]:
     """Return the items and their label; None: an entry is wrong, or there is no label."""
     named = [name for name in ("file", "sqlite", "python") if table.has(name)]
     file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
@@ -301,6 +303,9 @@ def _items(place: Path, table: _Table) -> tuple[Items | None, str | None]:
         table.refuse("people goes with a file or with sqlite: let the function write one of them")
     elif python is not None:
         reader = table.make("python", lambda: of_python(python))
+    for entry, name in (("file", file), ("sqlite", sqlite)):
+        if name is not None:
+            table.make(entry, partial(_check_closed, place / name, peers))
     candidates = table.take(
         "candidates",
         lambda value: [known for name in _texts(value) for known in candidates_of(place / name)],
@@ -315,6 +320,42 @@ def _items(place: Path, table: _Table) -> tuple[Items | None, str | None]:
     if reader is None or candidates is None or seconds is None:
         return None, once
     return Items(within(seconds, reader), candidates, of_people=people is not None), once
+
+
+def _check_closed(file: Path, peers: frozenset[int]) -> None:
+    """Refuse a file of items that a peer could read without the agent.
+
+    A peer runs what somebody else sends, as a SuperNode does.
+    """
+    for user in sorted(peers - {0, os.getuid()}):
+        if _may_read(user, file):
+            mode = stat.S_IMODE(file.stat().st_mode)
+            raise InvalidInputError(
+                f"user {user}, one of the peers, may read {file} (mode {mode:04o}) without this"
+                " agent: chmod 600 it, as the agent's user"
+            )
+
+
+def _may_read(user: int, file: Path) -> bool:
+    """Return whether the modes of a file and of the folders around it let a user read it."""
+    import pwd
+
+    groups: set[int] = set()
+    with suppress(KeyError):  # a number without a name is in no group that is known
+        known = pwd.getpwuid(user)
+        groups.update(os.getgrouplist(known.pw_name, known.pw_gid))
+    try:
+        place = file.resolve(strict=True)
+        asked = [(place, stat.S_IROTH), *((each, stat.S_IXOTH) for each in place.parents)]
+        found = [(each.stat(), right) for each, right in asked]
+    except OSError:  # whoever reads it says what is wrong
+        return False
+    # The bits of the owner count for the owner, those of the group for its other members.
+    return all(
+        one.st_mode
+        & (right << 6 if one.st_uid == user else right << 3 if one.st_gid in groups else right)
+        for one, right in found
+    )
 
 
 def _policy(place: Path, table: _Table) -> AgentPolicy | None:

@@ -126,7 +126,8 @@ def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
     deadlines = Deadlines(**{wait: given.pop(wait) for wait in waits})
     made = CampaignFolder.create(name, plan_file, deadlines=deadlines, **given)
     console.note(
-        f"made {name}: {view.planned(made)}; next: fedtally campaign run {name} --agents DIR",
+        f"made {name}: {view.planned(made)}; next: fedtally campaign run {name} --agents"
+        " DIR, or --engine flower --connection NAME",
         as_json,
     )
     if as_json:

@@ -130,8 +130,7 @@ def follow(
     """
     begun, gone, ask_at = False, 0, time.monotonic() + ASK_SECONDS
     while True:
-        runs = folder.runner() is not None
-        found = RunReport.load(folder)
+        runs, found = folder.runner() is not None, RunReport.load(folder)
         if found is not None and found.run == run:
             if found.ending is None:
                 raise FlowerError(found.error)
@@ -140,7 +139,8 @@ def follow(
         gone = gone + 1 if begun and not runs else 0
         if gone > 2:  # between the end of its lock and its report, a ServerApp lives on
             raise FlowerError(
-                f"the ServerApp of run {run} died: fedtally campaign resume {folder.path} goes on"
+                f"the ServerApp of run {run} died: fedtally campaign resume {folder.path} --engine"
+                f" flower --connection {connection} goes on"
             )
         if not begun and time.monotonic() >= ask_at:
             status = run_status(connection, run)
