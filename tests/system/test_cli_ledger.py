@@ -175,10 +175,9 @@ def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
     code, out, _ = call(command, "--help")
     assert code == 0
     examples = re.findall(r"^  fedtally ledger (\S+) (.*)$", out[out.index("Examples:") :], re.M)
-    assert examples
+    assert command in [name for name, _ in examples]
     for name, line in examples:
         group = cli.commands["ledger"]
-        assert name == command
         with group.commands[name].make_context(name, line.split(" | ")[0].split()):  # type: ignore[attr-defined]
             pass
 
