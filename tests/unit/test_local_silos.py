@@ -240,6 +240,8 @@ def shown(result: fedtally.Result) -> str:
 def test_an_answer_speaks_of_people_and_silos(
     secure_sum: str, asked: dict[str, Any], tmp_path: Path
 ) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
     rows, asked = table(), dict(asked)
     if months := asked.pop("months", 0):
         rows["rounds"] = [f"{i % months}" for i in range(sum(SIZES))]
