@@ -445,8 +445,9 @@ class _Table:
 
         labels = [report.printable(one.method) for one in self.comparisons]
         longest = max(label.cell_len for label in labels)
-        columns, gone = self._columns(options.max_width, min(longest, report.SHORTEST))
-        room = options.max_width - sum(len(column[-1]) + report.GAP for column in columns)
+        most = options.max_width - report.last_padding(console)
+        columns, gone = self._columns(most, min(longest, report.SHORTEST))
+        room = most - sum(len(column[-1]) + report.GAP for column in columns)
         width = max(min(longest, room), min(longest, report.SHORTEST))
         table = report.new_table()
         table.padding = (0, report.GAP - 1, 0, 0)  # the box has a blank between columns

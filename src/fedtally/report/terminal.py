@@ -285,7 +285,7 @@ class EstimatesTable:
         from rich.cells import cell_len
         from rich.segment import Segment
 
-        columns = options.max_width
+        columns = options.max_width - last_padding(console)
         labels = [printable(item) for item in self.items]
         longest = max([cell_len(self.item), *(cell_len(label.plain) for label in labels)])
         kept = self._kept(columns, longest)
@@ -305,7 +305,7 @@ class EstimatesTable:
             yield Segment.line()
         if (number := sum(self.doubtful)) > tail:
             yield _doubts(number, len(labels), is_below=False)
-        if said := self._left_out(gone, longest > width, columns):
+        if said := self._left_out(gone, longest > width, options.max_width):
             yield said
 
     def _kept(self, columns: int, longest: int) -> list[_Column]:
@@ -557,6 +557,19 @@ def new_table() -> Table:
     from rich.table import Table
 
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+
+
+def last_padding(console: Console) -> int:
+    """Return the columns that a table pays for padding behind its last column.
+
+    Before version 15, Rich counts them although it pads no edge.
+    """
+    from rich.measure import Measurement
+
+    table = new_table()
+    table.padding = (0, GAP - 1, 0, 0)
+    table.add_column(min_width=1)
+    return Measurement.get(console, console.options, table).minimum - 1
 
 
 def heading(text: str) -> RenderableType:
