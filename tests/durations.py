@@ -1,7 +1,7 @@
 """Which tests are slow: a committed list, which keeps itself.
 
 `durations.json` gives the processor seconds of each test function, all its cases together, that
-takes a second or more. Its tests are marked `slow`, and a run leaves them out unless it says
+takes half a second or more. Its tests are marked `slow`, and a run leaves them out unless it says
 `--all`, chooses by the mark (`-m slow`), or names a test by its node id.
 
 A run says at its end which tests are not on the list and have taken five seconds of processor
@@ -29,11 +29,11 @@ from fedtally import kernels
 
 TESTS = Path(__file__).parent
 LIST = TESTS / "durations.json"
-BOUND = 1.0  # seconds, from which on a test function is on the list
-SAID = 5 * BOUND  # seconds, from which on a run says that a test is not on the list
+BOUND = 0.5  # seconds, from which on a test function is on the list
+SAID = 10 * BOUND  # seconds, from which on a run says that a test is not on the list
 # Seconds that fail a run. On a busy machine, with another processor or under coverage a test was
 # seen to take ten times as long as where the list was made, and a run must not fail for that.
-TOLERANCE = 30 * BOUND
+TOLERANCE = 60 * BOUND
 _PROPERTY = "processor_seconds"
 
 
