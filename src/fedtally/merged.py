@@ -73,7 +73,7 @@ class Merged:
             if other.confidence != first.confidence:
                 raise InvalidInputError(
                     f"the results have intervals of {first.confidence:g} and {other.confidence:g}:"
-                    " query them with one --confidence, or run them alike"
+                    " run them with one --confidence"
                 )
             if other.interval_kind != first.interval_kind:
                 raise InvalidInputError(

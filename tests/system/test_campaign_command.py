@@ -237,7 +237,11 @@ def test_a_copy_that_was_put_back_is_refused_until_restore(
     plan = plan_of(rounds=2)
     place = init(world, plan)
     command = [str(place), "--agents", str(world.sockets), "--wait", "2"]
+    assert run(["campaign", "restore", str(place)]) == 2
+    assert "holds no campaign.db" in " ".join(capsys.readouterr().err.split())
     assert run(["campaign", "run", *command]) == 1  # nobody is there
+    resumed = f"fedtally campaign resume {place} --agents {world.sockets} goes on"
+    assert resumed in " ".join(capsys.readouterr().err.split())  # it can be typed as it stands
     shutil.copyfile(place / "campaign.db", world.folder / "copy")
     with agents(world, plan, N):
         assert run(["campaign", "resume", *command]) == 3

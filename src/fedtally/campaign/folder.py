@@ -269,9 +269,14 @@ class CampaignFolder:
             number: the number of this process.
 
         Raises:
-            InvalidInputError: a process runs the campaign, or the file is no copy.
+            InvalidInputError: a process runs the campaign, the file is no copy, or there is none.
         """
         self.check_open()
+        if not (self.path / STATE).exists():
+            raise InvalidInputError(
+                f"{self.path} holds no {STATE}: a campaign that has not begun has nothing to"
+                " restore; else put the copy back first"
+            )
         with self.lock(number):
             state = self.state()
             if state.holds(self.plan) and not state.is_put_back(self.plan, mark=self.mark):

@@ -23,7 +23,8 @@ class Pool:
     Args:
         participations: the number of rounds in which a client may be asked for its items.
         presence: the seconds for which a client is there after it has checked in.
-        bench: the seconds for which no client is there that has left two frames unanswered.
+        bench: the seconds for which no client is there that has left two frames unanswered, or
+            answered them with an Abort.
 
     Attributes:
         session_of: the session that each client is in, if it is in one.

@@ -434,7 +434,7 @@ def _run(
     console.note(
         f"{folder.path} is over: {landed} of {rounds} rounds landed"
         if is_over
-        else _said(folder, ran, landed),
+        else _said(folder, ran, landed, engine, named[given]),
         quiet,
     )
     if as_json:
@@ -617,8 +617,8 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     if privacy is not None and privacy.event.participations > 1:
         # The server knows who was asked in a round, and not who is in its sum.
         warnings.append(
-            f"a client may be in up to {privacy.event.participations} rounds, and counts as another"
-            " client in each"
+            f"a {folder.plan.nouns[0]} may be in up to {privacy.event.participations} rounds, and"
+            " counts as another one in each"
         )
     Result(
         folder.plan,
@@ -629,8 +629,18 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     ).save(folder.path / RESULT)
 
 
-def _said(folder: CampaignFolder, ran: _Ran, landed: int) -> str:
-    """Return why a run ended before its campaign, and what to do next, in words."""
+def _said(
+    folder: CampaignFolder, ran: _Ran, landed: int, engine: str, where: Path | str | None
+) -> str:
+    """Return why a run ended before its campaign, and what to do next, in words.
+
+    Args:
+        folder: of the campaign.
+        ran: how the run ended.
+        landed: the number of rounds that landed.
+        engine: what carried the bytes.
+        where: the folder of the agents, or the connection.
+    """
     from fedtally import report
     from fedtally.engines.pace import Ending
     from fedtally.secagg.config import SecAggConfig
@@ -649,7 +659,8 @@ def _said(folder: CampaignFolder, ran: _Ran, landed: int) -> str:
         ),
     }[ran.ending]
     heard = f"; {who}s refused, or were refused: {refusals}" if refusals else ""
-    ways = f"fedtally campaign resume {name} goes on" + (
+    reached = f"--agents {where}" if engine == "local" else f"--engine flower --connection {where}"
+    ways = f"fedtally campaign resume {name} {reached} goes on" + (
         f", fedtally campaign result {name} --end ends it with what landed" if landed else ""
     )
     return f"{name} {why}; {landed} of {rounds} rounds landed{heard}; {ways}"

@@ -360,11 +360,11 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 def _domain(options: dict[str, Any]) -> Domain | Literal["input"] | None:
     """Return the candidates, of which nobody has the list where `--domain` is open."""
     from fedtally.domain import OpenStrings
-    from fedtally.domain.open_strings import MAX_LENGTH
+    from fedtally.domain.open_strings import USUAL_LENGTH
 
     length = options["max_length"]
     if options["domain"] == "open":
-        return OpenStrings(MAX_LENGTH if length is None else length)
+        return OpenStrings(USUAL_LENGTH if length is None else length)
     if length is not None or options["allow_rare_names"]:
         raise InvalidInputError(
             "--max-length and --allow-rare-names go with --domain open: leave them out"

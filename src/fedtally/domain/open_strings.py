@@ -23,7 +23,8 @@ from fedtally.errors import InvalidInputError
 U64 = npt.NDArray[np.uint64]
 BITS = 26  # intervals are calibrated for so many candidates
 MOST_BITS = 28  # candidates that joint recovery looks at by default
-MAX_LENGTH = 64
+USUAL_LENGTH = 64  # bytes of the longest name that can be read, unless more are asked for
+_MOST_LENGTH = 192  # as in sketch.spelling, which a domain does not know
 _SEED_BYTES = 32
 _BLOCK = 1 << 14  # names that are spelled at once, to bound the memory
 
@@ -75,9 +76,9 @@ class OpenStrings(Domain):
     first_id = 0
 
     def __init__(
-        self, max_length: int = MAX_LENGTH, bits: int = BITS, seed: bytes | None = None
+        self, max_length: int = USUAL_LENGTH, bits: int = BITS, seed: bytes | None = None
     ) -> None:
-        self.max_length = _validate.integer(1, 192, max_length=max_length)
+        self.max_length = _validate.integer(1, _MOST_LENGTH, max_length=max_length)
         self.bits = _validate.integer(8, MOST_BITS, bits=bits)
         self.size = 1 << self.bits
         self._seed = seed

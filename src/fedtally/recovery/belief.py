@@ -351,7 +351,8 @@ class BeliefDecoder:
             (support.positions, support.values * fit.landed.clients),
         )
         self.fallback = self._not_trusted()
-        self._estimates = self.messages.prior.posterior(*self.messages.beliefs).mean
+        if not self.fallback:
+            self._estimates = self.messages.prior.posterior(*self.messages.beliefs).mean
 
     def _not_begun(self) -> str:
         """Return why no messages are sent, or ""."""

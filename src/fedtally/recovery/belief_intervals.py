@@ -59,9 +59,7 @@ class BeliefIntervals:
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
-        value, stddev = self._beliefs(ids)
-        half = np.maximum(self._half * stddev, self._one_client)
-        return Limits(value - half, value + half)
+        return self._around(*self._beliefs(ids))
 
     def centres(self, ids: Ids) -> F64:
         """Return the values whose errors the limits bound, in frequencies."""
@@ -69,10 +67,10 @@ class BeliefIntervals:
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies."""
-        low, high = self.at(ids)
+        value, stddev = self._beliefs(ids)
+        low, high = self._around(value, stddev)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
-        value, stddev = self._beliefs(ids)
         # The threshold is one of posterior means. So this is the value that an item had to reach.
         reached = None
         if threshold is not None:
@@ -86,6 +84,10 @@ class BeliefIntervals:
         z = value / stddev
         below = list_lows(z, fitted, _NO_FIT, 1.0, given, most, reached)
         return Limits(np.minimum(low, value + (below - z) * stddev), high)
+
+    def _around(self, value: F64, stddev: F64) -> Limits:
+        half = np.maximum(self._half * stddev, self._one_client)
+        return Limits(value - half, value + half)
 
     def _beliefs(self, ids: Ids) -> tuple[F64, F64]:
         value, stddev = self._decoder.beliefs(ids)

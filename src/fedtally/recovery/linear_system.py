@@ -41,6 +41,19 @@ def ask(decoder: Decoder, ids: Ids) -> F64:
     return decoder.range(ids.start % 2**64, len(ids)) if isinstance(ids, range) else decoder.at(ids)
 
 
+def ids_between(domain: Domain, start: int, stop: int) -> Ids:
+    """Return the ids of the candidates at the positions start .. stop - 1.
+
+    Those of a range of integers are consecutive: they are a range, and no array is made of them.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> ids_between(IntegerRange(5, 9), 1, 3)
+    range(6, 8)
+    """
+    first = domain.first_id
+    return domain.ids(start, stop) if first is None else range(first + start, first + stop)
+
+
 def as_array(ids: Ids) -> U64:
     """Return ids as uint64 [n]; a range counts mod 2^64.
 

@@ -34,7 +34,7 @@ from fedtally.recovery.intervals import (
     sampling_error,
 )
 from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.linear_system import Decoder, Ids, ask
+from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, ids_between
 from fedtally.recovery.median import check_landed
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
@@ -44,8 +44,6 @@ from fedtally.result.evaluation import Evaluation, Truth, evaluate
 from fedtally.result.files import check_export_path, check_table_fits, write_table
 from fedtally.sketch import CountSketch, Recovery
 
-# Candidates that are decoded at once, so that memory is bounded: their estimates take 2 MiB.
-BLOCK = 1 << 18
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
 _ROWS = 1 << 12  # that become Python objects at once
@@ -548,7 +546,7 @@ class Result:
         intervals = self.intervals
         if intervals is None:
             return None
-        parts = [intervals.at(self._ids(*block)) for block in self._block_bounds()]
+        parts = [intervals.at(ids_between(self.domain, *block)) for block in self._block_bounds()]
         return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
 
     def to_arrow(self, memory: int | None = None) -> Any:
@@ -725,12 +723,6 @@ class Result:
         for start in range(0, self.domain.size, BLOCK):
             yield start, min(start + BLOCK, self.domain.size)
 
-    def _ids(self, start: int, stop: int) -> Ids:
-        """Return the ids of the candidates at the positions start .. stop-1."""
-        # ids of a range of integers are consecutive: the kernels need not be given an array
-        first = self.domain.first_id
-        return self.domain.ids(start, stop) if first is None else range(first + start, first + stop)
-
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, Ids, F64]]:
         """Yield (first position, ids, estimated counts) of consecutive candidates.
 
@@ -738,7 +730,7 @@ class Result:
             progress: called as ("decode", candidates done, candidates).
         """
         for start, stop in self._block_bounds():
-            ids = self._ids(start, stop)
+            ids = ids_between(self.domain, start, stop)
             yield start, ids, ask(self.decoder, ids)
             if progress is not None:
                 progress("decode", stop, self.domain.size)

@@ -11,7 +11,7 @@ its coin says whether it is there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -230,18 +230,19 @@ class Design:
             for rounds, own in zip(self._releases_of_plan, held, strict=True)
         ]
         places = self._places(_CROWD)
-        silos: Callable[[int], tuple[int, ...]] = self._silos_of
         # Of a person in too many silos each counts: the rest of its rows must be left out.
         each = self.terms.event.silos_per_person
         if bound == "silos":
             if self._num_silos <= each:
                 return None
             places = places[: len(places) * each // self._num_silos]
-            everywhere = tuple(range(self._num_silos))
-            silos = lambda _: everywhere  # noqa: E731
+        silos_of = [
+            tuple(range(self._num_silos)) if bound == "silos" else self._silos_of(number)
+            for number in range(len(places))
+        ]
         clients = [
-            Client(rounds, own, own, silos=silos(number_of))
-            for number_of, rounds in enumerate(places)
+            Client(rounds, own, own, silos=silos)
+            for rounds, silos in zip(places, silos_of, strict=True)
             for own in (held[self._release_of[rounds[0]]],)
         ]
         sets = [

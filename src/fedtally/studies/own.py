@@ -93,7 +93,9 @@ def load(name: str, method: str) -> type[Any]:
     if found is None:
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}")
     if not isinstance(found, type) or not callable(getattr(found, method, None)):
-        raise InvalidInputError(f"{name} must be a class with a method {method}: see extend.md")
+        raise InvalidInputError(
+            f"{name} must be a class with a method {method}: see docs/extend.md"
+        )
     return found
 
 
@@ -107,7 +109,7 @@ def fits_items(name: str) -> bool:
 
 
 def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> Decoder:
-    """Return the decoder of that name for landed sums: one's own, "median" or "joint".
+    """Return the decoder of that name for landed sums: one of ours, or one's own.
 
     Raises:
         InvalidInputError: there is no such decoder.

@@ -34,7 +34,7 @@ from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import Decoding, check_enumerable
-from fedtally.recovery.linear_system import BLOCK, Summed, ask
+from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
 from fedtally.result import Progress, Truth, check_export_path
 from fedtally.secagg.config import SecureSum
 from fedtally.sketch import CountSketch, Schedule
@@ -57,8 +57,8 @@ class Study:
         rows: the rows of the sketches.
         num_rounds: the rounds over which the clients are split.
         repeats: the number of repeats.
-        recovery: the decoder of the sums: "median", "joint", or `module:Class`, one of one's own
-            (`own.OwnDecoder`).
+        recovery: the decoder of the sums: "median", "joint", "belief", or `module:Class`, one of
+            one's own (`own.OwnDecoder`).
         epsilon: the epsilon (zero-out) for which noise is added. None: no noise.
         delta: the delta. None: 1e-6, or a tenth of one over the number of clients if that is less.
         trust: "central", which noises the sum of the rounds that share their hashes, or
@@ -398,10 +398,7 @@ def _errors(
     largest, squares = 0.0, 0.0
     for start in range(0, domain.size, BLOCK):
         stop = min(start + BLOCK, domain.size)
-        # ids of a range of integers are consecutive: the kernels need not be given an array
-        first = domain.first_id
-        ids = domain.ids(start, stop) if first is None else range(first + start, first + stop)
-        counts = ask(decoder, ids)
+        counts = ask(decoder, ids_between(domain, start, stop))
         errors = (counts - population.truth.within(start, stop)) / num_clients
         largest = max(largest, float(np.abs(errors).max()))
         squares += float(errors @ errors)
