@@ -115,6 +115,8 @@ def test_too_few_clients_end_a_run_with_the_reason(
         assert run(command) == 3  # the first round has all clients that there are
     err = capsys.readouterr().err
     assert "1 of 2 rounds landed" in err
+    view.Progress(CampaignFolder.open(place), None, False).show()
+    assert "waits for clients" in capsys.readouterr().err  # for the second round's
     assert f"a session needs {N} clients that were not asked before, and {N} are connected" in err
     assert run(["campaign", "result", str(place)]) == 2
     assert "--end ends it" in capsys.readouterr().err

@@ -19,10 +19,12 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+import fedtally
 from fedtally import __version__, kernels
 from fedtally.cli import main
 from fedtally.cli.app import cli, run
 from fedtally.cli.options import DECODERS, positive, size
+from fedtally.domain import Strings
 from fedtally.engines.local.simulation import Simulation
 from fedtally.plan import Plan
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, DEFAULT_ROWS
@@ -138,6 +140,15 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def test_merge_names_items_that_were_no_candidates(call: Call) -> None:
+    candidates = Strings(["tea", "milk"], bytes(32), public=True)
+    for seed in (1, 2):
+        held = ["tea"] * 30 + ["milk"] * 10
+        fedtally.estimate(held, domain=candidates, seed=seed).save(f"{seed}.fedtally")
+    code, out, _ = call("merge", "1.fedtally", "2.fedtally", "--query", "nobody", "--query", "tea")
+    assert code == 0 and "\nnobody was no candidate\n" in out
+
+
 def test_merge_answers_for_several_results(call: Call) -> None:
     for seed in ("1", "2"):
         assert (
@@ -177,6 +188,11 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     assert "± holds with 95 % on average over the list, for an item named beforehand" in short
     assert "1.fedtally 2,000 clients; 2.fedtally 2,000 clients" in short
     assert "--details" in short and "2 more notes" not in short and len(short) < len(out)
+    for note in (
+        "an exact histogram (one-hot vectors) is no larger",
+        "this decoder finds rare items",
+    ):
+        assert f"Note {note}" in said and note not in " ".join(short.split())
     table = slice(*(short.index(heading) for heading in ("share", "Error")))
     assert short[table] == out[: out.index("Intervals")][table]
     code, _, err = call("merge", "1.fedtally")
@@ -484,8 +500,9 @@ def test_a_merged_answer_fits_one_screen(
     items = [f"https://example.org/a/long/path/{n}" for n in range(30)]
     Path("items.txt").write_text("".join(f"{item}\n" * (40 - n) for n, item in enumerate(items)))
     Path("named.txt").write_text("\n".join(items))
-    for seed, noise in (("1", "2"), ("2", "3")):
+    for seed, noise, width in (("1", "2", "40"), ("2", "3", "80")):
         run = ["estimate", "items.txt", "--domain", "named.txt", "--save", seed, "--quiet"]
+        run += ["--width", width]
         assert call(*run, "--epsilon", noise, "--top", "1")[0] == 0
     monkeypatch.setenv("COLUMNS", str(columns))
     code, out, _ = call("merge", "1", "2")
@@ -496,6 +513,9 @@ def test_a_merged_answer_fits_one_screen(
     assert len(listed) == 20 and all(len(line.split("http")[1].split()[0]) >= 4 for line in listed)
     assert "each result has its own: --details lists them" in " ".join(out.split())
     assert "Together  a client in all of them: epsilon" in out
+    assert re.search(r"Upload [0-9.]+ k?B to [0-9.]+ k?B per client", " ".join(out.split()))
+    caution = "Note each row counts as a person of its own"
+    assert caution in " ".join(out.split()) or "more note" in out
 
 
 def test_merge_says_what_private_results_cost_together(call: Call) -> None:
@@ -1027,7 +1047,12 @@ def test_the_errors_of_a_study_are_whole_in_any_terminal(
     rule = "def hashes(self, num_rounds): return [(m % 2, m) for m in range(num_rounds)]"
     Path(f"{file}.py").write_text(f"class {cls}:\n    {rule}\n")
     study = ["simulate", "zipf:d=99,n=999", "--methods", f"hybrid,{name}"]
-    study += ["--width", "9,20000", "--repeats", "1", "--rows", "3", "--seed", "1"]
+    study += ["--width", "9,20000", "--repeats", "3", "--rows", "3", "--seed", "1"]
+    figures = ["mean", "median", "90 %"]
+    some, both = ["width", "upload", *figures], ["width", "upload", *figures, *figures]
+    few = {40: ["width", "upload", "median", "90 %"], 30: ["width", "median"]}
+    left = {120: both, 80: both, 64: some, 50: some} | few
+    shown = answered(call, *study)["comparisons"]
     numbers: dict[str, list[str]] = {}  # the method and width of a row -> its numbers, to the right
     for columns in (120, 80, 64, 50, 40, 30):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -1040,7 +1065,16 @@ def test_the_errors_of_a_study_are_whole_in_any_terminal(
             whole = re.split(r" {2,}", row)
             assert len(whole) == len(re.split(r" {2,}", head)) and "…" not in whole[1:]
             known = numbers.setdefault(str(place), whole[1:])
-            assert set(whole[1:]) <= set(known)  # what is left stands as in the widest terminal
+            # what is left stands as in the widest terminal: l_2 goes first
+            names = re.split(r" {2,}", head)[1:]
+            assert names == left[columns]
+            at = range(8) if len(names) == 8 else [left[120].index(name) for name in names]
+            assert whole[1:] == [known[i] for i in at]
+            errors = [float(text) for text in known[2:]]
+            of = shown[place]
+            true = [100 * of[e][f] for e in ("linf", "l2") for f in ("mean", "median", "q90")]
+            assert errors == pytest.approx(true, abs=0.0051)
+        assert ("without l_2" in " ".join(out.split())) is (columns <= 64)
         assert f"{columns} columns: " in " ".join(out.split()) or columns == 120
 
 

@@ -52,6 +52,18 @@ def test_it_is_whole_silent_and_no_wider_than_the_screen(
         assert shown.value(FITS.format(".scroll")) and shown.value(FITS.format("td, th"))
         narrow = "[...document.images].map(image => image.naturalWidth < 500)"
         assert set(shown.value(narrow)) == {width == 390}
+        # On a phone the item has a line of its own, and each number says what it is.
+        named = (
+            "[...document.querySelectorAll('td')].map(e => ["
+            "getComputedStyle(e, '::before').content,"
+            " e.closest('table').querySelectorAll('thead th')[e.cellIndex].textContent,"
+            " e.parentNode.cells[0].getBoundingClientRect().bottom"
+            " <= e.getBoundingClientRect().top])"
+        )
+        for content, name, is_below in shown.value(named):
+            assert (content, is_below) == ((f'"{name}"', True) if width == 390 else ("none", False))
+        filters = "[...document.images].map(image => getComputedStyle(image).filter !== 'none')"
+        assert set(shown.value(filters)) == {scheme == "dark"}
         background = shown.value("getComputedStyle(document.body).backgroundColor")
         assert sum(map(int, background[4:-1].split(","))) > 600 or scheme == "dark"
         assert sum(map(int, background[4:-1].split(","))) < 150 or scheme == "light"

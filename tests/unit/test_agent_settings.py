@@ -232,6 +232,45 @@ def test_items_that_a_peer_could_read_without_the_agent_are_refused(agent: Path)
         Settings.load(place)
 
 
+def test_every_peer_every_file_and_every_link_is_looked_at(
+    agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = pwd.getpwuid(os.getuid())
+    shared, closed = agent.parent / "shared.csv", agent / "items.csv"
+    shared.write_text("item\n7\n")
+    looked: list[tuple[int, Path]] = []
+
+    def may_read(who: int, file: Path) -> bool:
+        looked.append((who, file))
+        return who == STRANGER
+
+    monkeypatch.setattr(settings_module, "_may_read", may_read)
+    with closing(sqlite3.connect(agent / "items.db")) as base:
+        base.execute("CREATE TABLE held (item)")
+    for items in ('file = "items.csv"', 'sqlite = "items.db"\nquery = "SELECT item FROM held"'):
+        text = FILLED.replace('file = "items.csv"', items)
+        for peers, is_refused in (
+            ([0, user.pw_uid, STRANGER - 1], False),
+            ([STRANGER - 1, STRANGER], True),
+        ):
+            looked.clear()
+            (agent / FILE).write_text(text.replace("[items]", f"peers = {peers}\n[items]", 1))
+            if is_refused:
+                with pytest.raises(InvalidInputError, match=f"user {STRANGER}"):
+                    Settings.load(agent)
+            else:
+                Settings.load(agent)
+                assert {who for who, _ in looked} == {STRANGER - 1}
+    monkeypatch.undo()
+    with tempfile.TemporaryDirectory() as made:  # a link in a closed folder to an open file
+        Path(made).chmod(0o755)
+        (Path(made) / "open.csv").write_text("item\n7\n")
+        (Path(made) / "open.csv").chmod(0o644)
+        closed.unlink()
+        closed.symlink_to(Path(made) / "open.csv")
+        assert settings_module._may_read(STRANGER, closed)
+
+
 def test_the_group_of_a_file_lets_its_members_read_and_nobody_else(tmp_path: Path) -> None:
     def seen(uid: int, gid: int, mode: int) -> Any:
         return lambda self, **options: os.stat_result((mode, 0, 0, 1, uid, gid, 0, 0, 0, 0))
@@ -242,11 +281,14 @@ def test_the_group_of_a_file_lets_its_members_read_and_nobody_else(tmp_path: Pat
         (user.pw_uid, user.pw_gid, 0o077, False),  # the owner has the owner's bits alone
         (user.pw_uid + 1, user.pw_gid, 0o050, True),
         (user.pw_uid + 1, user.pw_gid, 0o705, False),
+        (user.pw_uid + 1, 77, 0o050, True),  # another group of the user
+        (user.pw_uid + 1, 77, 0o705, False),
         (user.pw_uid + 1, 2**31, 0o005, True),
         (user.pw_uid + 1, 2**31, 0o770, False),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "stat", seen(uid, gid, mode))
+            patch.setattr(os, "getgrouplist", lambda *_: [user.pw_gid, 77])
             assert settings_module._may_read(user.pw_uid, tmp_path) is may, (uid, gid, mode)
 
 

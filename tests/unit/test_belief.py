@@ -309,6 +309,9 @@ def test_lists_and_bands_are_wider_than_pointwise_limits() -> None:
     band = found["simultaneous"].at(top)
     assert (band.low < pointwise.low).all() and (band.high > pointwise.high).all()
     assert "all intervals hold at once" in found["simultaneous"].about
+    # Bonferroni: 1.96 standard deviations become 4.2 of 2,000 items'; tails and slack add to it
+    ratio = (band.high - band.low) / (pointwise.high - pointwise.low)
+    assert (ratio > 4.0 / 1.96).all()
     truth = draw("alike", 9).sum(axis=0)
     largest = np.abs(decoder.range(1, SIZE) - truth).max() / clients
     assert 0.5 < largest / found["pointwise"].predicted_linf < 2.0

@@ -131,6 +131,21 @@ def test_a_client_is_one_in_all_csv_files(tmp_path: Path, private: bool) -> None
     clients = [name for batch in batches for name in batch.clients.to_pylist()]
     rounds = {name for batch in batches for name in batch.rounds.to_pylist()}
     assert clients == ["7", "8", "007", "-3", "7", "8.05"] and rounds == {"1", "x", "y"}
+    (tmp_path / "c[1].csv").write_text(
+        "w;user;silo\ntea;007.0;1.0\ntea;-3.0;1\ntea;0.0;x\n;5;2.0\n"
+    )
+    (tmp_path / "c1.csv").write_text("w;user;silo\ntea;4;1\n")
+    named = Columns("w", client="user", silo="silo")
+    source = open_source(str(tmp_path / "c*.csv"), named, delimiter=";")
+    batches = list(source.batches(private=private))
+    assert [n for b in batches for n in b.clients.to_pylist()] == ["4", "007.0", "-3", "0"]
+    assert [n for b in batches for n in b.silos.to_pylist()] == ["1", "1", "1", "x"]
+    bare = [b.itemless.silos.to_pylist() for b in batches if b.itemless and private]
+    assert bare == ([["2"]] if private else [])
+    # a file of that very name is no pattern
+    source = open_source(str(tmp_path / "c[1].csv"), named, delimiter=";")
+    assert sum(map(len, source.batches(private=private))) == 3
+    batches = list(open_source(str(tmp_path / "[ab].csv"), columns).batches(private=private))
     assert "1.0" in [item for batch in batches for item in batch.items.to_pylist()]
     bare = [b.itemless.clients.to_pylist() for b in batches if b.itemless and private]
     assert bare == ([["9"], ["9"]] if private else [])

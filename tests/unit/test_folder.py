@@ -57,6 +57,18 @@ def test_what_was_made_is_what_is_opened(operator: Path) -> None:
     assert (operator / "survey").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_campaign_is_opened_from_anywhere(
+    operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_of().save(operator / "plan.toml")
+    monkeypatch.chdir(operator)
+    CampaignFolder.create("survey", "plan.toml", server_key="server.key", mark="mark")
+    (operator / "elsewhere").mkdir()
+    monkeypatch.chdir(operator / "elsewhere")
+    again = CampaignFolder.open(operator / "survey")
+    assert (again.server_key, again.mark) == (operator / "server.key", operator / "mark")
+
+
 def test_a_path_may_have_any_letter(operator: Path) -> None:
     server_key = operator / 'k\U0001f511"\\\x7f\n.key'
     (operator / "server.key").rename(server_key)

@@ -118,6 +118,8 @@ def test_a_silo_has_at_most_its_people() -> None:
     rounds = tallied(rows, **PRIVATE)
     [bounded] = bound_silos(rounds, 10, np.random.default_rng(1))
     assert [silo.num_clients for silo in bounded.silos] == [10, 10, 3, 1, 10, 8]  # Basle first
+    assert [silo.silo for silo in bounded.silos] == [silo.silo for silo in rounds[0].silos]
+    assert estimate(rows, **PRIVATE | {"people": 10}).num_silos == 6
     assert bounded.num_clients == int(bounded.counts.sum()) == 42
     # each person is as likely to stay: 10 of 40; 400 draws of each are 4.3 % off (one deviation)
     kept = np.zeros(51)
@@ -181,8 +183,11 @@ def test_a_silo_of_several_rounds_is_one_silo(secure_sum: str, tmp_path: Path) -
     assert [sketch.num_silos for sketch in exact.sketches] == [6, 5]
     assert (exact.num_silos, exact.num_clients, exact.num_contributions) == (6, sum(SIZES), twice)
     assert exact.decoded(recovery="median").num_silos == 6
-    with pytest.raises(InvalidInputError, match="num_silos must be .* 11"):
-        fedtally.Result(exact.plan, exact.domain, exact.sketches, num_silos=12)
+    for wrong, bound in ((0, "at least 1"), (12, ".* 11")):
+        with pytest.raises(InvalidInputError, match=f"num_silos must be {bound}"):
+            fedtally.Result(exact.plan, exact.domain, exact.sketches, num_silos=wrong)
+    with pytest.raises(InvalidInputError, match="the item of one person drawn at random"):
+        estimate(table(), **PRIVATE, delta=0.1)
     exact.save(tmp_path / "exact.fedtally")
     assert fedtally.Result.load(tmp_path / "exact.fedtally").num_silos == 6
     said = shown(exact)

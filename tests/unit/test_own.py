@@ -69,6 +69,14 @@ class Long:
     def hashes(self, num_rounds):
         return [(0, 0)] * (num_rounds + 1)
 
+class Large:
+    def hashes(self, num_rounds):
+        return [(0, 2**20)] * num_rounds
+
+class Infinite(Same):
+    def at(self, ids):
+        return super().at(ids) + np.inf
+
 class Single:
     def hashes(self, num_rounds):
         return range(num_rounds)
@@ -145,6 +153,8 @@ def test_a_decoder_of_ones_own_answers():
         ("methods", "own_code:Single", "must return two integers"),
         ("methods", "own_code:Triple", "must return two integers"),
         ("methods", "own_code:Negative", "must return two integers"),
+        ("recovery", "own_code:Infinite", "must return finite numbers, got inf"),
+        ("methods", "own_code:Large", "must return two integers"),
         ("methods", "own_code:Nothing", "must return two integers"),
     ],
 )

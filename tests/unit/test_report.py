@@ -263,7 +263,8 @@ def test_long_items_are_elided_in_the_middle() -> None:
     text = report.plain(report.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
     assert re.search(r"1  https://[a-z./]*…x*/end  50", text)
     assert "60 columns: items shortened; --json has all" in text
-    assert max(map(len, text.splitlines())) <= 60
+    # the terminal is full; Rich before version 15 pays a blank that it does not draw
+    assert 59 <= max(map(len, text.splitlines())) <= 60
 
 
 ITEMS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Mn", "Me"]), max_size=60)

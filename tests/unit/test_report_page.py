@@ -139,3 +139,26 @@ def test_without_jinja_a_report_says_how_to_get_it(
     shown = capsys.readouterr()
     assert "reports need Jinja2, which is not installed: pip install" in shown.err
     assert shown.out == "" and list(tmp_path.iterdir()) == []
+
+
+def test_the_answer_says_in_short_what_a_screen_says() -> None:
+    held = {"clients": [1, 1, 2, 3], "max_items": 1}
+    text = _text_of(fedtally.estimate(["tea", "milk", "tea", "rice"], **held, seed=1))
+    answer = text[text.index('id="answer"') : text.index("<figure")]
+    names = re.findall(r"<dt>(.*?)</dt>", answer)
+    assert names == ["Error", "Privacy", "Upload"] and "<dd></dd>" not in answer
+    assert text.index('<p class="drawn">') < text.index("</header>")
+    [notes] = re.findall(r"Notes</h2>(.*?)</section>", text, re.DOTALL)
+    lines = re.findall(r"<(?:p|li)[^>]*>(.*?)</", notes)
+    assert lines and all(line[0] == line[0].upper() for line in lines)
+
+
+def test_each_part_of_a_table_has_its_role() -> None:
+    """Blocks are no table to a screen reader, in browsers that take its role from the style."""
+    text = _text_of(fedtally.estimate(["tea", "milk"], seed=1))
+    roles = {"table": "table", "thead": "rowgroup", "tbody": "rowgroup", "tr": "row", "td": "cell"}
+    for tag, role in roles.items():
+        found = re.findall(rf"<{tag}\b[^>]*>", text)
+        assert found and all(f'role="{role}"' in one for one in found)
+    heads = re.findall(r"<th\b[^>]*>", text)
+    assert all(re.search('scope="(col|row)" role="\\1(umnheader|header)"', one) for one in heads)

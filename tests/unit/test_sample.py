@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +35,29 @@ def test_every_file_can_be_read_as_it_says(tmp_path: Path):
         "checkins.tsv": Columns(("lat", "lon")),
         "checkins.csv": Columns(("lat", "lon"), count="count"),
     }
+    found = {}
     for name, about, _ in SAMPLES:
         source = open_source(str(folder / name), columns.get(name, Columns()))
         items = [item for batch in source.batches() for item in batch.items.to_pylist()]
         number = about.split()[0].replace(",", "")
         assert items, name
+        found[name] = items
+        clients = {each for batch in source.batches() for each in (batch.clients or [])}
+        if said := re.search(r"of? ?([0-9,]+) (devices|patients)|that ([0-9,]+) users", about):
+            number_of_clients = (said[1] or said[3]).replace(",", "")
+            assert len(clients) == int(number_of_clients), name
         if number.isdigit() and name != "devices.jsonl":
             assert len(items) == int(number), name
     assert set((folder / "words.txt").read_text().split()) <= set(WORDS)
     assert Dictionary.from_file(folder / "dictionary.txt").size == len(WORDS)
     assert pyarrow.parquet.read_table(folder / "counts.parquet").num_rows == len(WORDS)
     grid = parse("grid:25..50,-130..-60,0.1")
-    places = np.loadtxt(folder / "checkins.tsv", skiprows=1)
-    assert len(grid.encode([tuple(place) for place in places])) == len(places)  # all are inside
+    for name in ("checkins.tsv", "checkins.csv"):
+        places = np.array([place.split(",") for place in found[name]], float)
+        assert grid.contains(list(map(tuple, places))).all(), name
+    assert {int(code) for code in found["log.gz"]} <= set(range(600))
+    assert set(found["diagnosed.csv"]) <= set(found["diagnoses.txt"])
+    assert set(found["visits.csv"]) <= {f"/{word}" for word in WORDS}
 
 
 def test_no_file_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
