@@ -57,6 +57,14 @@ def test_what_was_made_is_what_is_opened(operator: Path) -> None:
     assert (operator / "survey").stat().st_mode & 0o777 == 0o700
 
 
+def test_nothing_is_restored_where_nothing_is(operator: Path) -> None:
+    plan_of().save(operator / "plan.toml")
+    keys = {"server_key": operator / "server.key", "mark": operator / "mark"}
+    made = CampaignFolder.create(operator / "survey", operator / "plan.toml", **keys)
+    with pytest.raises(InvalidInputError, match="survey holds no campaign.db: a campaign that has"):
+        made.restore(1)
+
+
 def test_a_campaign_is_opened_from_anywhere(
     operator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
