@@ -373,8 +373,11 @@ def setup(world: World) -> Iterator[Row]:
 def version(world: World) -> Iterator[Row]:
     """A SuperNode of another minor version: FLWR_OTHER names the folder of its commands."""
     other = os.environ.get("FLWR_OTHER")
-    if other is None:
-        print("not tried: FLWR_OTHER names no folder with another flwr's commands", file=sys.stderr)
+    if other is None or not Path(other, "fedtally").exists():
+        print(
+            "not tried: FLWR_OTHER names no folder with commands of another flwr and fedtally",
+            file=sys.stderr,
+        )
         return
     here = world.here
     here.new_key("other")
@@ -385,7 +388,8 @@ def version(world: World) -> Iterator[Row]:
     path = here.environment["PATH"]
     here.environment["PATH"] = f"{other}{os.pathsep}{path}"  # a node starts others by their names
     try:
-        yield _refused(world, f"a node with flwr {said}", asked, None)
+        check = [*asked[:-2], "--key", "nodeother"]
+        yield _refused(world, f"a node with flwr {said}", asked, check, Path(other))
     finally:
         here.environment["PATH"] = path
 
@@ -394,9 +398,18 @@ def _refused(
     world: World,
     name: str,
     options: list[str],
-    check: list[str] | None,
+    check: list[str],
+    commands: Path = Path(sys.executable).parent,
 ) -> Row:
-    """Start a node that cannot work; tell what it does, and what `fedtally flower check` says."""
+    """Start a node that cannot work; tell what it does, and what `fedtally flower check` says.
+
+    Args:
+        world: the federation.
+        name: of the row.
+        options: those of `flower-supernode`.
+        check: those of `fedtally flower check`.
+        commands: the folder of the node's own `fedtally`.
+    """
     here, begun = world.here, time.monotonic()
     # Not Popen's own search: it looks into the PATH of this process.
     command = shutil.which("flower-supernode", path=here.environment["PATH"])
@@ -413,17 +426,15 @@ def _refused(
         then = f"it exits with {process.returncode} after {time.monotonic() - begun:.0f} s"
     here.stop("wrong")
     log.rename(here.folder / f"{name}.log")
-    if check is not None:
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / "fedtally"), "flower", "check", "--json", *check],
-            cwd=here.folder,
-            capture_output=True,
-            text=True,
-        )
-        bad = [one["about"] for one in json.loads(done.stdout)["findings"] if not one["is_good"]]
-        seen = f"finds a problem ({', '.join(bad)})" if bad else "finds no problem"
-        then += f"; `fedtally flower check` {seen}"
-    return Row(name, then, "0")
+    done = subprocess.run(
+        [str(commands / "fedtally"), "flower", "check", "--json", *check],
+        cwd=here.folder,
+        capture_output=True,
+        text=True,
+    )
+    bad = [one["about"] for one in json.loads(done.stdout)["findings"] if not one["is_good"]]
+    seen = f"finds a problem ({', '.join(bad)})" if bad else "finds no problem"
+    return Row(name, f"{then}; `fedtally flower check` {seen}", "0")
 
 
 def _processes(name: str, session: int) -> Iterator[int]:

@@ -105,6 +105,38 @@ def test_from_the_folder_to_the_result(
     assert run(["inspect", str(saved)]) == 0
 
 
+def test_a_run_says_how_long_the_rest_takes_at_its_own_pace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, ended = [0.0], [SimpleNamespace(session=b"before", why=None, num_clients=N, round=0)]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    folder = SimpleNamespace(
+        plan=plan_of(rounds=6),
+        has_begun=True,
+        is_full=lambda: len(landed()) == 6,
+        status=lambda: SimpleNamespace(ended=list(ended), open=[], landed=landed()),
+    )
+    landed = lambda: {one.round: N for one in ended if one.why is None}  # noqa: E731
+    progress = view.Progress(folder, None, False)  # type: ignore[arg-type]
+
+    def end(session: bytes, why: str | None) -> str:
+        ended.append(SimpleNamespace(session=session, why=why, num_clients=N, round=len(ended)))
+        progress._phases = {session: "unmask"}  # it ran when somebody looked last
+        progress.show()
+        return capsys.readouterr().err
+
+    now[0] = 60.0
+    said = end(b"first", None)
+    assert "landed, the sum of 8 clients" in said
+    # one landed in a minute, and four are to come; that of the run before counts for no pace
+    assert "16 of 48 clients are in sums; about 4 min left" in said
+    now[0] = 100.0
+    assert "left" not in end(b"second", "given up")  # nothing landed that was not told
+    for session in (b"third", b"fourth", b"fifth"):
+        end(session, None)
+    assert "left" not in end(b"sixth", None)  # nothing is to come
+
+
 def test_too_few_clients_end_a_run_with_the_reason(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +188,32 @@ def test_a_server_that_is_killed_in_every_phase_goes_on(world: SimpleNamespace) 
             process.stderr.close()
         assert carried("resume", world, place) == 0
     assert landed(place) == {0: N}
+    spent = Ledger.open(world.folder / "books.db").export(plan.privacy.population)  # type: ignore[union-attr]
+    assert len(spent["populations"][0]["campaigns"]) == 1
+
+
+def test_a_server_whose_disk_is_full_goes_on_when_it_has_room(world: SimpleNamespace) -> None:
+    plan = plan_of("active", "distributed")
+    place = init(world, plan)
+    phases = iter(["their keys", "their items", "the opening"])
+    phase, refused = next(phases), 0
+    with agents(world, plan, N) as persons, server(place, world.sockets, "run") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if phase in line:  # no file of the process takes a byte from here on
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+                phase = next(phases, "nothing further")
+            if "the store does not answer" in line:
+                refused += 1
+                assert landed(place) == {}
+                unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, unlimited)
+        assert process.wait() == 0
+    assert refused >= 3
+    assert landed(place) == {0: N}
+    [sketch] = Result.load(place / "result.fed").sketches
+    assert (sketch.counters.ravel() == sum(v for one in persons for v in one.sent.values())).all()
+    assert [len(one.sent) for one in persons] == [1] * N  # nobody gave its items twice
     spent = Ledger.open(world.folder / "books.db").export(plan.privacy.population)  # type: ignore[union-attr]
     assert len(spent["populations"][0]["campaigns"]) == 1
 

@@ -369,6 +369,27 @@ def test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release
         assert held(inside) == 0
 
 
+@pytest.mark.parametrize("adversary", BOTH)
+def test_a_copy_of_the_files_holds_no_vector_and_no_opened_share_at_any_moment(folder, adversary):
+    world = World(folder, plan_of(adversary, "distributed", n_min=N - 1))
+    world.absent = lambda number, kind: number == 0 and kind is Kind.INBOX  # its mask is opened
+    told = set()
+
+    def steal(what):
+        held = b"".join(path.read_bytes() for path in folder.iterdir())
+        for person in world.persons:
+            for message in map(wire.parse, person.answers):
+                if message.kind in (Kind.MASKED_INPUT, Kind.UNMASK):
+                    told.add((person.number, message.kind))
+                    assert message.body[:24] not in held, (what, message.kind)
+                    assert message.body[-24:] not in held, (what, message.kind)
+
+    world.on_step = steal
+    world.run(200)
+    world.check(everybody=False)
+    assert len(told) == 2 * (N - 1)  # all that was to be looked for was there
+
+
 # ---- central trust ----
 
 

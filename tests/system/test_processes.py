@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from campaign_world import ALLOWED, ROWS, WIDTH, N, plan_of
+from campaign_world import ALLOWED, ROWS, WIDTH, plan_of
 from secagg_cohort import stream
 from socket_agents import Person, listening_in_a_thread
 
@@ -29,6 +30,7 @@ from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.store import ClientRecord, Ledger
 
+AGENTS = 10
 START = "import sys; from fedtally.cli import main; sys.exit(main())"
 # An agent that is killed as it writes down that its item is spent, before or after.
 DIES = """
@@ -46,7 +48,7 @@ ASKED = ["their keys", "their shares", "their items", "whom they saw", "the open
 
 def plans() -> list[Plan]:
     """Return a plan a phase, small enough in epsilon that one client may be in all campaigns."""
-    sized = plan_of("active", "distributed", n_min=N - 1)
+    sized = plan_of("active", "distributed", n_min=AGENTS - 1, clients=AGENTS)
     parameters = sized.secure_sum.parameters  # type: ignore[union-attr]
     privacy = propose_privacy(
         epsilon=0.5,
@@ -55,7 +57,7 @@ def plans() -> list[Plan]:
         width=WIDTH,
         trust="distributed",
         honest_survivors=parameters.honest_survivors,
-        most_clients=N,
+        most_clients=AGENTS,
     )
     return [
         dataclasses.replace(sized, privacy=privacy, seed=bytes([number]) * 32)
@@ -144,7 +146,7 @@ def test_agents_may_be_killed_in_every_phase(
     campaigns = plans()
     books = Ledger.open(machine.folder / "books.db", create=True)
     books.grant("clients", 20.0, 1e-6, int(time.time()))
-    for number in range(N):
+    for number in range(AGENTS):
         machine.add(number, campaigns)
         machine.start(number)
     shutil.copyfile(machine.place(0) / "record" / "record.db", machine.folder / "copy")
@@ -166,9 +168,9 @@ def test_agents_may_be_killed_in_every_phase(
                     machine.kill(victim)
             assert server.wait() == 0, said
         # Its last answer may have left before it was killed.
-        assert CampaignFolder.open(place).status().landed[0] in (N - 1, N), said
+        assert CampaignFolder.open(place).status().landed[0] in (AGENTS - 1, AGENTS), said
         machine.start(victim)
-    for number in range(N):
+    for number in range(AGENTS):
         record = ClientRecord.open(machine.place(number) / "record" / "record.db")
         for plan in campaigns:
             assert len(record.participations(plan.fingerprint)) <= 1
@@ -182,7 +184,7 @@ def test_agents_may_be_killed_in_every_phase(
 
 def bare(number: int) -> Plan:
     """Return a plan without privacy, whose sessions bear a dropout."""
-    return dataclasses.replace(plan_of(n_min=N - 1), seed=bytes([number]) * 32)
+    return dataclasses.replace(plan_of(n_min=AGENTS - 1, clients=AGENTS), seed=bytes([number]) * 32)
 
 
 def take_bare_plans(place: Path, socket: Path) -> None:
@@ -196,7 +198,7 @@ def take_bare_plans(place: Path, socket: Path) -> None:
 def carried(machine: Machine, plan: Plan) -> int:
     """Run a campaign with an agent and clients in memory; return how many are in its sum."""
     place = machine.campaign(plan)
-    with listening_in_a_thread(machine.sockets, [Person(plan, i) for i in range(N - 1)]):
+    with listening_in_a_thread(machine.sockets, [Person(plan, i) for i in range(AGENTS - 1)]):
         given = ["--agents", str(machine.sockets), "--wait", "20"]
         assert run(["campaign", "run", str(place), *given]) == 0
     return CampaignFolder.open(place).status().landed[0]
@@ -206,20 +208,20 @@ def carried(machine: Machine, plan: Plan) -> int:
 def test_an_agent_that_dies_as_its_item_is_spent_never_sends_it_again(
     machine: Machine, capsys: pytest.CaptureFixture[str], is_written: bool
 ) -> None:
-    first, second, last = N - 1, bare(1), bare(2)
+    first, second, last = AGENTS - 1, bare(1), bare(2)
     machine.add(first, [second, last])
     place = machine.place(first)
     take_bare_plans(place, machine.sockets / f"p{first}.sock")
     shutil.copytree(place, machine.folder / "copy")
     # Its shares were taken; it is killed before its vector leaves.
     machine.start(first, DIES.format(writes="" if is_written else "if False: "))
-    assert carried(machine, second) == N - 1
+    assert carried(machine, second) == AGENTS - 1
     assert machine.processes.pop(first).wait() == -signal.SIGKILL
     files = [Path("record", "record.db"), Path("key", "record.mark")]
     assert len(ClientRecord.open(place / files[0], mark=place / files[1]).parts()) == is_written
     # What was not written down was not sent, and may go into another campaign.
     machine.start(first)
-    assert carried(machine, last) == (N - 1 if is_written else N)
+    assert carried(machine, last) == (AGENTS - 1 if is_written else AGENTS)
     assert ("ITEM_SPENT" in (place / "log").read_text()) == is_written
     machine.kill(first)
     # An old copy of the record is refused. With its mark nobody notices, as the guide says.
@@ -229,6 +231,40 @@ def test_an_agent_that_dies_as_its_item_is_spent_never_sends_it_again(
     assert "an old copy of it was put back" in capsys.readouterr().err
     shutil.copyfile(machine.folder / "copy" / files[1], place / files[1])
     assert run(["agent", "check", "--agent", str(place)]) == 0
+
+
+# An agent whose disk is full from a write of its record on, until somebody makes room: no file of
+# its process takes a byte, also not its log.
+FULL = """
+import resource
+from fedtally.store import ClientRecord
+write, is_first = ClientRecord.{write}, [True]
+def full(*given, **more):
+    if is_first:
+        is_first.clear()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    return write(*given, **more)
+ClientRecord.{write} = full
+"""
+
+
+@pytest.mark.parametrize("write", ["begin", "take_part"])
+def test_an_agent_whose_disk_is_full_sends_nothing_and_goes_on_when_it_has_room(
+    machine: Machine, write: str
+) -> None:
+    last, full, roomy = AGENTS - 1, bare(1), bare(2)
+    machine.add(last, [full, roomy])
+    place = machine.place(last)
+    take_bare_plans(place, machine.sockets / f"p{last}.sock")
+    machine.start(last, FULL.format(write=write))
+    assert carried(machine, full) == AGENTS - 1
+    limits = resource.prlimit(machine.processes[last].pid, resource.RLIMIT_FSIZE)
+    assert limits == (0, resource.RLIM_INFINITY)  # it was asked, and its disk was full
+    files = [place / "record" / "record.db", place / "key" / "record.mark"]
+    assert ClientRecord.open(files[0], mark=files[1]).parts() == []
+    resource.prlimit(machine.processes[last].pid, resource.RLIMIT_FSIZE, limits[1:] * 2)
+    assert carried(machine, roomy) == AGENTS
+    assert len(ClientRecord.open(files[0], mark=files[1]).parts()) == 1
 
 
 OTHER_USER = 61_234
@@ -248,7 +284,7 @@ def test_an_agent_of_another_user_without_a_network_takes_part() -> None:
     if os.getuid() != 0 or not may_be_alone():
         pytest.skip("needs root, unshare and setpriv, and a Python that every user may read")
     with tempfile.TemporaryDirectory() as folder:  # pytest lets nobody else into its own
-        machine, number, plan = Machine(Path(folder)), N - 1, bare(1)
+        machine, number, plan = Machine(Path(folder)), AGENTS - 1, bare(1)
         machine.folder.chmod(0o711)
         machine.add(number, [plan])
         place = machine.place(number)
@@ -258,7 +294,7 @@ def test_an_agent_of_another_user_without_a_network_takes_part() -> None:
         machine.start(number, within=(*ALONE, "--clear-groups"))
         try:
             (machine.sockets / f"p{number}.sock").symlink_to(place / "run" / "agent.sock")
-            assert carried(machine, plan) == N, (place / "log").read_text()
+            assert carried(machine, plan) == AGENTS, (place / "log").read_text()
             networks = [
                 os.readlink(f"/proc/{process}/ns/net")
                 for process in ("self", machine.processes[number].pid)

@@ -105,8 +105,23 @@ def show_result(found: Result, top: int, as_json: bool, details: bool = False) -
         console.show(report.answer(found, estimates, details=details))
 
 
+def about(seconds: float) -> str:
+    """Return a duration as a person says it.
+
+    >>> about(44.6), about(90), about(5400), about(180_000)
+    ('about 45 s', 'about 2 min', 'about 90 min', 'about 50 h')
+    """
+    for unit, size, most in (("s", 1, 90), ("min", 60, 120 * 60)):
+        if seconds < most:
+            return f"about {max(1, round(seconds / size))} {unit}"
+    return f"about {seconds / 3600:,.0f} h"
+
+
 class Progress:
     """What an operator sees of a run: a line a phase, and on a terminal a bar a session.
+
+    Another bar, and the line of each session that lands, say how far the campaign is, and how long
+    the rest takes at the pace of this run.
 
     Args:
         folder: of the campaign.
@@ -116,12 +131,17 @@ class Progress:
 
     def __init__(self, folder: CampaignFolder, driver: Driver | None, quiet: bool) -> None:
         import sys
+        import time
 
         self._driver, self._folder, self._quiet = driver, folder, quiet
         self._is_live = not quiet and driver is not None and sys.stderr.isatty()
         self._phases: dict[bytes, str] = {}
+        status = folder.status() if folder.has_begun else None
         # A campaign that is resumed does not tell again how its earlier sessions ended.
-        self._told = {one.session for one in folder.status().ended} if folder.has_begun else set()
+        self._told = set() if status is None else {one.session for one in status.ended}
+        # The clients of earlier runs say nothing about the pace of this one.
+        self._landed = self._landed_before = 0 if status is None else sum(status.landed.values())
+        self._begun = time.monotonic()
         self._tell_at = 0.0
         self._bars: Any = None
         self._tasks: dict[bytes, Any] = {}
@@ -135,11 +155,13 @@ class Progress:
                 "{task.description}",
                 progress.BarColumn(),
                 progress.TextColumn(
-                    "{task.completed:.0f} of {task.total:.0f} answered, {task.fields[left]}"
+                    "{task.completed:,.0f} of {task.total:,.0f} {task.fields[how]}"
                 ),
             )
             self._bars = progress.Progress(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
+            self._whole = self._bars.add_task("campaign", total=self._most(), how="")
+            self._draw_whole()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -209,15 +231,40 @@ class Progress:
         from fedtally.store import StoreError
 
         try:
-            ended = self._folder.status().ended
+            found = self._folder.status()
         except StoreError:
             return  # the driver asks the store again; these ends are told with the next one
-        unit = who(self._folder.plan)
-        for one in ended:
-            if one.session not in self._told:
-                self._told.add(one.session)
-                how = one.why or f"landed, the sum of {counted(one.num_clients, unit)}"
-                self.note(f"round {one.round}, session {one.session.hex()[:8]}: {how}")
+        unit, self._landed = who(self._folder.plan), sum(found.landed.values())
+        new = [one for one in found.ended if one.session not in self._told]
+        for one in new:
+            self._told.add(one.session)
+            how = one.why or f"landed, the sum of {counted(one.num_clients, unit)}"
+            self.note(f"round {one.round}, session {one.session.hex()[:8]}: {how}")
+        if any(one.why is None for one in new) and (left := self._left()):
+            self.note(f"{self._landed:,} of {self._most():,} {unit}s are in sums; {left}")
+        self._draw_whole()
+
+    def _most(self) -> int:
+        """Return the number of clients in the sums of a campaign whose rounds are all full."""
+        return self._folder.plan.num_rounds * self._folder.plan.max_round_clients
+
+    def _left(self) -> str:
+        """Return in words how long the rest takes at the pace of this run; empty if unknown."""
+        import time
+
+        done, rest = self._landed - self._landed_before, self._most() - self._landed
+        if done <= 0 or rest <= 0 or self._is_complete():
+            return ""
+        return f"{about((time.monotonic() - self._begun) / done * rest)} left"
+
+    def _draw_whole(self) -> None:
+        """Draw the bar of the whole campaign."""
+        from fedtally.report import who
+
+        if self._bars is not None:
+            left = self._left()
+            how = f"{who(self._folder.plan)}s in sums" + (f", {left}" if left else "")
+            self._bars.update(self._whole, completed=self._landed, how=how)
 
     def _draw(self, running: dict[bytes, RunningSession]) -> None:
         """Draw a bar for each session that runs."""
@@ -233,7 +280,8 @@ class Progress:
                 "description": f"round {one.round}: {one.phase}",
                 "completed": one.answered,
                 "total": one.clients,
-                "left": f"{left} s left" if left else "waits for those it cannot go on without",
+                "how": "answered, "
+                + (f"{left} s left" if left else "waits for those it cannot go on without"),
             }
             if name not in self._tasks:
                 self._tasks[name] = self._bars.add_task(**shown)
