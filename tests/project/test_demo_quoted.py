@@ -26,7 +26,9 @@ def test_the_readme_shows_the_demo() -> None:
     """To the letter under the Python that is named; the words of another one are others."""
     text = README.read_text(encoding="utf-8")
     [(version, quoted)] = re.findall(
-        r"With Python ([0-9.]+) it prints:\n\n<!-- demo -->\n```text\n(.*?)```", text, re.DOTALL
+        r"With Python ([0-9.]+) the demo prints:\n\n<!-- demo -->\n```text\n(.*?)```",
+        text,
+        re.DOTALL,
     )
     ran = subprocess.run(
         [sys.executable, "-m", "fedtally", "demo"],

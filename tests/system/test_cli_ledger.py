@@ -109,7 +109,7 @@ def test_showing(call: Call, books: Ledger) -> None:
     assert f"spent    {accounting.epsilon(EVENT, 1e-8)}\n" in out
     rho, delta = accounting.concentrated(EVENT)
     assert (
-        f"zCDP     rho {accounting.rounded_up(rho):g} but for a probability of"
+        f"zCDP     rho {accounting.rounded_up(rho):g}, except with probability"
         f" {accounting.rounded_up(delta):g}\n" in out
     )
     assert "unit     one client of the population (a row, where no column names" in out

@@ -196,7 +196,7 @@ def test_a_client_of_three_rounds_is_one_client(options: dict[str, Any], tmp_pat
         )
     shown = plain(answer(result, result.top(2), details=True), 200)
     assert (
-        "Share of 90 contributions of 50 clients" in shown
+        "Share of each item among 90 contributions of 50 clients" in shown
         and "50, each in 1.8 of 3 rounds on average" in shown
     )
     written = document(result, [])

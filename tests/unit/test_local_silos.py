@@ -191,7 +191,7 @@ def test_a_silo_of_several_rounds_is_one_silo(secure_sum: str, tmp_path: Path) -
     exact.save(tmp_path / "exact.fedtally")
     assert fedtally.Result.load(tmp_path / "exact.fedtally").num_silos == 6
     said = shown(exact)
-    assert f"Share of {twice} contributions of {sum(SIZES)} people in 6 silos" in said
+    assert f"among {twice} contributions of {sum(SIZES)} people in 6 silos" in said
     assert "each counted 1.91 times on average" in said
     # how many people came again is private
     private = estimate(held, secure_sum=secure_sum, **PRIVATE)

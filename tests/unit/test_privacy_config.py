@@ -262,7 +262,8 @@ def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
     assert said[0].startswith(
         "not private: epsilon 1, delta 1e-06 if one client's items are taken away"
     )
-    assert "distributed trust" in said[1] and "each of 3 sums if only 500 honest ones" in said[1]
+    assert "distributed trust" in said[1] and "500 honest clients together have" in said[1]
+    assert "in every counter of each of 3 sums" in said[1]
     assert "a client takes part in one round with one item; proven by composing" in said[2]
     clipped = sentences(propose(**(SHARES | {"max_items": 4})), num_releases=1)
     assert (
@@ -273,10 +274,10 @@ def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
         propose(**(CENTRAL | {"trust": "distributed"})), num_releases=1, is_two_server=True
     )
     assert "each of two servers adds rounded Gaussian noise" in two[1]
-    assert f"unit of privacy: {unit(terms.event)}; period: the whole campaign, one" in said[3]
+    assert f"unit of privacy: {unit(terms.event)}; period: the whole campaign, with" in said[3]
     found = fields(terms, fewest_survivors=590, corrupt=30)
     assert (
-        f"zCDP: rho {rounded_up(found['rho']):g} but for a probability of"
+        f"zCDP: rho {rounded_up(found['rho']):g}, except with probability"
         f" {rounded_up(found['rho_delta']):g}" in said[3]
     )
     assert (found["unit"], found["period"]) == (unit(terms.event), period(terms.event))

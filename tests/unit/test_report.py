@@ -46,7 +46,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
     text = " ".join(text_of(result, queried=cola, details=True).split())
     plan = result.plan
     for said in (
-        "Share of 100 clients whose item it is; 2 candidates",
+        "Share of each item among 100 clients; 2 candidates",
         report.size(plan.bytes_per_client),
         f"one-hot vector: {plan.one_hot_bytes_per_client} B",
         "binary: 1 B, but then the server would see it",
@@ -64,7 +64,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
 def test_an_answer_is_in_the_order_of_its_questions(result: Result) -> None:
     """What was counted, the list, its error, what is protected, the bytes, what to try next."""
     text = text_of(result, 80, hints=[("--more", "more of it")])
-    parts = ("Share of 100", " tea ", "\nError ", "\nPrivacy ", "\nUpload ", "\nTry ", "--more  ")
+    parts = ("Share of each", " tea ", "\nError ", "\nPrivacy ", "\nUpload ", "\nTry ", "--more  ")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert f"an exact histogram only {result.plan.one_hot_bytes_per_client} B" in text
@@ -82,17 +82,18 @@ def test_the_words_are_those_of_the_table(tmp_path: Path) -> None:
     path.write_text("word,user,day\n" + "".join(f"w{i % 5},u{i // 4},1\n" for i in range(400)))
     drawn = fedtally.estimate(path, item="word", client="user", seed=1)
     lines = text_of(drawn, 80).splitlines()
-    assert lines[0] == "Share of 100 clients (user) whose drawn word it is; 5 candidates"
+    assert lines[0] == "Share of each drawn word among 100 clients (user); 5 candidates"
     assert lines[1] == "75 % of their items were drawn away: --max-items 4 counts all"
     assert lines[3].split()[:2] == ["#", "word"]
     whole = text_of(fedtally.estimate(path, item="word", client="user", max_items=4, seed=1), 80)
-    assert whole.startswith("Share of 100 clients (user) with it among 4 items; 5 candidates\n\n")
+    assert whole.startswith("Share of 100 clients (user) that hold each word among at most 4 items")
     by_day = text_of(fedtally.estimate(path, item="word", client="user", round="day", seed=1), 80)
-    assert "clients (user) whose drawn word it is" in by_day
+    assert by_day.startswith("Share of each drawn word among ")
     hidden = fedtally.estimate(
         path, item="word", client="user", domain=[f"w{i}" for i in range(5)], epsilon=1.0
     )
-    assert "whose drawn word it is" in text_of(hidden, 80) and "drawn away" not in text_of(hidden)
+    assert "Share of each drawn word among" in text_of(hidden, 80)
+    assert "drawn away" not in text_of(hidden)
     drawn.save(tmp_path / "r.fed")
     assert text_of(Result.load(tmp_path / "r.fed"), 80) == text_of(drawn, 80)
 
@@ -102,7 +103,7 @@ def test_a_column_of_an_evil_name_cannot_drive_a_terminal() -> None:
     table = pa.table({"w\x1b[31m": ["tea", "tea"], "u\x07": ["a", "b"]})
     text = text_of(fedtally.estimate(table, item="w\x1b[31m", client="u\x07", seed=1))
     assert "\x1b" not in text and "\x07" not in text
-    assert r"clients (u\x07) whose w\x1b[31m it is" in text
+    assert r"Share of each w\x1b[31m among 2 clients (u\x07); 1 candidate" in text
 
 
 @pytest.mark.parametrize("columns", [80, 100])
@@ -225,11 +226,13 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
         " beforehand, not" in text
     )
     alone = report.plain(report.answer(result, (), result.estimates([3])), 300)
-    assert "± holds with 95 % for an item named beforehand" in alone
+    assert "± covers the true share with 95 % confidence for an item named beforehand" in alone
     assert "on average over the list" not in alone
-    assert "± holds with 95 % on average over the list" in text_of(result)
+    assert "± covers the true share with 95 % confidence on average over the list" in text_of(
+        result
+    )
     at_once = result.decoded(intervals="simultaneous", confidence=0.9)
-    assert "± holds with 90 % for all items at once" in text_of(at_once)
+    assert "± covers the true share with 90 % confidence for all items at once" in text_of(at_once)
     assert "Error    not estimated: the confidence is 0" in text_of(result.decoded(confidence=0))
 
 

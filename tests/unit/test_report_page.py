@@ -116,7 +116,7 @@ def test_a_saved_result_is_reported_by_a_command(
     monkeypatch.chdir(tmp_path)
     fedtally.estimate(["tea", "tea", "milk"], seed=1).save("r.fed")
     assert run(["report", "r.fed"]) == 0
-    assert "<h1>Share of 3 clients whose item it is; 2 candidates</h1>" in (
+    assert "<h1>Share of each item among 3 clients; 2 candidates</h1>" in (
         tmp_path / "r.html"
     ).read_text("utf-8")
     assert run(["report", "r.fed", "-o", "page.html", "--top", "1"]) == 0

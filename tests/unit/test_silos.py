@@ -475,7 +475,7 @@ def test_what_is_printed_speaks_of_people() -> None:
     assert plan.privacy is not None
     said = " ".join(guarantee_text.sentences(plan.privacy, num_releases=1, is_of_silos=True))
     assert "if one person is there or is not (add-remove)" in said
-    assert "the silos of a sum add Skellam noise" in said
+    assert "the silos add shares of Skellam noise" in said
     assert "one person of the population, in at most 2 silos" in said
 
 
@@ -746,7 +746,7 @@ def test_a_report_says_what_protects_a_person() -> None:
     assert "changes little if one person is there or is not." in said
     assert (
         "one person of the population, in one silo: whether that person is there, and all that"
-        " person's items, over the whole campaign, one round of a silo." in said
+        " person's items, over the whole campaign, with one round for each silo." in said
     )
     assert "client" not in said
     assert "what one person contributed" in " ".join(wording.protects(plan_of(trust=None)))

@@ -579,7 +579,7 @@ def test_the_exit_code_says_whether_the_target_is_met(call: Called) -> None:
         ):
             assert part in words
     assert call(a_plan(80, linf=0.0025), "--repeats", "2")[0] == 0
-    assert "1 repeat cannot show it missed" in call(a_plan(6), "--repeats", "1")[1]
+    assert "1 repeat cannot show that the target is missed" in call(a_plan(6), "--repeats", "1")[1]
 
 
 def test_a_document_and_a_table(call: Called) -> None:

@@ -26,16 +26,17 @@ RESULT = "result"  # the stage after the last: all clients that took part hear h
 class CohortRun:
     """The server's side of one cohort.
 
-    `begin` and `resume` make one that lands in the round of a `FrequencyServer`, and whose sum can
-    be opened only after that server's books (`campaign.books.Books`) have reserved its release. A
-    phase ends only when the caller calls `deadline_passed`.
+    `begin` and `resume` make a run for a round of a `FrequencyServer`. The run's sum lands in that
+    round. If the plan has privacy, the sum can be opened only after the server's books
+    (`campaign.books.Books`) have reserved the release of the round. A phase ends only when the
+    caller calls `deadline_passed`.
 
     Args:
         session: the server's state machine, new or restored.
         clients: the clients to invite.
-        on_done: takes the session as soon as it has a sum, before any client is told. It is called
-            again if the session is restored with its sum, since the process may have died in
-            between.
+        on_done: called with the session as soon as it has a sum, before any client is told. If a
+            session is restored with its sum, `on_done` is called again, since the process may have
+            died before the first call ended.
 
     Attributes:
         session: the session that was given.
@@ -122,15 +123,15 @@ class CohortRun:
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint.
-            InvalidInputError: the checkpoint is of another plan, or the session goes on in this
-                process.
+            InvalidInputError: the checkpoint is of another plan, or this process runs the session
+                already.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
         return cls(session, clients, _landing(server))
 
     @property
     def done(self) -> bool:
-        """Whether the session has ended, with or without a sum; `outgoing` then says which."""
+        """Whether the session has ended: `code` is None if it has a sum."""
         return self.session.state in (ServerState.DONE, ServerState.ABORTED)
 
     @property
@@ -140,7 +141,7 @@ class CohortRun:
 
     @property
     def stage(self) -> str:
-        """The name of what clients are asked for in this phase, or "result"."""
+        """The name of the step that clients are asked for in this phase, or "result"."""
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]
@@ -148,7 +149,7 @@ class CohortRun:
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
         """Yield the bytes for each client in this phase, the same at each call.
 
-        After the end they say how the session ended.
+        After the end, these bytes tell each client how the session ended.
         """
         if self.session.state is ServerState.ADVERTISE:
             return ((client, self.session.invite) for client in self._invited)
@@ -169,9 +170,9 @@ class CohortRun:
 
         Raises:
             LocalProtocolError: the session has ended.
-            Exception: what the books, the journal or the source of randomness raised: then the
-                session is closed. Or what `on_done` raised: then the sum has not landed, and the
-                next call lands it.
+            Exception: an error of the books, of the journal or of the source of randomness, which
+                ends the session without a sum. Or an error of `on_done`: then the sum has not
+                landed, and the next call lands it.
         """
         # If an earlier call got the sum but could not land it, there is no phase to close: this
         # call only lands the sum. After that, `close_phase` raises the error of an ended session.

@@ -109,12 +109,12 @@ def view(found: AuditResult) -> RenderableType:
     if found.detection is not None:
         seen = found.detection
         what = (
-            f"at least {seen.bound:.3g} by {seen.clients:,} single {many}; guaranteed"
-            f" {seen.guaranteed:.4g}"
+            f"at least {seen.bound:.3g}, as {seen.clients:,} single {many} show; guaranteed: at"
+            f" most {seen.guaranteed:.4g}"
         )
         rows.append(("Epsilon", what))
-        moved = f"one {one} as planned moves all releases by {seen.distance:.4g} (l2)"
-        rows.append(("", f"{moved}; the noise is for {seen.sensitivity:.4g}"))
+        moved = f"one {one} moved all releases together by at most {seen.distance:.4g} (l2 norm)"
+        rows.append(("", f"{moved}; the noise allows for {seen.sensitivity:.4g}"))
     rows.append(("Bounds", _bounds(found)))
     rows += [("Power", _power(found)), *report.privacy_rows(plan), ("Plan", plan.fingerprint[:16])]
     number = report.counted(found.audit.runs, "campaign")
@@ -131,11 +131,11 @@ def _bounds(found: AuditResult) -> str:
     planned = ["items", *["clip"] * clipped, *["silos"] * plan.is_of_silos]
     _, many = plan.nouns
     tested = [
-        f"{name}, {report.counted(found.bounds[name], 'campaign')}"
+        f"{name} (in {report.counted(found.bounds[name], 'campaign')})"
         for name in planned
         if name in found.bounds
     ]
-    parts = [f"tested on {many} that hold too much: {'; '.join(tested)}"] if tested else []
+    parts = [f"tested with {many} that hold too much: {', '.join(tested)}"] if tested else []
     if left := [name for name in planned if name not in found.bounds]:
         parts.append(f"taken as planned, not tested: {', '.join(left)}")
     return "; ".join(parts)

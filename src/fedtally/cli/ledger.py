@@ -251,12 +251,12 @@ def _zcdp(entry: dict[str, Any]) -> str:
     """Return the rho of a population in words, rounded up, so that it is never stated too small.
 
     >>> _zcdp({"rho": 0.0280101, "rho_delta": 2e-12})
-    'rho 0.02802 but for a probability of 2e-12'
+    'rho 0.02802, except with probability 2e-12'
     """
     from fedtally.privacy.accounting import rounded_up
 
     rho, delta = (rounded_up(entry[name]) for name in ("rho", "rho_delta"))
-    return f"rho {rho:g}" + (f" but for a probability of {delta:g}" if delta else "")
+    return f"rho {rho:g}" + (f", except with probability {delta:g}" if delta else "")
 
 
 def _day(seconds: int) -> str:

@@ -125,7 +125,7 @@ def _view(
     unit = merged.unit
     parts: list[RenderableType] = [
         report.heading(
-            f"Share of {merged.num_contributions:,} {unit} that hold the item, in {len(paths):,}"
+            f"Share of each item among {merged.num_contributions:,} {unit} in {len(paths):,}"
             f" results; {report.counted(merged.domain.size, 'candidate')}"
         )
     ]

@@ -70,7 +70,7 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     how = {
         "bytes": "the fewest bytes for that",
         "error": "the smallest for these bytes",
-        "epsilon": "at the least epsilon",
+        "epsilon": "the least epsilon for that",
     }[proposal.found]
     rows: list[tuple[str, RenderableType]] = [
         (

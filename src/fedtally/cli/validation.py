@@ -149,9 +149,9 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
         ]
         rows.append(("", _shown(verdict)))
     if found.predicted_failure is not None:
-        rows.append(
-            ("", f"predicted for these clients: {_share(found.predicted_failure)} of campaigns")
-        )
+        above = f"above {100 * target.linf:.3g} points"
+        predicted = f"{above} in {_share(found.predicted_failure)} of campaigns"
+        rows.append(("", f"predicted for these clients: {predicted}"))
     return rows
 
 
@@ -161,11 +161,11 @@ def _shown(verdict: Verdict) -> str:
 
     repeats = report.counted(verdict.repeats, "repeat")
     if verdict.detectable is None:
-        return f"{repeats} cannot show it missed: take more"
+        return f"{repeats} cannot show that the target is missed: take more"
     return (
-        f"{repeats}: more than {verdict.allowed:,} would show it missed, as chance alone does in at"
-        f" most 1 of 100 such studies; a plan that fails in {100 * verdict.detectable:.2g} % of"
-        " campaigns is found out 9 times in 10"
+        f"more than {verdict.allowed:,} of {repeats} count as missed: a plan that meets its target"
+        " gets this verdict in at most 1 of 100 studies, and a plan that fails in"
+        f" {100 * verdict.detectable:.2g} % of campaigns gets it in 9 of 10 studies"
     )
 
 

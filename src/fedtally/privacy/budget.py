@@ -257,7 +257,8 @@ def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
         limit = "" if most == grant.epsilon else f", of which several campaigns may spend {most:g}"
         raise OverspentError(
             f"plan {plan} would take population {grant.population!r} to {cost}, and epsilon"
-            f" {grant.epsilon:g} was granted{limit}; more noise or fewer participations cost less"
+            f" {grant.epsilon:g} was granted{limit}; a plan with more noise or fewer participations"
+            " costs less"
         )
     return cost
 

@@ -183,12 +183,12 @@ def period(event: Event, is_of_silos: bool = False) -> str:
     """Return the period that the guarantee covers: all that the campaign opens of a client.
 
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
-    'the whole campaign, at most 4 rounds of a client'
+    'the whole campaign, with at most 4 rounds for each client'
     """
     rounds = (
         "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
     )
-    return f"the whole campaign, {rounds} of a {'silo' if is_of_silos else 'client'}"
+    return f"the whole campaign, with {rounds} for each {'silo' if is_of_silos else 'client'}"
 
 
 class JointGuarantee(NamedTuple):
@@ -259,7 +259,7 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
 def _concentrated(event: Event) -> str:
     rho, delta = concentrated(event)
     return f"zCDP: rho {rounded_up(rho):g}" + (
-        f" but for a probability of {rounded_up(delta):g}" if delta else ""
+        f", except with probability {rounded_up(delta):g}" if delta else ""
     )
 
 
@@ -269,21 +269,22 @@ def _numbers(found: Guarantee) -> str:
 
 def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients: str) -> str:
     event = terms.event
-    noise = f"noise of standard deviation {terms.stddev:.4g} in every counter"
     sums = "the one sum" if num_releases == 1 else f"each of {num_releases:,} sums"
+    stddev = f"standard deviation {terms.stddev:.4g} in every counter of {sums}"
     if event.trust is Trust.CENTRAL:
         return (
-            f"central trust: who opens the exact sums is trusted to add rounded Gaussian {noise} of"
-            f" {sums}"
+            "central trust: the party that opens the exact sums is trusted to add rounded Gaussian"
+            f" noise of {stddev}"
         )
     if is_two_server:
         return (
-            f"distributed trust: each of two servers adds rounded Gaussian {noise} of {sums}; one"
-            " may be dishonest"
+            f"distributed trust: each of two servers adds rounded Gaussian noise of {stddev}; one"
+            " of the two may be dishonest"
         )
     return (
-        f"distributed trust: the {clients} of a sum add Skellam {noise} of {sums} if only"
-        f" {event.honest_survivors:,} honest ones stay in it; with more there is more"
+        f"distributed trust: the {clients} add shares of Skellam noise; the shares of"
+        f" {event.honest_survivors:,} honest {clients} together have {stddev}, and more {clients}"
+        " add more"
     )
 
 

@@ -1,11 +1,11 @@
 """Joint recovery: undo collisions after the fact, by fitting all heavy items together.
 
-The paper's decoders treat everything that shares a cell with an item as noise. But most of that
-noise is other heavy items, which the same sums reveal. The fit repeats three steps. The first step
-decodes the *residual*, the part of the sums that no fitted item explains yet. The second step takes
-the items that stand out into the *support*. The third step fits the support's values in every round
-to all cells at once. Each repetition has a lower threshold, or the same one. In the end the
-residual holds the noise of the light items alone.
+A *cell* is a counter of the sketch. The paper's decoders treat everything that shares a cell with
+an item as noise. But most of that noise is other heavy items, which the same sums reveal. The fit
+repeats three steps. The first step decodes the *residual*, the part of the sums that no fitted item
+explains yet. The second step takes the items that stand out into the *support*. The third step fits
+the support's values in every round to all cells at once. Each repetition has a lower threshold, or
+the same one. In the end the residual holds the noise of the light items alone.
 
 Joint recovery is post-processing of released sums, so it costs neither bytes nor privacy. But joint
 recovery reveals rare items that the paper's decoders hide in noise. Secure summation without
@@ -38,7 +38,7 @@ from fedtally.sketch import CountSketch, Recovery
 Progress = Callable[[int, int], None]
 # The rungs of the ladder are falling thresholds, in robust standard deviations of the estimates.
 # High ones come first: a false item that is taken in early spoils the estimates of its neighbours.
-# The lowest one comes twice: the second time, the items of the first time are out of the residual.
+# The lowest one comes twice: the residual of the second time lacks the items of the first time.
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)
 SWEEPS = 6  # sweeps of the fit over the support, on each rung of the ladder
 # A polish chooses the support by leave-one-out values. The fit has at least POLISHES polishes.
@@ -69,11 +69,11 @@ SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one after the other while the fit i
 # Each fitted item has a share b: the part of its mass that the residual would keep if this item
 # alone left the support. A fit is well-conditioned if no b is below this number.
 WELL_CONDITIONED = 0.5
-_TO_SIGMA = 1.4826  # times the median of |x|, for a normal x: the standard deviation
+_TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # stands for a scale of 0, since z is divided by the scale
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
-# Up to this many cells, matrices fit all probes of one batch at once, which is faster.
+# If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
 _SINGLE = 1e-4  # a relative margin, larger than the rounding of a decoder in single precision
 
@@ -97,15 +97,16 @@ class Support:
 
 
 class LeaveOneOut(NamedTuple):
-    """The values that items have if each is fitted together with all others: float64 [n].
+    """The values that items have if each is fitted together with all others.
 
-    Values are frequencies. Off the support, e is computed without a new fit.
+    Each field has one entry for each item; values and estimates are frequencies, float64 [n]. Off
+    the support, e is computed without a new fit.
 
     Attributes:
         values: e, the value that the fit gives the item on the support: its frequency plus an
             error.
-        share: b, the share of the item's own mass that the fit of the others leaves in the
-            residual. The standard deviation of the error is proportional to 1 / sqrt(b).
+        share: b, float64 [n], the share of the item's own mass that the fit of the others leaves in
+            the residual. The standard deviation of the error is proportional to 1 / sqrt(b).
         fitted: bool [n], whether the item is on the support.
         estimate: the estimate that users get: the fitted value plus the mean residual. Off the
             support the fitted value is 0, and the mean residual is b * e. If the fit absorbs so
@@ -129,7 +130,7 @@ class Fit:
         threshold: the number of standard deviations by which a fitted item stands out; if None, it
             follows from the number of candidates.
         progress: called with the number of candidates decoded so far, and with the number to decode
-            in all. Each pass over the candidates counts anew.
+            in all. Both count a candidate once for each pass over the candidates.
     """
 
     def __init__(
@@ -272,9 +273,10 @@ class Fit:
         landed, support = self.landed, self.support
         cells, signs = self._places
         weights = landed.weights
-        # If the cells of one batch change, the item's value in that batch moves by this share of
-        # the change: by `shrinkage` for the batch's own deviation, and for the rest by the batch's
-        # weight in the mean over batches.
+        # Suppose that an item's cells change in one batch only. Without shrinkage, the item's value
+        # in that batch would move by the whole change. With shrinkage, the mean over batches moves
+        # by the batch's weight, and `shrinkage` keeps its share of the deviation from the mean:
+        # weight + shrinkage * (1 - weight), which the next line writes the other way round.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
@@ -540,8 +542,8 @@ def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
     """Return the residuals of many draws after the fit of one batch.
 
     This is `kernels.refit` in matrices. A sweep sets the items' values x one after the other. Each
-    item gets the part of the draw that the other items leave. At that moment, the items before it
-    have their new values, and the items after it have their old ones. With the Gram matrix
+    item gets the part of the draw that the other items leave. In an item's turn, the items before
+    it have their new values, and the items after it have their old ones. With the Gram matrix
     L + 1 + U, where L lies below the diagonal and U above, and with the mean c of each item's
     signed cells: x_new = c - L x_new - U x_old.
 
@@ -572,7 +574,7 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     A cell with more load should keep a smaller share. So a share that rises with the load is noise
     of the probes, and gets the value of the group before.
     """
-    loaded = loads > 1e-12  # what shrinkage keeps of an item may be 0 but for rounding
+    loaded = loads > 1e-12  # shrinkage may keep nothing of an item: its load is rounding then
     if not loaded.any():
         return np.zeros(1), np.ones(1)
     edges = np.unique(quantiles(loads[loaded], np.linspace(0, 1, _GROUPS + 1)[1:]))

@@ -138,7 +138,7 @@ class Screen:
         for shown, hints in [*sizes, *((number, 0) for number in range(len(notes) - 1, -1, -1))]:
             hidden = len(notes) - shown
             more = f"{counted(hidden, 'more note')}, and " if hidden else ""
-            last = [("--details", f"{more}how it was made"), *self.hints[:hints]]
+            last = [("--details", f"{more}how the answer was made"), *self.hints[:hints]]
             view = facts([*self.rows, *notes[:shown], *_next(last)])
             if len(console.render_lines(view, options, pad=False)) <= left:
                 break

@@ -18,7 +18,7 @@ from fedtally.result import Estimate, Result
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 COVERS = "frequencies among those that took part"
-# what a kind of interval holds for, in a few words; the other kinds hold for one item each
+# what a kind of interval covers, in a few words; the other kinds cover one item each
 _HOLDS = {"selective": "on average over the list", "simultaneous": "for all items at once"}
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
@@ -143,16 +143,18 @@ def question(result: Result) -> str:
 
     >>> import fedtally
     >>> question(fedtally.estimate(["tea", "milk"], seed=1))
-    'Share of 2 clients whose item it is; 2 candidates'
+    'Share of each item among 2 clients; 2 candidates'
     """
     named = result.columns.get("item", [])
     item = escaped(named[0]) if len(named) == 1 else "item"
     # Under privacy nobody may know whether a client had more than were drawn.
     is_hidden = result.plan.privacy is not None and "client" in result.columns
     most, drawn = result.plan.max_items, "drawn " * bool(drawn_away(result.draw) or is_hidden)
-    which = f"whose {drawn}{item} it is" if most == 1 else f"with it among {most:,} {drawn}items"
-    of = f"Share of {contributions(result)} {which}"
-    return f"{of}; {counted(result.domain.size, 'candidate')}"
+    number = counted(result.domain.size, "candidate")
+    if most == 1:
+        return f"Share of each {drawn}{item} among {contributions(result)}; {number}"
+    held = f"hold each {item} among at most {most:,} {drawn}items"
+    return f"Share of {contributions(result)} that {held}; {number}"
 
 
 def drawn_away(draw: Mapping[str, Any] | None) -> str:
@@ -347,14 +349,14 @@ def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[t
 def _seen(traffic: Mapping[str, Any]) -> str:
     """Return which party sees which sums, in words."""
     if traffic["method"] == "ideal":
-        return "ideal secure summation: the server would see these sums alone"
+        return "ideal secure summation: the server would see only these sums"
     if traffic["method"] == "two-server":
-        return "the servers, unless they collude, see these sums alone"
+        return "the servers, unless they collude, see only these sums"
     # A result made by hand of landed sums has what the plan says, which knows no number of cohorts.
     if "cohorts" not in traffic:
-        return "the server sees these sums alone, or those of the cohorts that add up to them"
+        return "the server sees only these sums, or those of the cohorts that add up to them"
     sums = "these sums" if traffic["cohorts"] == 1 else "the sum of each cohort"
-    return f"the server sees {sums} alone"
+    return f"the server sees only {sums}"
 
 
 def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -516,9 +518,10 @@ def sure(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) 
     said, found, intervals = [], result.evaluation, result.intervals
     expected = "" if intervals is None else points(intervals.predicted_linf)
     if found is not None:
-        known = f", {expected} expected" if intervals and intervals.predicted_linf else ""
+        number = expected.removesuffix(" points")
+        known = f" ({number} predicted)" if intervals and intervals.predicted_linf else ""
         said.append(f"largest {points(found.linf)}{known}")
-        said.append(f"{100 * found.precision_at_k:.0f} % of the top {found.k:,} are right")
+        said.append(f"{100 * found.precision_at_k:.0f} % of the top {found.k:,} truly belong there")
     elif intervals is not None:
         before = " before shrinkage" if result.objective == "l2" else ""
         said.append(
@@ -548,16 +551,17 @@ def holds(
         unit: the noun for the things that are counted.
 
     >>> holds(0.95, "simultaneous", [], [Estimate("tea", 0.1, 0.0, 0.2, 10.0)])
-    ['± holds with 95 % for all items at once']
+    ['± covers the true share with 95 % confidence for all items at once']
     """
     kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
     certain = [_HOLDS.get(kind, "for an item named beforehand") for kind in kinds]
-    said = (
-        [f"± holds with {level(confidence)} {', '.join(dict.fromkeys(certain))}"] if kinds else []
-    )
+    said = []
+    if kinds:
+        sure_of = f"{level(confidence)} confidence {', '.join(dict.fromkeys(certain))}"
+        said.append(f"± covers the true share with {sure_of}")
     sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:
-        said.append(f"± {points(sampling)} more if these {unit} are a sample")
+        said.append(f"if these {unit} are a sample, add ± {points(sampling)}")
     return said
 
 

@@ -1,17 +1,18 @@
-"""What a campaign's server must not lose: its sessions, who was asked, and the sums that landed.
+"""The memory of a campaign's server: sessions, the clients that were asked, the sums that landed.
 
 `Campaigns` is an SQLite file, which may also hold a ledger. `Campaigns.claim` gives the
-`CampaignStore` of one plan to one process. Whoever claims a campaign later gets a higher *epoch*.
-Each writing transaction first compares the epoch, so that the process before can write nothing any
-more.
+`CampaignStore` of one plan to one process. A process that claims the campaign later gets a higher
+*epoch*. Each writing transaction first compares the epoch, so that the earlier process can write
+nothing any more.
 
-Sessions and sums change and are erased: SQLite overwrites what it deletes (`secure_delete`), and
-keeps no write-ahead log. Who was asked, which sessions landed, and why others did not, is
-append-only.
+Rows of sessions and of sums change and are erased: SQLite overwrites what it deletes
+(`secure_delete`), and keeps no write-ahead log. Three kinds of rows are append-only: the clients
+that were asked, the sessions that landed, and the reasons why other sessions did not land.
 
-A copy of the file that is put back does not know what was sent since. Therefore a *mark* outside
-of the file, on another disk if possible, holds the number of the last write. A file that is behind
-its mark is refused; `Campaigns.give_up` makes it usable, and gives up all sessions that it holds.
+If an operator *puts back* a copy of the file, such as a backup, then the file does not know what
+was sent after the copy was made. Therefore a *mark* outside of the file, on another disk if
+possible, holds the number of the last write. A file with fewer writes than its mark says is
+refused. `Campaigns.give_up` makes such a file usable, and ends all sessions that it holds.
 """
 
 from __future__ import annotations
@@ -46,16 +47,17 @@ from fedtally.store.database import (
 from fedtally.store.ledger import Ledger, Reservation
 from fedtally.store.marks import read_mark, write_mark
 
-# The phase of a session that goes on in a file of schema 1, until its next checkpoint.
+# Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
 _metadata = sa.MetaData()
-# Without the triggers that make other tables append-only: these rows are updated and erased.
+# A table with this mark has none of the triggers that make other tables append-only, because its
+# rows are updated and erased.
 _CHANGES = {"changes": True}
 _runs = sa.Table(
     "fedtally_runs",
     _metadata,
     sa.Column("plan", sa.String(64), primary_key=True),
-    sa.Column("owner", sa.String(200), nullable=False),  # the name under which it reserves
+    sa.Column("owner", sa.String(200), nullable=False),  # the name of the run in the ledger
     sa.Column("epoch", sa.BigInteger, nullable=False),  # how often it was claimed
     sa.Column("writes", sa.BigInteger, nullable=False),  # since it began
     info=_CHANGES,
@@ -69,7 +71,7 @@ _sessions = sa.Table(
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("phase", sa.String(20), nullable=False),
     sa.Column("clients", sa.Text, nullable=False),  # JSON: names are texts or integers
-    sa.Column("soft", sa.BigInteger, nullable=False),  # with hard: `SavedSession.closes`
+    sa.Column("soft", sa.BigInteger, nullable=False),  # soft and hard: `SavedSession.closes`
     sa.Column("hard", sa.BigInteger, nullable=False),
     sa.Column("not_after", sa.BigInteger, nullable=False),
     sa.Column("checkpoint", sa.LargeBinary),
@@ -118,14 +120,14 @@ class SavedSession:
 
     Attributes:
         session: its 32 bytes.
-        round: of the campaign.
-        clients: those who were drawn, by the names that the transport has for them; once the
-            session has ended, those who hear the farewell.
-        checkpoint: of the session's state machine; None: the session has ended, and what it held is
-            erased.
-        closes: when the phase closes if the session can go on without the clients that are missing,
-            and when it closes in any case; Unix seconds.
-        not_after: when the session is given up, Unix seconds.
+        round: the round of the campaign that the session sums.
+        clients: the clients that were drawn, by the names that the transport has for them; once the
+            session has ended, the clients that get the farewell.
+        checkpoint: the checkpoint of the session's state machine; None: the session has ended, and
+            its last checkpoint is erased.
+        closes: the time when the phase closes if the session can go on without the clients that are
+            missing, and the time when the phase closes in any case; Unix seconds.
+        not_after: the time when the session is given up, Unix seconds.
         farewell: the last frame, the same for everybody; None: the session goes on.
         version: how often it was written. A store refuses to write any but the next.
         phase: the state of the session's state machine, a value of `secagg.messages.ServerState`.
@@ -151,12 +153,12 @@ class OpenSession:
 
     Attributes:
         session: its 32 bytes.
-        round: of the campaign.
+        round: the round of the campaign.
         phase: a value of `secagg.messages.ServerState`; "done": it has a sum, which has not landed;
             "unknown": an earlier version of the package wrote it.
-        num_clients: how many were drawn.
+        num_clients: the number of clients that were drawn.
         closes: as for `SavedSession`.
-        not_after: when it is given up, Unix seconds.
+        not_after: as for `SavedSession`.
     """
 
     session: bytes
@@ -173,9 +175,9 @@ class EndedSession:
 
     Attributes:
         session: the 32 bytes of the session.
-        round: of the campaign.
-        num_clients: how many clients are in its sum; 0: it has none.
-        why: the reason why it has no sum; None: its sum landed.
+        round: the round of the campaign.
+        num_clients: the number of clients in its sum; 0: the session has no sum.
+        why: the reason why the session has no sum; None: its sum landed.
     """
 
     session: bytes
@@ -224,7 +226,7 @@ class Campaigns(Database):
         """Open a file of campaigns.
 
         Args:
-            path: of the SQLite file; one that holds a ledger will do.
+            path: the path of the SQLite file, which may also hold a ledger.
             create: make the file, or the tables in it, if they are missing.
 
         Raises:
@@ -235,8 +237,8 @@ class Campaigns(Database):
         return opened(cls, file_url(os.fspath(path)), create)
 
     def _migrate(self, connection: sa.Connection, version: int) -> None:
-        # Some files of schema 1 have the column and the table already: at first the schema's number
-        # stayed as it was when a table changed.
+        # Some files of schema 1 have the column and the table already: the first changes of tables
+        # did not raise the number of the schema.
         found = sa.inspect(connection)
         if _sessions.c.phase.name not in {
             column["name"] for column in found.get_columns(_sessions.name)
@@ -262,16 +264,16 @@ class Campaigns(Database):
         The process that claimed it before can write nothing any more.
 
         Args:
-            plan: of the campaign.
+            plan: the plan of the campaign.
             mark: the path of the mark, outside of this file and of its backups.
             clock: returns the time, Unix seconds.
             owner: the name under which the campaign makes its reservations in the ledger, such as
                 32 random bytes in hexadecimal. The first claim sets it, and later ones keep it.
-            ledger: what is charged for the releases, in SQLite or PostgreSQL.
+            ledger: the ledger to charge for the releases, in SQLite or PostgreSQL.
 
         Raises:
-            InvalidInputError: the plan has privacy and there is no ledger, or this file is behind
-                its mark, as a copy that was put back is, or the mark is gone.
+            InvalidInputError: the plan has privacy and there is no ledger; or this file has fewer
+                writes than its mark says, because a copy was put back; or the mark is gone.
         """
         if plan.privacy is not None and ledger is None:
             raise InvalidInputError(
@@ -311,14 +313,15 @@ class Campaigns(Database):
         return store
 
     def give_up(self, plan: Plan, *, mark: str | os.PathLike[str]) -> int:
-        """End all sessions of a campaign without a sum, and go on from its mark; return how many.
+        """End all open sessions of a campaign, and return how many rows of sessions were erased.
 
-        For a copy that was put back. What landed since the copy was made is lost. Under central
-        trust the sums that this copy holds as unreleased are erased, too: they may have been
-        released since the copy was made, and a second release would have other noise.
+        The ended sessions have no sum, and the file counts its writes on from the mark. Call this
+        after a copy was put back. The sums that landed after the copy was made are lost. Under
+        central trust the sums that this copy holds as unreleased are erased, too: they may have
+        been released since the copy was made, and a second release would have other noise.
 
         Args:
-            plan: of the campaign.
+            plan: the plan of the campaign.
             mark: as for `claim`.
         """
         place = Path(mark)
@@ -351,7 +354,7 @@ class Campaigns(Database):
         return ended
 
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
-        """Return whether `claim` refuses the file: it is behind its mark, or the mark is gone."""
+        """Return whether `claim` refuses the file: its mark has more writes, or is gone."""
         with self._transaction(write=False) as connection:
             row = _run(connection, plan)
         writes = 0 if row is None else row.writes
@@ -370,11 +373,11 @@ class Campaigns(Database):
             return [_status(connection, name) for name in names.all()]
 
     def status(self, plan: Plan, ledger: Ledger | None = None) -> CampaignStatus:
-        """Return the status of one campaign. It needs no claim, and disturbs nobody.
+        """Return the status of one campaign. This needs no claim, and disturbs no process.
 
         Args:
-            plan: of the campaign.
-            ledger: the ledger that is asked for the releases; None: the status has none.
+            plan: the plan of the campaign.
+            ledger: the ledger that holds the releases; None: the status has no releases.
 
         Raises:
             InvalidInputError: the file holds nothing of this plan.
@@ -412,8 +415,8 @@ class Campaigns(Database):
 class CampaignStore:
     """The books and the sessions of one campaign, for the process that claimed it.
 
-    It is what `campaign.driver.Driver` asks for; made by `Campaigns.claim`. Each method that writes
-    raises `OvertakenError`, and changes nothing, once another process has claimed the campaign.
+    `Campaigns.claim` makes it, and `campaign.driver.Driver` uses it. Once another process has
+    claimed the campaign, each method that writes raises `OvertakenError` and changes nothing.
     """
 
     def __init__(
@@ -456,14 +459,14 @@ class CampaignStore:
                 _note_failure(connection, self._name, row["session"], session.round, session.why)
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
-        """Return the sessions that go on, and those that ended and may still have to say how."""
+        """Return the open sessions, and the ended ones whose farewell clients may still need."""
         self._check(plan)
         query = sa.select(_sessions).where(_sessions.c.plan == self._name)
         with self._campaigns._transaction(write=False) as connection:
             return [_saved(row) for row in connection.execute(query.order_by(_sessions.c.session))]
 
     def forget(self, plan: Plan, session: bytes) -> None:
-        """Erase a session that has ended. Who was asked, and what landed, stays."""
+        """Erase an ended session; the clients that it asked, and its landing, stay recorded."""
         self._check(plan)
         with self._write() as connection:
             connection.exec_driver_sql(_FORGET, {"of": session.hex()})
@@ -506,17 +509,17 @@ class CampaignStore:
             return _has_landed(connection, self._name, session)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Keep the sum of a session and erase its checkpoint; return False if it had landed before.
+        """Keep the sum of a session and erase its checkpoint; return whether the sum counts.
 
-        A sum that had landed before is not counted again.
+        A sum that had landed before does not count again, and nothing changes.
         """
         self._check(plan)
         same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
         with self._write() as connection:
             if _has_landed(connection, self._name, session):
                 return False
-            # Of silos the row has the number of silos. The number of their people is secret, and a
-            # row of this table is never erased.
+            # If clients are silos, the row has the number of silos. The number of their people is
+            # secret, and a row of this table is never erased.
             clients = sketch.num_silos or sketch.num_clients
             fact = same | {"clients": clients, "time": seconds(self._clock())}
             connection.exec_driver_sql(_ADD_LANDED, fact)
@@ -572,7 +575,7 @@ class CampaignStore:
         }
 
     def _erase_released(self) -> None:
-        """Erase the sums of what is released: at once, or after a crash at the next claim."""
+        """Erase the sums of released rounds: after a release, or at the claim after a crash."""
         gone = self._released_rounds()
         if gone:
             mine = (_sums.c.plan == self._name) & _sums.c.round.in_(sorted(gone))
@@ -592,7 +595,7 @@ class CampaignStore:
         return self._books().reserve(charge, self._owner, seconds(self._clock()))
 
     def _books(self) -> Ledger:
-        assert self._ledger is not None  # `claim` refuses a plan with privacy without one
+        assert self._ledger is not None  # `claim` refuses privacy without a ledger
         return self._ledger
 
     # ---- one writer ----
@@ -613,8 +616,8 @@ class CampaignStore:
                 f"another process runs the campaign of plan {self._name[:16]}: this one must"
                 " neither write nor speak; stop it"
             )
-        # If this process wrote on, the mark would go back to the writes of the copy, and nobody
-        # could tell any more that the file is a copy.
+        # If this process went on writing, the mark would fall to the number of writes of the copy,
+        # and nobody could tell any more that the file is a copy.
         if row.writes < self._written:
             raise OvertakenError(
                 f"a copy of {self._campaigns.name} was put back while this process runs the"
@@ -630,15 +633,16 @@ class CampaignStore:
             known = {"of": self._name, "epoch": self._epoch, "before": self._written}
             writes = self._written + 1
             if connection.exec_driver_sql(_COUNT, known | {"writes": writes}).rowcount != 1:
-                # This raises if another process has claimed the campaign, or if a copy was put
-                # back. Else a write of this process was committed although it failed.
+                # The next line raises if another process has claimed the campaign, or if a copy was
+                # put back. Otherwise this process got an error for an earlier write that was
+                # committed all the same, so it counts on from the file.
                 known["before"] = self._own_writes(connection)
                 writes = known["before"] + 1
                 connection.exec_driver_sql(_COUNT, known | {"writes": writes})
             yield connection
-        # The mark is written after the commit: a crash in between leaves a file that is ahead of
-        # its mark, which is not taken for a copy that was put back. It is written before anything
-        # is sent: whenever something was sent, the mark counts the write that it follows from.
+        # The mark is written after the commit: a crash in between leaves a file with more writes
+        # than its mark says, and such a file is not taken for a copy that was put back. The mark is
+        # written before any message leaves, so it counts the write that each sent message follows.
         self._written = writes
         write_mark(self._mark, self._name, writes)
 
