@@ -1250,7 +1250,8 @@ MUTATIONS = (
         _DRIVER_FILE,
         "        del self._live[session]\n        try:\n            live.run.deadline_passed",
         "        try:\n            live.run.deadline_passed",
-        f"{_DRIVER}::test_after_an_error_of_the_store_clients_hear_nothing_until_the_session_is_restored",
+        f"{_DRIVER}::test_after_an_error_of_the_store_clients_hear_nothing"
+        "_until_the_session_is_restored",
     ),
     _mutation(
         "sum-given-up",

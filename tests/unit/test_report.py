@@ -67,7 +67,7 @@ def test_an_answer_is_in_the_order_of_its_questions(result: Result) -> None:
     parts = ("Share of each", " tea ", "\nError ", "\nPrivacy ", "\nUpload ", "\nTry ", "--more  ")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
-    assert f"an exact histogram only {result.plan.one_hot_bytes_per_client} B" in text
+    assert f"an exact histogram takes only {result.plan.one_hot_bytes_per_client} B" in text
     assert "fingerprint" not in text and result.plan.fingerprint[:16] not in text
 
 
@@ -156,7 +156,7 @@ def test_odds_that_nobody_reads_are_a_power() -> None:
 
 def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -> None:
     assert any("histogram (one-hot vectors) is no larger" in note for note in result.warnings)
-    assert "an exact histogram only 2 B" in text_of(result)
+    assert "an exact histogram takes only 2 B" in text_of(result)
     wide = fedtally.estimate([str(i) for i in range(500)], rows=1, width=8, seed=1)
     assert not any("no larger" in note for note in wide.warnings)
     assert "an exact histogram takes" in text_of(wide)

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         code = run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)  # noqa: T201 - before anything better is imported
+        # Plain `print`: nothing better may be imported yet.
+        print("error: interrupted", file=sys.stderr)  # noqa: T201
         code = 130
     sys.exit(code)

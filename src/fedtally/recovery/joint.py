@@ -274,9 +274,9 @@ class Fit:
         cells, signs = self._places
         weights = landed.weights
         # Suppose that an item's cells change in one batch only. Without shrinkage, the item's value
-        # in that batch would move by the whole change. With shrinkage, the mean over batches moves
-        # by the batch's weight, and `shrinkage` keeps its share of the deviation from the mean:
-        # weight + shrinkage * (1 - weight), which the next line writes the other way round.
+        # in that batch moves by the whole change. With shrinkage, the value moves by a share of the
+        # change: the batch's weight w, by which the mean over batches moves, and the share s of the
+        # rest, which `shrinkage` keeps. That is w + s (1 - w) = s + (1 - s) w.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])

@@ -214,7 +214,7 @@ def short_cost(plan: Plan) -> str:
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
     exact = plan.one_hot_bytes_per_client
-    takes = "only" if exact <= plan.bytes_per_client else "takes"
+    takes = "takes only" if exact <= plan.bytes_per_client else "takes"
     return f"{size(plan.bytes_per_client)} {per}; an exact histogram {takes} {size(exact)}"
 
 
@@ -371,7 +371,7 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     chance = f"exceeded in at most {100 * said['failure_probability']:.3g} % of campaigns"
     tau = points(said["tau"])
     if said["sizing"] == "model":
-        text = f"by model for a largest error of {tau}, {chance}"
+        text = f"by the model for a largest error of {tau}, {chance}"
     else:  # only the model comes with a probability of failure
         formula = f"by the formula {said['sizing']}"
         text = f"{formula} for a largest error of {tau}, which guarantees nothing"

@@ -80,7 +80,9 @@ class ByteStream(io.RawIOBase):
 
     def __init__(self, path: str, encoding: str | None, *, gzipped: bool | None = None) -> None:
         self._owned = path != "-"
-        self._file: IO[bytes] = open(path, "rb") if self._owned else _standard_input()  # noqa: SIM115
+        self._file: IO[bytes] = (
+            open(path, "rb") if self._owned else _standard_input()  # noqa: SIM115
+        )
         magic = cast("Any", self._file).peek(2)[:2]
         if gzipped and magic and magic != _GZIP:
             raise gzip.BadGzipFile(f"it starts with {magic!r}")

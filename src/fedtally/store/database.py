@@ -472,7 +472,8 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
         for columns in _unique_columns(table)
     )
     raised = f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
-    replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {taken})"  # noqa: S608 no values, names of tables alone
+    # The text has names of tables and columns in it, and no values.
+    replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {taken})"  # noqa: S608
     return [
         f"CREATE TRIGGER {name}_update BEFORE UPDATE ON {name} {raised}",
         f"CREATE TRIGGER {name}_delete BEFORE DELETE ON {name} {raised}",
