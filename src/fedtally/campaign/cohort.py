@@ -110,8 +110,8 @@ class CohortRun:
     ) -> Self:
         """Return the run of a process that died, at the beginning of the phase that it was in.
 
-        The answers that it had received in that phase are lost; the clients give the same ones
-        again. A sum that had not landed lands now.
+        The answers that the process had received in that phase are lost; the clients give the same
+        ones again. A sum that had not landed lands now.
 
         Args:
             server: the server of the campaign, with the books of the process that died.
@@ -228,7 +228,7 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
 def drive(
     run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext
 ) -> None:
-    """Carry a run until it is done. The messages with its result are left in `run.outgoing`.
+    """Carry a run until it is done. The caller finds the last messages in `run.outgoing`.
 
     Args:
         run: the run of the cohort.

@@ -50,7 +50,7 @@ from fedtally.store.marks import read_mark, write_mark
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
 _metadata = sa.MetaData()
-# A table with this mark has none of the triggers that make other tables append-only, because its
+# A table with this entry has none of the triggers that make other tables append-only, because its
 # rows are updated and erased.
 _CHANGES = {"changes": True}
 _runs = sa.Table(
@@ -58,8 +58,8 @@ _runs = sa.Table(
     _metadata,
     sa.Column("plan", sa.String(64), primary_key=True),
     sa.Column("owner", sa.String(200), nullable=False),  # the name of the run in the ledger
-    sa.Column("epoch", sa.BigInteger, nullable=False),  # how often it was claimed
-    sa.Column("writes", sa.BigInteger, nullable=False),  # since it began
+    sa.Column("epoch", sa.BigInteger, nullable=False),  # the number of claims
+    sa.Column("writes", sa.BigInteger, nullable=False),  # the number of all writes
     info=_CHANGES,
 )
 _sessions = sa.Table(
@@ -129,7 +129,8 @@ class SavedSession:
             missing, and the time when the phase closes in any case; Unix seconds.
         not_after: the time when the session is given up, Unix seconds.
         farewell: the last frame, the same for everybody; None: the session goes on.
-        version: how often it was written. A store refuses to write any but the next.
+        version: the number of times that the session was written. A store writes only the version
+            that follows the one in the file.
         phase: the state of the session's state machine, a value of `secagg.messages.ServerState`.
         why: the reason why the session has no sum. The store keeps it for ever, but gives it back
             by `Campaigns.status` alone. None: the session goes on, or has a sum.
@@ -192,7 +193,7 @@ class CampaignStatus:
 
     Attributes:
         plan: the fingerprint of its plan.
-        epoch: how often it was claimed.
+        epoch: the number of claims of the campaign.
         asked: the number of clients that were asked for their items, by round.
         landed: the number of clients in the sums that landed, by round.
         open: the sessions that go on.
@@ -308,7 +309,7 @@ class Campaigns(Database):
             assert claimed is not None
         write_mark(place, plan.fingerprint, claimed.writes)
         store = CampaignStore(self, plan, claimed, place, clock, ledger)
-        # The process before may have died after it released sums and before it erased them.
+        # An earlier process may have died after it released sums and before it erased them.
         store._erase_released()
         return store
 
@@ -472,7 +473,7 @@ class CampaignStore:
             connection.exec_driver_sql(_FORGET, {"of": session.hex()})
 
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
-        """Return who was asked for items, by round."""
+        """Return the clients that were asked for items, by round."""
         self._check(plan)
         query = sa.select(_asked.c.round, _asked.c.client).where(_asked.c.plan == self._name)
         found: dict[int, set[ClientId]] = {}
@@ -563,7 +564,7 @@ class CampaignStore:
         self._erase_released()
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
-        """Return what was released, by the number of the release."""
+        """Return the released sums, by the number of the release."""
         self._check(plan)
         if self._ledger is None:
             return {}
@@ -628,7 +629,7 @@ class CampaignStore:
 
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
-        """Give a transaction of the process whose epoch is the last; the mark follows it."""
+        """Give a transaction, if no later process has claimed; the mark is written after it."""
         with self._campaigns._transaction(write=True) as connection:
             known = {"of": self._name, "epoch": self._epoch, "before": self._written}
             writes = self._written + 1
