@@ -1363,7 +1363,7 @@ MUTATIONS = (
     _mutation(
         "agent-without-cap",
         _AGENT_FILE,
-        "    if policy.cap is not None and policy.cap != before:\n",
+        "    if policy.cap is not None and policy.cap != record.capped():\n",
         "    if False:\n",
         f"{_AGENT}::test_the_cap_of_the_owner_is_over_everything",
     ),

@@ -20,7 +20,7 @@ from secagg_cohort import flips
 import fedtally
 from fedtally.agent import agent as agent_module
 from fedtally.agent.accepted import Campaign
-from fedtally.agent.agent import MOST_ENDED, MOST_SESSIONS, refusals
+from fedtally.agent.agent import MOST_ENDED, MOST_SESSIONS, check_binds, refusals
 from fedtally.agent.items import Items, of_file
 from fedtally.agent.settings import TEMPLATE
 from fedtally.crypto.keys import Secret, SigningKey
@@ -34,7 +34,7 @@ from fedtally.secagg.messages import AbortCode, ClientState, Kind, ServerState
 from fedtally.secagg.params import ClientPolicy
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
-from fedtally.store import StoreError
+from fedtally.store import ClientRecord, StoreError
 
 PLAN = plan_of()
 ACTIVE = plan_of("active")
@@ -568,6 +568,11 @@ def test_without_an_epsilon_items_have_a_label(tmp_path: Path) -> None:
     capped.policy = policy("active")
     with pytest.raises(InvalidInputError, match="never lifted"):
         capped.restart()
+    # what took part without an epsilon is covered by no cap: said before anything is written
+    record = ClientRecord.open(tmp_path / "free.db", create=True)
+    record.take_part("clients", PLAN.fingerprint, 0, None, time=0, item="2026-11")
+    with pytest.raises(InvalidInputError, match="no cap covers it"):
+        check_binds(record, policy("active", cap=Cap(9.0, 1e-6)), None)
 
 
 # ---- items ----
