@@ -170,7 +170,7 @@ def test_a_frame_that_comes_again_gets_the_same_bytes_also_after_the_end(
     assert said(answers[-1]) is Kind.UNMASK
     assert first.answer(asked[-1]) == answers[-1]
     assert first.answer(asked_of(server)) is None  # the Result
-    assert f"a sum of {N} clients" in first.notes
+    assert f"the sum of {N} vectors" in first.notes
     # not after not_after
     assert first.answer(asked[-1], START + 601) is None
 

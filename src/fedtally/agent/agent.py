@@ -268,7 +268,7 @@ class Agent:
                 survivors = wire.decode_result(message.body).survivors
             except RemoteProtocolError:
                 return
-            self._note(f"the server has a sum of {survivors} clients", message.session)
+            self._note(f"the server has the sum of {survivors} vectors", message.session)
 
     # ---- Invites ----
 

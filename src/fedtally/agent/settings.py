@@ -35,7 +35,7 @@ from fedtally.agent.policy import KINDS, AgentPolicy
 from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.privacy.budget import NAME, Cap, is_name
+from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
 from fedtally.store import ClientRecord
 
@@ -378,7 +378,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
     epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
     delta = None
     if epsilon != _NONE:
-        delta = table.take("delta", lambda value: Cap(1.0, value).delta, None, _SAY_DELTA)
+        delta = table.take("delta", _delta, None, _SAY_DELTA)
     cap = None
     if epsilon not in (None, _NONE):
         cap = table.make("epsilon", lambda: Cap(epsilon, 1e-9))
@@ -430,6 +430,13 @@ def _epsilon(value: Any) -> Any:
     if isinstance(value, str) and value != _NONE:
         raise InvalidInputError(f'must be a number, such as 1.0, or "none", got {value!r}')
     return value
+
+
+def _delta(value: Any) -> float:
+    number = _validate.real(delta=value)
+    if not MIN_DELTA <= number < 1:
+        raise InvalidInputError(f"must be {MIN_DELTA:g} to below 1, got {number:g}: {_SAY_DELTA}")
+    return number
 
 
 def _text(value: Any) -> str:
