@@ -3,10 +3,12 @@ them."""
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import os
 import threading
 import types
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given, settings
@@ -59,6 +62,10 @@ def as_table(format: str, words: list[str]) -> bytes:
         sink = io.BytesIO()
         parquet.write_table(pa.table({"other": [0] * len(words), "item": words}), sink)
         return sink.getvalue()
+    if format == "feather":
+        sink = io.BytesIO()
+        feather.write_feather(pa.table({"other": [0] * len(words), "item": words}), sink)
+        return sink.getvalue()
     if format == "text":
         return "".join(f"{word}\n" for word in words).encode()
     if format == "json":
@@ -72,7 +79,16 @@ def as_table(format: str, words: list[str]) -> bytes:
 # ------------------------------------------------------------------------------------------ formats
 
 
-@pytest.mark.parametrize("zipped", [False, True])
+COMPRESSED = {
+    "": lambda content: content,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("end", COMPRESSED)
 @pytest.mark.parametrize(
     ("suffix", "format"),
     [
@@ -82,15 +98,16 @@ def as_table(format: str, words: list[str]) -> bytes:
         ("ndjson", "json"),
         ("json", "json"),
         ("parquet", "parquet"),
+        ("feather", "feather"),
+        ("arrow", "feather"),
         ("txt", "text"),
     ],
 )
 def test_every_format_keeps_text_as_written(
-    tmp_path: Path, suffix: str, format: str, zipped: bool
+    tmp_path: Path, suffix: str, format: str, end: str
 ) -> None:
-    content = as_table(format, WORDS)
-    path = tmp_path / (f"words.{suffix}" + (".gz" if zipped else ""))
-    write(path, gzip.compress(content) if zipped else content)
+    path = tmp_path / f"words.{suffix}{end}"
+    write(path, COMPRESSED[end](as_table(format, WORDS)))
     source = open_source(path)
     assert collect(source)["items"] == WORDS
     assert collect(source)["items"] == WORDS  # readable again
@@ -105,7 +122,147 @@ def test_the_format_option_and_the_content_win_over_the_name(tmp_path: Path) -> 
     assert collect(open_source(path, format="tsv"))["items"] == WORDS
 
 
-@pytest.mark.parametrize("format", ["csv", "tsv", "json", "parquet", "text"])
+@pytest.mark.parametrize("end", COMPRESSED)
+def test_a_compression_is_recognised_by_the_content_and_its_parts_follow_one_another(
+    tmp_path: Path, end: str
+) -> None:
+    parts = [COMPRESSED[end](as_table("text", WORDS[:3])), COMPRESSED[end](b"last\n")]
+    path = write(tmp_path / "words", b"".join(parts))
+    assert collect(open_source(path))["items"] == [*WORDS[:3], "last"]
+
+
+def test_words_that_begin_as_a_compressed_file_does_are_words(tmp_path: Path) -> None:
+    path = write(tmp_path / "words.txt", "BZh9\nARROW1\nPAR\n")
+    assert collect(open_source(path))["items"] == ["BZh9", "ARROW1", "PAR"]
+
+
+@pytest.mark.parametrize("end", [end for end in COMPRESSED if end])
+def test_a_damaged_file_is_named_with_its_compression(tmp_path: Path, end: str) -> None:
+    kind = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}[end]
+    whole = COMPRESSED[end]("".join(f"{n * 7919}\n" for n in range(20_000)).encode())
+    fails(write(tmp_path / f"cut.txt{end}", whole[:-9]), f"is no intact {kind} file: ")
+    middle = len(whole) // 2
+    torn = whole[:middle] + bytes(200) + whole[middle + 200 :]
+    fails(write(tmp_path / f"torn.txt{end}", torn), f"is no intact {kind} file: ")
+    fails(write(tmp_path / f"plain.txt{end}", b"tea\n"), f"is no intact {kind} file: it starts wi")
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_an_arrow_file_is_read_as_a_parquet_file_is(tmp_path: Path, private: bool) -> None:
+    table = pa.table(
+        {
+            "user": pa.array([1, 2, 2, None, 3], pa.int32()),
+            "word": ["tea", "rice", None, "tea", "milk"],
+            "left": [[1]] * 5,
+        }
+    )
+    parquet.write_table(table, tmp_path / "t.parquet")
+    feather.write_feather(table, str(tmp_path / "t.feather"), chunksize=2)
+    found = [
+        list(open_source(tmp_path / f"t.{end}", Columns("word", "user")).batches(private=private))
+        for end in ("parquet", "feather")
+    ]
+    ours, theirs = ([(b.items.to_pylist(), b.clients.to_pylist()) for b in one] for one in found)
+    for part in (0, 1):
+        assert [v for one in theirs for v in one[part]] == [v for one in ours for v in one[part]]
+    assert sum(b.missing for b in found[0]) == sum(b.missing for b in found[1]) == 2
+    small = Layout("feather", block_size=64)  # a row at a time
+    assert (
+        collect(table_source(str(tmp_path / "t.feather"), Columns("word", "user"), small))
+        == {
+            "items": ["tea", "rice", "milk"],
+            "missing": 2,
+            "batches": 5,
+            "clients": [1, 2, 3],
+        }
+        or private
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.xlsx", b"PK\x03\x04 and so on", "is a spreadsheet: save the sheet as CSV, or"),
+        ("t.sqlite", b"SQLite format 3\0", "is an SQLite database: pipe a table of it in, sqlite3"),
+        ("t.zip", b"PK\x03\x04 and so on", "is an archive: unpack it"),
+        ("t.orc", b"ORC", "is of a format that is not read: write it as Parquet or CSV"),
+        ("t", b"SQLite format 3\0 and so on", "is an SQLite database"),
+        ("t.csv", b"PK\x03\x04 and so on", "is an archive: .* or it is a spreadsheet"),
+        ("t.txt", b"ARROW1\0\0 and so on", "is an Arrow .* use --format feather"),
+        ("t.csv.gz", gzip.compress(b"FEA1\0 and so on"), "is a Feather file of version 1"),
+        ("t.feather", b"item,n\n" * 9, "cannot be read: .*Arrow"),
+    ],
+)
+def test_what_is_not_read_names_the_way_out(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    fails(write(tmp_path / name, content), message)
+
+
+# ------------------------------------------------------------------------------------------ folders
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv", "jsonl.zst", "csv without a header"])
+@pytest.mark.parametrize("private", [False, True])
+def test_a_folder_is_all_its_files_and_its_folders_name_rounds(
+    tmp_path: Path, end: str, private: bool
+) -> None:
+    days = {"day=2026-11-02": ["tea", "tea"], "day=2026-11-01": ["rice"], "day=a%2Fb": ["milk"]}
+    end, _, is_bare = end.partition(" ")
+    format = {"parquet": "parquet", "csv": "csv", "jsonl.zst": "json"}[end]
+    asked = Columns("2" if is_bare else "item", round="day")
+    for day, words in days.items():
+        for number, word in enumerate(words):
+            part = tmp_path / "visits" / day / f"part-{number}.{end}"
+            part.parent.mkdir(parents=True, exist_ok=True)
+            content = as_table(format, [word])
+            content = content[content.index(b"\n") + 1 :] if is_bare else content
+            write(part, COMPRESSED["".join(part.suffixes[1:])](content))
+    for hidden in ("_SUCCESS", ".part.crc", "_temporary/part-9.csv"):
+        (tmp_path / "visits" / hidden).parent.mkdir(exist_ok=True)
+        write(tmp_path / "visits" / hidden, b"\0")
+    source = open_source(str(tmp_path / "visits"), asked, header=not is_bare)
+    batches = [each for each in source.batches(private=private) if len(each)]
+    assert [each.items.to_pylist() for each in batches] == [["rice"], ["tea"], ["tea"], ["milk"]]
+    assert [each.rounds.to_pylist() for each in batches] == [
+        ["2026-11-01"], ["2026-11-02"], ["2026-11-02"], ["a/b"]
+    ]  # fmt: skip
+    assert batches[0].columns.parts()["round"] == ["day"]
+    assert source.size_bytes == sum(
+        path.stat().st_size for path in tmp_path.glob(f"visits/day=*/*.{end}")
+    )
+    # without the round they are files as others
+    asked, files = Columns(asked.item), str(tmp_path / "visits" / "day*" / "*")
+    assert collect(open_source(files, asked, header=not is_bare)) == {
+        "items": ["rice", "tea", "tea", "milk"],
+        "missing": 0,
+        "batches": 4,
+    }
+
+
+def test_a_column_wins_over_a_folder_and_a_missing_folder_is_missing(tmp_path: Path) -> None:
+    for day, row in [("day=1", "tea,9"), ("day=2", "rice,8")]:
+        (tmp_path / day).mkdir()
+        write(tmp_path / day / "t.csv", f"item,day\n{row}\n")
+    assert collect(open_source(tmp_path, Columns("item", round="day")))["rounds"] == ["9", "8"]
+    null = tmp_path / "hour=__HIVE_DEFAULT_PARTITION__" / "t.csv"
+    null.parent.mkdir()
+    write(null, "item,other\nmilk,1\n")
+    fails(str(null.parent), "is missing in all of its 1 rows", Columns("item", round="hour"))
+
+
+def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
+    fails(str(tmp_path), "is a folder without files")
+    (tmp_path / "city=Rome").mkdir()
+    write(tmp_path / "city=Rome" / "a.csv", "item,user\ntea,1\n")
+    fails(
+        str(tmp_path), "no column 'city'.* a folder can be the round or the silo", Columns("city")
+    )
+    write(tmp_path / "b.jsonl", '{"item": "tea"}\n')
+    fails(str(tmp_path), rf"have one format; name those that you mean, as '{tmp_path}/\*.jsonl'")
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "json", "parquet", "feather", "text"])
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
     content = io.BytesIO(as_table(format, WORDS))
     monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=content))
@@ -349,7 +506,7 @@ def test_no_rows(tmp_path: Path) -> None:
 def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     for path, message in [
         (str(tmp_path / "nowhere.csv"), "No such file"),
-        (str(tmp_path), "is a directory"),
+        (str(tmp_path), "is a folder without files"),
         ("zip:a=1", "no synthetic source: these start with zipf:, geometric:"),
     ]:
         with pytest.raises(InvalidInputError, match=message):

@@ -236,9 +236,10 @@ _campaign_options = options(
 def estimate(source: str, **options: Any) -> None:
     """Run a whole campaign on a table, in this process: every client is simulated.
 
-    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped;
-    several files of one kind, by a pattern in quotes such as 'parts/*.csv'; `-` for standard input;
-    or a synthetic population of n clients and d items:
+    INPUT is a CSV, TSV, Parquet, Feather, JSON lines or plain text file (one item a line), also
+    compressed (gz, bz2, xz, zst); several files of one kind, by a folder or by a pattern in quotes
+    such as 'parts/*.csv', where folders such as day=7 may name the rounds (--round day); `-` for
+    standard input; or a synthetic population of n clients and d items:
 
     \b
       zipf:a=1.1,d=100000,n=150000    geometric:q=0.5    zipf-log:b=2

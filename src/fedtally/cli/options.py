@@ -103,7 +103,7 @@ table_options = options(
     option(
         "Data",
         "--format",
-        type=click.Choice(["csv", "tsv", "json", "parquet", "text"]),
+        type=click.Choice(["csv", "tsv", "json", "parquet", "feather", "text"]),
         help="Format (by the file's name).",
     ),
     option(

@@ -32,6 +32,9 @@ class Columns:
             which is then the column of the people.
         others: the table's columns that play no part, once they are known; see `resolve`.
         are_named: whether a table gives the columns these names, so that readers know them.
+        folders: columns that the path of a table names, each with its value in the whole table;
+            None: it is missing. A round or silo may be one of them.
+        given: those of them that stand for a column which the table has not; see `resolve`.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -44,6 +47,8 @@ class Columns:
     silo: str | None = None
     others: tuple[str, ...] = ()
     are_named: bool = True
+    folders: tuple[tuple[str, str | None], ...] = ()
+    given: tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self) -> None:
         if self.client is not None and self.count is not None:
@@ -69,13 +74,13 @@ class Columns:
         return self.item if isinstance(self.item, tuple) else (self.item,)
 
     def names(self) -> list[str]:
-        """Return every named column once.
+        """Return every named column of the table once.
 
         >>> Columns(item=("lat", "lon"), client="user").names()
         ['lat', 'lon', 'user']
         """
         parts = (self.client, self.round, self.count, self.silo)
-        others = [name for name in parts if name is not None]
+        others = [name for name in parts if name is not None and name not in dict(self.given)]
         # One column may play two parts, such as those of the item and of the client.
         return list(dict.fromkeys([*self.items, *others]))
 
@@ -91,6 +96,11 @@ class Columns:
         parts = {part: [name] for part, name in single.items() if name is not None}
         parts = ({"item": list(self.items)} if self.items else {}) | parts
         return parts if self.are_named else {part: [] for part in parts}
+
+    def with_folders(self, available: Sequence[str] = ()) -> Columns:
+        """Return the same, with the round and the silo that a table has not, and its path has."""
+        missing = {self.round, self.silo} - set(available)
+        return replace(self, given=tuple(pair for pair in self.folders if pair[0] in missing))
 
     def resolve(self, available: Sequence[str], where: str) -> Columns:
         """Return the same with the item column chosen.
@@ -111,11 +121,16 @@ class Columns:
                     f"{where}: which column is the item? It has the columns {listed} (--item)"
                 )
             chosen = replace(self, item=left[0] if len(left) == 1 else "item")
+        chosen = chosen.with_folders(available)
         for name in chosen.names():
             if name not in available:
                 raise InvalidInputError(
                     f"{where} has no column {name!r}; it has the columns {listed}"
-                    + (_other_delimiter(available) or _validate.did_you_mean(name, available))
+                    + (
+                        "; the name of a folder can be the round or the silo alone"
+                        if name in dict(self.folders)
+                        else _other_delimiter(available) or _validate.did_you_mean(name, available)
+                    )
                 )
             if list(available).count(name) > 1:  # nothing says which of them is meant
                 raise InvalidInputError(
@@ -275,6 +290,16 @@ def no_rows(schema: Any) -> Any:
     return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
+def _column(table: Any, name: str, columns: Columns) -> Any:
+    """Return a column of a table, or of its path: one value in all rows."""
+    import pyarrow as pa
+
+    given = dict(columns.given)
+    if name not in given:
+        return table.column(name)
+    return pa.repeat(pa.scalar(given[name], pa.string()), table.num_rows)
+
+
 def to_batch(
     table: Any, columns: Columns, where: str, bytes_read: int, private: bool = False
 ) -> Batch:
@@ -307,7 +332,7 @@ def to_batch(
         (
             None
             if name is None
-            else as_values(table.column(name), f"{where}: column {name!r}", private)
+            else as_values(_column(table, name, columns), f"{where}: column {name!r}", private)
         )
         for name in (columns.client, columns.round, columns.silo)
     )

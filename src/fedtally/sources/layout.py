@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources.batches import Columns
+from fedtally.sources.compression import without_suffix
 from fedtally.sources.streams import check_encoding
 
 # The format of each suffix, and of each name that the options take.
@@ -21,7 +22,39 @@ _FORMATS = {
     "ndjson": "json",
     "parquet": "parquet",
     "pq": "parquet",
+    "feather": "feather",
+    "arrow": "feather",
+    "ipc": "feather",
     "text": "text",
+}
+TYPED = ("parquet", "feather")  # their columns have types, which all files of a glob must share
+
+# What to do with files that are not read here.
+_SPREADSHEET = (
+    "is a spreadsheet: save the sheet as CSV, or hand it over in Python,"
+    " fedtally.estimate(pandas.read_excel(FILE), item=COLUMN)"
+)
+_DATABASE = (
+    "is an SQLite database: pipe a table of it in, sqlite3 -csv -header FILE 'SELECT * FROM TABLE'"
+    " | fedtally estimate - --item COLUMN"
+)
+_ARCHIVE = "is an archive: unpack it, and name its files"
+_OTHER = (
+    "is of a format that is not read: write it as Parquet or CSV, or hand a data frame to"
+    " fedtally.estimate"
+)
+_BY_SUFFIX = {
+    **dict.fromkeys(("xlsx", "xls", "xlsm", "ods"), _SPREADSHEET),
+    **dict.fromkeys(("db", "sqlite", "sqlite3"), _DATABASE),
+    **dict.fromkeys(("zip", "tar", "tgz", "7z"), _ARCHIVE),
+    **dict.fromkeys(("orc", "avro", "dta", "sav", "sas7bdat", "rds", "pkl", "h5", "npy"), _OTHER),
+}
+_BY_CONTENT = {
+    b"PAR1": "is a Parquet file: use --format parquet",
+    b"ARROW1\0": "is an Arrow (Feather) file: use --format feather",
+    b"FEA1\0": "is a Feather file of version 1: write it anew with a current pandas or pyarrow",
+    b"SQLite format 3\0": _DATABASE,
+    b"PK\x03\x04": f"{_ARCHIVE}; or it {_SPREADSHEET}",
 }
 
 Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
@@ -60,13 +93,15 @@ class Layout:
         """Choose the format from the options and the suffix, and check that the options fit it."""
         check_encoding(encoding)
         if format is None:
-            suffix = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+            suffix = os.path.splitext(without_suffix(path.lower()))[1]
+            if (way_out := _BY_SUFFIX.get(suffix[1:])) is not None:
+                raise UnreadableFileError(f"{path} {way_out}")
             chosen = _FORMATS.get(suffix[1:]) or ("csv" if columns.names() or delimiter else "text")
         elif format in _FORMATS:
             chosen = _FORMATS[format]
         else:
             raise InvalidInputError(
-                f"format must be csv, tsv, json, parquet or text, got {format!r}"
+                f"format must be csv, tsv, json, parquet, feather or text, got {format!r}"
             )
         if chosen == "text" and columns.names():
             raise InvalidInputError(
@@ -89,10 +124,13 @@ def _delimiter(delimiter: str | None, format: str) -> str:
     return chosen
 
 
-def is_named_gzip(path: str) -> bool:
-    """Return whether a path ends as that of a gzip file.
-
-    >>> is_named_gzip("Clicks.CSV.GZ")
-    True
-    """
-    return path.lower().endswith(".gz")
+def check_text(start: bytes, name: str) -> None:
+    """Raise UnreadableFileError if a file with these first bytes is no text."""
+    for magic, way_out in _BY_CONTENT.items():
+        if start.startswith(magic):
+            raise UnreadableFileError(f"{name} {way_out}")
+    if b"\0" in start:
+        raise UnreadableFileError(
+            f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say"
+            " --encoding utf-16)"
+        )

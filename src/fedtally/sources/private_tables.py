@@ -15,13 +15,14 @@ from typing import Any
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources import lines
 from fedtally.sources.batches import Columns
-from fedtally.sources.layout import Layout, Tables, is_named_gzip
+from fedtally.sources.layout import Layout, Tables
 from fedtally.sources.streams import ByteStream
 
 
 def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     """Yield the rows of a CSV or TSV."""
     if not layout.header:
+        columns = columns.with_folders()
         _check_headless(columns, name)
     lines.check_fields(layout.encoding)
     with _open_lines(path, layout, has_header=layout.header) as stream:
@@ -65,7 +66,7 @@ def _check_headless(columns: Columns, name: str) -> None:
     others = [
         int(column)
         for column in (columns.client, columns.round, columns.count, columns.silo)
-        if column is not None
+        if column in columns.names()
     ]
     # Without a header nothing public tells the number of fields: only the start of a line is sure.
     if max(others, default=0) > min(int(column) for column in columns.items):
@@ -95,6 +96,7 @@ def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
             f"{name}: with epsilon a row must not say which columns there are: name the item's"
             " (--item)"
         )
+    columns = columns.with_folders()  # no row may say whether there is such a column
     with _open_lines(path, layout) as stream:
         read = lines.row_of_json(columns)
         for table in lines.tables(
@@ -118,13 +120,12 @@ def read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
 def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
     """Open a text table whose lines are read one by one.
 
-    Only the name, or a header, which is public, may tell whether the file is gzip. The first bytes
-    of a file without a header are those of a row.
+    Only the name, or a header, which is public, may tell whether the file is compressed. The first
+    bytes of a file without a header are those of a row.
     """
     lines.check_encoding(layout.encoding)
     utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
-    zipped = is_named_gzip(path)
-    with ByteStream(path, utf8, gzipped=(zipped or None) if has_header else zipped) as stream:
+    with ByteStream(path, utf8, recognise=has_header) as stream:
         yield stream
 
 

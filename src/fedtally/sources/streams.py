@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources import compression
+from fedtally.sources.compression import Compression, DamagedError
 
-_GZIP = b"\x1f\x8b"  # the first two bytes of every gzip file
 _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
 
 
 @contextmanager
 def reading(name: str, encoding: str) -> Iterator[None]:
-    """Turn every error of Arrow, gzip, a codec or the system into an `UnreadableFileError`.
+    """Turn each error of Arrow, a compression, a codec or the system into `UnreadableFileError`.
 
     Its message says what to do.
 
     >>> with reading("x.csv.gz", "utf8"):
-    ...     gzip.decompress(b"no gzip")
+    ...     raise DamagedError("gzip", "it starts with b'no'")
     Traceback (most recent call last):
     ...
-    fedtally.errors.UnreadableFileError: x.csv.gz is no intact gzip file: Not a gzipped file (b'no')
+    fedtally.errors.UnreadableFileError: x.csv.gz is no intact gzip file: it starts with b'no'
     """
     import pyarrow as pa
 
     try:
         yield
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UnreadableFileError(f"{name} is no intact gzip file: {error}") from error
+    except DamagedError as error:
+        raise UnreadableFileError(f"{name} {error}") from error
     except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
         raise UnreadableFileError(f"{name} {_explain(error, encoding)}") from error
 
@@ -66,30 +65,30 @@ def _explain(error: Exception, encoding: str) -> str:
 class ByteStream(io.RawIOBase):
     """Reads a file, or standard input, as UTF-8 bytes.
 
-    The bytes are decompressed if they are gzip, transcoded, and freed of a byte order mark.
+    The bytes are decompressed, transcoded, and freed of a byte order mark.
 
     Args:
         path: a file or ``-``; standard input is left open.
         encoding: the encoding of the file; None leaves the bytes as they are.
-        gzipped: True to demand gzip, False to take the bytes as they are. With None gzip is
-            recognised by its first two bytes.
+        recognise: whether a file whose name says no compression is decompressed where its first
+            bytes say one. A name that says one is always believed.
 
     Attributes:
         watch: if set, it is called with the bytes of every `read`, in order.
     """
 
-    def __init__(self, path: str, encoding: str | None, *, gzipped: bool | None = None) -> None:
+    def __init__(self, path: str, encoding: str | None, *, recognise: bool = True) -> None:
         self._owned = path != "-"
         self._file: IO[bytes] = (
             open(path, "rb") if self._owned else _standard_input()  # noqa: SIM115
         )
-        magic = cast("Any", self._file).peek(2)[:2]
-        if gzipped and magic and magic != _GZIP:
-            raise gzip.BadGzipFile(f"it starts with {magic!r}")
-        is_gzip = magic == _GZIP if gzipped is None else gzipped and bool(magic)
-        self._bytes = (
-            cast("IO[bytes]", gzip.GzipFile(fileobj=self._file)) if is_gzip else self._file
-        )
+        head = cast("Any", self._file).peek(compression.PEEK)[: compression.PEEK]
+        found: Compression | None = compression.named(path) if head else None
+        if found is not None:
+            found.check(head)
+        elif recognise:
+            found = compression.recognised(head)
+        self._bytes = self._file if found is None else found.stream(self._file)
         utf8 = encoding is None or codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
         self._ready = b""

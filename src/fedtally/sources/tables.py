@@ -1,4 +1,4 @@
-"""Readers of CSV, TSV, JSON lines, Parquet and plain text, block by block.
+"""Readers of CSV, TSV, JSON lines, Parquet, Feather and plain text, block by block.
 
 `private_tables` has those that read every row by itself, for differential privacy.
 """
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sources import private_tables
+from fedtally.sources import compression, private_tables
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
-from fedtally.sources.layout import Layout, Tables, is_named_gzip
+from fedtally.sources.layout import Layout, Tables, check_text
 from fedtally.sources.streams import ByteStream, reading
 
 _PEEK = 1 << 16  # bytes that are looked at before the format is believed
@@ -72,15 +72,8 @@ def _file_size(path: str) -> int | None:
 
 @contextmanager
 def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
-    with ByteStream(path, layout.encoding, gzipped=is_named_gzip(path) or None) as stream:
-        start = stream.peek(_PEEK)
-        if start.startswith(b"PAR1"):
-            raise UnreadableFileError(f"{name} is a Parquet file: use --format parquet")
-        if b"\0" in start:
-            raise UnreadableFileError(
-                f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say"
-                " --encoding utf-16)"
-            )
+    with ByteStream(path, layout.encoding) as stream:
+        check_text(stream.peek(_PEEK), name)
         yield stream
 
 
@@ -356,8 +349,38 @@ def _read_parquet(
             yield batch, resolved, size * done // file.metadata.num_rows
 
 
-def parquet_kinds(path: str, columns: Columns) -> dict[str, str]:
-    """Return the kind of values that each of `columns` has in a Parquet file, by its name.
+def _read_feather(
+    path: str, columns: Columns, layout: Layout, name: str, *, private: bool = False
+) -> Tables:
+    import pyarrow as pa
+
+    size = 0 if path == "-" else _file_size(path) or 0
+    most = max(1, layout.block_size // 64)  # rows, as if one took 64 bytes
+    with _seekable(path) as place, _open_feather(place) as file:
+        resolved = columns.resolve(file.schema.names, name)
+        schema = pa.schema([file.schema.field(column) for column in resolved.names()])
+        if private:
+            private_tables.check_plain(file.schema, resolved, name)
+            yield no_rows(schema), resolved, 0  # the columns are known even without rows
+        for number in range(file.num_record_batches):
+            batch = file.get_batch(number).select(schema.names)
+            for start in range(0, batch.num_rows, most):
+                done = size * (number + min(1, (start + most) / batch.num_rows))
+                part = batch.slice(start, most)
+                yield part, resolved, int(done / file.num_record_batches)
+
+
+def _open_feather(place: Any) -> Any:
+    """Open an Arrow file; one on disk is mapped, so that its columns alone are read."""
+    import pyarrow as pa
+
+    if isinstance(place, str):
+        place = pa.memory_map(place)
+    return pa.ipc.open_file(place)
+
+
+def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
+    """Return the kind of values that each of `columns` has in a file with types, by its name.
 
     Columns of one kind write equal values alike. The kind of integers of any width is "integers",
     and that of texts of any layout is "text".
@@ -377,7 +400,11 @@ def parquet_kinds(path: str, columns: Columns) -> dict[str, str]:
         return "text" if any(holds(kind) for holds in is_text) else f"values of type {kind}"
 
     with reading(path, "utf8"), _seekable(path) as place:
-        schema = parquet.read_schema(place)
+        if format == "parquet":
+            schema = parquet.read_schema(place)
+        else:
+            with _open_feather(place) as file:
+                schema = file.schema
         return {
             name: kind_of(schema.field(name).type)
             for name in columns.names()
@@ -388,7 +415,7 @@ def parquet_kinds(path: str, columns: Columns) -> dict[str, str]:
 @contextmanager
 def _seekable(path: str) -> Iterator[Any]:
     """Yield the path, or a temporary copy of a stream, since Parquet is read from its end."""
-    if path != "-" and _file_size(path) is not None and not path.lower().endswith(".gz"):
+    if path != "-" and _file_size(path) is not None and compression.named(path) is None:
         yield path
         return
     with tempfile.TemporaryFile() as copy:
@@ -406,6 +433,7 @@ _PRIVATE_READERS: dict[str, _Reader] = {
     "json": private_tables.read_json,
     "text": private_tables.read_text,
     "parquet": partial(_read_parquet, private=True),
+    "feather": partial(_read_feather, private=True),
 }
 _READERS: dict[str, _Reader] = {
     "csv": _read_csv,
@@ -413,4 +441,5 @@ _READERS: dict[str, _Reader] = {
     "json": _read_json,
     "text": _read_text,
     "parquet": _read_parquet,
+    "feather": _read_feather,
 }

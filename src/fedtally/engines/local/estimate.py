@@ -113,9 +113,10 @@ def estimate(
     Args:
         data: the items, one a row, as a column: a list, NumPy array, Arrow array, pandas or Polars
             series of text or integers, or a float array (n, 2) of latitudes and longitudes for a
-            grid. Or a table with named columns: the path of a CSV, TSV, Parquet, JSON lines or text
-            file, also gzipped; a glob of such paths; a pandas or Polars data frame, a Polars lazy
-            frame, an Arrow table. Or a synthetic population such as "zipf:d=1000,n=20000".
+            grid. Or a table with named columns: the path of a CSV, TSV, Parquet, Feather, JSON
+            lines or text file, also compressed (gz, bz2, xz, zst); a folder or a glob of such
+            files; a pandas or Polars data frame, a Polars lazy frame, an Arrow table. Or a
+            synthetic population such as "zipf:d=1000,n=20000".
         item: the table's column of the items, or a pair (latitude, longitude); by default the only
             column that plays no other part, or the one called "item".
         client: the table's column of the clients; None: each row is a client of its own.

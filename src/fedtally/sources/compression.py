@@ -1,0 +1,102 @@
+"""Compressed files: which compression a file has, and its bytes without it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import re
+import zlib
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple, cast
+
+PEEK = 16  # the first bytes of a file, which tell its compression
+
+
+class DamagedError(Exception):
+    """A file is not intact, or is not compressed as its name says."""
+
+    def __init__(self, compression: str, why: object) -> None:
+        super().__init__(f"is no intact {compression} file: {why}")
+
+
+class Compression(NamedTuple):
+    """A way to compress a file.
+
+    Attributes:
+        name: in messages.
+        suffix: the end of the names of such files, in small letters.
+        start: matches the first bytes of such a file.
+        open: returns the bytes of such a file.
+    """
+
+    name: str
+    suffix: str
+    start: re.Pattern[bytes]
+    open: Callable[[IO[bytes]], Any]
+
+    def check(self, head: bytes) -> None:
+        """Raise DamagedError if a file with these first bytes is not compressed so."""
+        if not self.start.match(head):
+            raise DamagedError(self.name, f"it starts with {head[:2]!r}")
+
+    def stream(self, file: IO[bytes]) -> IO[bytes]:
+        """Return the bytes of a compressed file; its `read` may raise DamagedError."""
+        return cast("IO[bytes]", _Decompressed(self, file))
+
+
+class _Decompressed:
+    def __init__(self, compression: Compression, file: IO[bytes]) -> None:
+        self._name, self._bytes = compression.name, compression.open(file)
+
+    def read(self, size: int) -> bytes:
+        import pyarrow as pa
+
+        try:
+            return cast("bytes", self._bytes.read(size))
+        except (EOFError, OSError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+            raise DamagedError(self._name, error) from error
+
+
+def _open_zstd(file: IO[bytes]) -> Any:
+    import pyarrow as pa  # Python has zstd from 3.14 on
+
+    return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+
+
+_ALL = (
+    Compression("gzip", ".gz", re.compile(rb"\x1f\x8b"), lambda file: gzip.GzipFile(fileobj=file)),
+    # The size of a block, and the start of the first one or, of an empty file, of its end. The
+    # first three letters alone could be a word.
+    Compression("bzip2", ".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2File),
+    Compression("xz", ".xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMAFile),
+    Compression("zstd", ".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _open_zstd),
+)
+
+
+def named(path: str) -> Compression | None:
+    """Return the compression that a path ends with; None: it names none.
+
+    >>> named("Clicks.CSV.GZ").name, named("words.csv")
+    ('gzip', None)
+    """
+    return next((one for one in _ALL if path.lower().endswith(one.suffix)), None)
+
+
+def recognised(head: bytes) -> Compression | None:
+    """Return the compression of a file with these first bytes, `PEEK` of them; None: it has none.
+
+    >>> recognised(bz2.compress(b"tea"))[:2], recognised(b"BZh is a word of this text")
+    (('bzip2', '.bz2'), None)
+    """
+    return next((one for one in _ALL if one.start.match(head)), None)
+
+
+def without_suffix(path: str) -> str:
+    """Return a path without the end that names its compression.
+
+    >>> without_suffix("words.csv.zst"), without_suffix("words.csv")
+    ('words.csv', 'words.csv')
+    """
+    found = named(path)
+    return path if found is None else path[: -len(found.suffix)]

@@ -1,0 +1,186 @@
+"""Several files as one source: those of a glob, or all in a folder."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources.batches import Batch, Columns, Source
+from fedtally.sources.layout import TYPED, Layout
+from fedtally.sources.tables import column_kinds, table_source
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write where a value is missing
+
+
+def open_files(
+    pattern: str,
+    columns: Columns | None = None,
+    *,
+    format: str | None = None,
+    delimiter: str | None = None,
+    header: bool = True,
+    encoding: str = "utf8",
+) -> Source:
+    """Open all files that a glob names, or that lie in a folder, as one source, ordered by name.
+
+    The files are of one format, and a column has one type in all of them: otherwise the client 7 of
+    one file and the client "7" of another would be two. Text formats have no types: there the
+    client, silo or round ``7.0`` is ``7``, since pandas writes ``7.0`` in the one file in which a
+    value of the column is missing.
+
+    Below folders such as ``day=2026-11-24``, which Hive, Spark and DuckDB write, ``day`` may be the
+    column of the rounds or of the silos, unless the files have a column of that name.
+
+    Args:
+        pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any folders. Or a folder:
+            all files in it and below, but those whose name, or a folder of theirs, begins with
+            ``.`` or ``_``.
+        columns: as for `open_source`; in tables the item must be named, as files may differ in
+            their columns.
+        format: of all files, as for `open_source`.
+        delimiter: as for `open_source`.
+        header: as for `open_source`.
+        encoding: as for `open_source`.
+
+    Raises:
+        InvalidInputError: the files differ in format, or the item's column is not named.
+        UnreadableFileError: no file matches, or lies in the folder.
+    """
+    columns = columns or Columns()
+    paths = _paths(pattern)
+    written: dict[str, Any] = {
+        "format": format,
+        "delimiter": delimiter,
+        "header": header,
+        "encoding": encoding,
+    }
+    formats = {path: Layout.detect(path, columns, **written).format for path in paths}
+    for path in paths[1:]:
+        if formats[path] != formats[paths[0]]:
+            raise InvalidInputError(
+                f"{paths[0]} is {formats[paths[0]]} and {path} is {formats[path]}: the files of"
+                f" {pattern} must have one format; name those that you mean, as"
+                f" '{_example(pattern, paths[0])}'"
+            )
+    if len(paths) > 1 and formats[paths[0]] != "text" and columns.item is None:
+        raise InvalidInputError(
+            f"{pattern} names {len(paths)} tables: which column is the item? (--item)"
+        )
+    sources = [
+        table_source(
+            path,
+            replace(columns, folders=_folders(path)),
+            Layout.detect(path, columns, **written),
+        )
+        for path in paths
+    ]
+    sizes = [source.size_bytes for source in sources]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
+
+    def read(private: bool) -> Iterator[Batch]:
+        if formats[paths[0]] in TYPED:
+            _check_types(paths, columns, formats[paths[0]])
+        done = 0
+        types: list[bool | None] | None = None
+        for source in sources:
+            for batch in source.read(private):
+                # Under privacy the values of text formats are text, and those of others were
+                # compared above: no row may end the run.
+                if len(batch) and not private:
+                    found = [_is_integer(part) for part in (batch.items, batch.clients)]
+                    if types is not None and found != types:
+                        raise InvalidInputError(
+                            f"{source.name}: a column holds integers in one file of {pattern} and"
+                            " text in another; write it alike in all of them"
+                        )
+                    types = found
+                yield _without_points(replace(batch, bytes_read=done + batch.bytes_read))
+            done += source.size_bytes or 0
+
+    return Source(pattern, read, total, repeatable=all(each.repeatable for each in sources))
+
+
+def _paths(pattern: str) -> list[str]:
+    """Return the files that a glob or a folder stands for, by name."""
+    if not os.path.isdir(pattern):
+        paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+        if not paths:
+            raise UnreadableFileError(f"no file matches {pattern}")
+        return paths
+    paths = []
+    for folder, folders, names in os.walk(pattern):
+        folders[:] = [name for name in folders if not _is_hidden(name)]  # the others are not walked
+        paths += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
+    if not paths:
+        raise UnreadableFileError(f"{pattern} is a folder without files: name a file or a folder")
+    return sorted(paths)
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a file or folder is none of the data, as Spark's _SUCCESS."""
+    return name.startswith((".", "_"))
+
+
+def _example(pattern: str, path: str) -> str:
+    """Return a glob for the files like `path` that a glob or a folder stands for."""
+    name = f"*{os.path.splitext(path)[1]}"
+    return os.path.join(pattern if os.path.isdir(pattern) else os.path.dirname(pattern), name)
+
+
+def _folders(path: str) -> tuple[tuple[str, str | None], ...]:
+    """Return the columns that the folders of a file name, each with its value there.
+
+    >>> _folders("visits/day=2026-11-24/city=S%C3%A3o Paulo/part-0.parquet")
+    (('day', '2026-11-24'), ('city', 'São Paulo'))
+    """
+    pairs = (part.partition("=") for part in Path(path).parent.parts if "=" in part)
+    return tuple((name, None if value == _NULL else unquote(value)) for name, _, value in pairs)
+
+
+def _without_points(batch: Batch) -> Batch:
+    """Return a batch whose clients, silos and rounds are whole numbers where they end in .0."""
+    bare = batch.itemless  # rows that lack the item alone
+    if bare is not None:
+        bare = bare._replace(
+            clients=_whole(bare.clients), silos=_whole(bare.silos), rounds=_whole(bare.rounds)
+        )
+    return replace(
+        batch,
+        clients=_whole(batch.clients),
+        silos=_whole(batch.silos),
+        rounds=_whole(batch.rounds),
+        itemless=bare,
+    )
+
+
+def _whole(part: Any) -> Any:
+    """Return a column of text in which ``7.0`` is ``7``; another column, or None, as it is."""
+    import pyarrow.compute as pc
+
+    if part is None or _is_integer(part):
+        return part
+    return pc.replace_substring_regex(part, r"^(-?[1-9][0-9]*|0)\.0$", r"\1")
+
+
+def _is_integer(part: object) -> bool | None:
+    import pyarrow as pa
+
+    return None if part is None else pa.types.is_integer(getattr(part, "type", None))
+
+
+def _check_types(paths: list[str], columns: Columns, format: str) -> None:
+    """Refuse typed files that write a column as one type here and as another one there."""
+    first = column_kinds(paths[0], columns, format)
+    for path in paths[1:]:
+        for name, kind in column_kinds(path, columns, format).items():
+            if (other := first.get(name, kind)) != kind:
+                raise InvalidInputError(
+                    f"{path}: the column {name!r} holds {kind} there and {other} in {paths[0]};"
+                    " write it alike in all files"
+                )
