@@ -272,9 +272,7 @@ MUTATIONS = (
         "row-by-row-the-same",
         _ENGINE,
         _ADD,
-        _ADD.replace(
-            "noise[:size].reshape(", "np.tile(noise[: size // plan.rows], plan.rows).reshape("
-        ),
+        _ADD.replace("noise[:size]", "np.tile(noise[: size // plan.rows], plan.rows)"),
     ),
     _mutation(
         "names-bare",
@@ -559,8 +557,8 @@ MUTATIONS = (
     ),
     _mutation(
         "two-clients-by-type",
-        "sources/__init__.py",
-        "            _check_types(paths, columns)\n",
+        "sources/files.py",
+        "            _check_types(paths, columns, formats[paths[0]])\n",
         "            pass\n",
         "test_estimate.py::test_a_client_is_written_alike_in_all_files",
     ),
@@ -1497,8 +1495,11 @@ def applied(mutation: Mutation, text: str) -> str:
     """Return a file's text with the error in it.
 
     Raises:
-        ValueError: the text is not there exactly once, or what comes of it is no Python.
+        ValueError: the text is not there exactly once, or stays as it is, or what comes of it is no
+            Python.
     """
+    if mutation.new == mutation.old:
+        raise ValueError(f"{mutation.name}: it changes nothing")
     found = text.count(mutation.old)
     if found != 1:
         raise ValueError(
