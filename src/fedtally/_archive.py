@@ -20,6 +20,10 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _HEADER = "header"  # the name of the entry that holds the JSON
+_FOREIGN = (
+    "is not a file that fedtally saved, or it is damaged: name a file of --save or of"
+    " `fedtally campaign result --output` (a plan ends in .toml or .json)"
+)
 
 
 def write(
@@ -148,9 +152,7 @@ def read(
     except FileNotFoundError:
         raise UnreadableFileError(f"there is no file {name}") from None
     except OSError as error:
-        raise UnreadableFileError(
-            f"{name} is not a file that fedtally saved, or it is damaged"
-        ) from error
+        raise UnreadableFileError(f"{name} {_FOREIGN}") from error
 
 
 def unpack(
@@ -182,9 +184,7 @@ def _load(
             raise ValueError("other arrays than the header names")
     # On damaged bytes zip, zlib, NumPy and JSON raise many kinds of errors: no list would be whole.
     except Exception as error:
-        raise UnreadableFileError(
-            f"{name} is not a file that fedtally saved, or it is damaged"
-        ) from error
+        raise UnreadableFileError(f"{name} {_FOREIGN}") from error
     if schema is not None and found != schema:
         raise UnreadableFileError(f"{name} holds {found}, expected {schema}")
     return found, meta, arrays

@@ -557,7 +557,10 @@ class Plan:
     @property
     def one_hot_bytes_per_client(self) -> int:
         """The upload of a one-hot vector over the domain under the same secure summation."""
-        return -(-self.domain_size * self.modulus_bits // 8)
+        sketch, one_hot = (
+            -(-length * self.modulus_bits // 8) for length in (self.vector_length, self.domain_size)
+        )
+        return self.bytes_per_client - sketch + one_hot  # the protocol's part is the same
 
     @property
     def binary_bytes_per_client(self) -> int:

@@ -6,10 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from fedtally import report
 from fedtally.campaign.enrolment import save_allow_list
+from fedtally.cli import plan_view
 from fedtally.cli.app import run
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
@@ -18,6 +21,9 @@ from fedtally.planner import REFERENCE
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 from fedtally.studies import calibration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 FLEET = ("--clients", "50000", "--domain-size", "2000")
 Call = Callable[..., tuple[int, str, str]]
@@ -384,3 +390,37 @@ def test_options_of_silos_need_people(call: Call, flag: str) -> None:
     code, _, err = call(*FLEET, "--tau", "0.01", flag, "2")
     assert code == 2
     assert f"{flag} goes with silos: give --people" in err
+
+
+def test_a_one_hot_vector_costs_its_protocol_too(call: Call) -> None:
+    """Compared without it, a vector of 600 counters looked smaller than a sketch of 400."""
+    asked = ("--clients", "3000", "--domain", "range:0..599", "--max-bytes", "4kB", "--rows", "7")
+    code, out, _ = call(*asked, "--secure-sum", "secagg", "--output", "plan.toml")
+    plan = Plan.load("plan.toml")
+    assert code == 0 and isinstance(plan.secure_sum, SecAggConfig)
+    entries = 600 - plan.rows * plan.width
+    assert plan.one_hot_bytes_per_client == plan.bytes_per_client + entries * plan.modulus_bits / 8
+    assert "a one-hot vector is no larger" not in words_of(out)
+
+
+def test_the_tables_of_a_bill_are_whole_in_any_terminal(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[RenderableType] = []
+    view = plan_view.view
+    monkeypatch.setattr(plan_view, "view", lambda *given: shown.append(view(*given)) or "")
+    asked = ("--clients", "2000", "--domain-size", "99", "--max-bytes", "4kB", "--rows", "7")
+    assert call(*asked, "--secure-sum", "secagg")[0] == 0
+    figures = set(report.plain(shown[0], 200).partition("What it costs")[2].split())
+    for columns in (36, 60, 72, 80):
+        out = report.plain(shown[0], columns)
+        assert max(map(len, out.splitlines())) <= columns
+        tables = out.partition("What it costs")[2]
+        rows = [line for line in tables.splitlines() if re.search(r" [kMG]?B( |$)", line)]
+        assert len(rows) >= 11  # of stages, with their sum, and of sizes; one stage gets alone
+        for row in rows:
+            name, *rest = re.split(r" {2,}", row.strip())
+            assert len(name) >= 6 and set(" ".join(rest).split()) <= figures
+        gone = "columns: without the server sends, a client CPU; --json has all" in words_of(tables)
+        assert gone is (columns == 60)
+        assert ("columns: without" in tables) is (columns < 72)

@@ -130,8 +130,9 @@ FOREIGN = {
 def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign"
     path.write_bytes(content)
-    with pytest.raises(UnreadableFileError, match="foreign is not a file that fedtally saved"):
+    with pytest.raises(UnreadableFileError, match="foreign is not a file that fedtally saved") as e:
         _archive.read(path)
+    assert "name a file of --save" in str(e.value)
 
 
 def header(value: Any) -> npt.NDArray[np.uint8]:

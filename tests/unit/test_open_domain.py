@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import fedtally
-from fedtally import kernels
+from fedtally import kernels, report
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
@@ -406,7 +406,10 @@ def test_a_hash_without_a_name_stays():
     assert isinstance(first.item, Unread) and first.item.hash == hash_of_run(result, "a" * 9)
     assert first.frequency == result.frequency("a" * 9)  # named later
     assert estimate_fields(first)["item"] is None
-    assert any("could not be read" in note for note in result.warnings)
+    note = result.cautions[0]
+    assert "could not be read" in note and result.warnings.count(note) == 1
+    said = report.plain(report.answer(result, result.top(3), details=True))
+    assert "no list of candidates" in said and "one-hot" not in said
     assert first.frequency == pytest.approx(0.4, abs=0.02)
 
 

@@ -317,6 +317,32 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
         assert name in lines[0] or name in left_out
 
 
+def test_columns_go_by_rank_and_groups_are_named_once() -> None:
+    cells = ["1,234", "56,789"]
+    after = [
+        report.Column("sends", cells, rank=2, group="a client"),
+        report.Column("gets", cells, group="a client"),
+        report.Column("mean", cells, rank=1, group="l_2"),
+        report.Column("median", cells, rank=1, group="l_2"),
+    ]
+    names = [report.printable(name) for name in ("a long name of a row", "short")]
+    table = report.FittedTable("row", names, after, noun="rows")
+    shown = {columns: report.plain(table, columns).splitlines() for columns in (60, 42, 34, 22)}
+    assert [len(lines) for lines in shown.values()][:2] == [5, 6]
+    assert shown[60][:2] == [
+        "                      a client             l_2        ",
+        "row                      sends    gets    mean  median",
+    ]
+    assert shown[42][-1] == "42 columns: rows shortened; --json has all"
+    assert shown[42][3] == "a lo…row     1,234   1,234   1,234   1,234"
+    assert shown[34][3] == "a long n…f a row     1,234   1,234"
+    assert " ".join(shown[34][5:]).startswith("34 columns: without l_2, rows")
+    assert shown[22][3] == "a long…a row     1,234"
+    assert "without  l_2, a client sends,  rows shortened" in " ".join(shown[22])
+    folded = report.FittedTable("row", names, [], before=after[1:2], folds=True)
+    assert "…" not in report.plain(folded, 22) and "shortened" not in report.plain(folded, 22)
+
+
 @pytest.mark.parametrize(
     ("shares", "digits"),
     [([], 2), ([0.5], 2), ([0.01], 2), ([0.0012], 2), ([0.00012], 3), ([1e-9, 0.5], 6), ([0.0], 2)],

@@ -162,3 +162,31 @@ def test_each_part_of_a_table_has_its_role() -> None:
         assert found and all(f'role="{role}"' in one for one in found)
     heads = re.findall(r"<th\b[^>]*>", text)
     assert all(re.search('scope="(col|row)" role="\\1(umnheader|header)"', one) for one in heads)
+
+
+def test_numbers_are_those_that_people_read() -> None:
+    options = {"domain": "range:1..50", "epsilon": 2.0, "delta": 1e-6}
+    text = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options))
+    assert re.search(r"<dt>epsilon</dt>\s*<dd>2</dd>", text)
+    shown = re.sub(r"<[^>]*>", "", text)  # without pictures, and without the keys to sort by
+    assert not re.search(r"[0-9]\.[0-9]{7}", shown)
+    assert page._shown("epsilon", 1.00001) == "1.001"  # a bound is never stated too small
+    assert "the limits cover the true share with 95 %" in text and "± covers" not in text
+
+
+def test_rows_that_cannot_be_told_from_0_are_grey_and_counted() -> None:
+    items = [1] * 300 + [2] * 100 + list(range(3, 503))
+    text = _text_of(
+        fedtally.estimate(items, domain="range:1..999", width=20, epsilon=0.3, delta=1e-6)
+    )
+    number = text.count('class="doubtful"')
+    assert 0 < number <= 5
+    assert f"{number} of these 5, in grey, cannot be told from 0." in text
+    assert "in grey" not in _text_of(fedtally.estimate(["tea"] * 30 + ["milk"] * 9, seed=1))
+
+
+def test_a_command_breaks_between_words() -> None:
+    text = _text_of(fedtally.estimate(["tea"], seed=1))
+    assert (
+        "<code><span>fedtally</span> <span>estimate</span> <span>words.txt</span> </code>" in text
+    )

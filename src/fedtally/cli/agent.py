@@ -450,6 +450,7 @@ def _show_record(settings: Settings) -> None:
     from datetime import UTC, datetime
 
     from fedtally import report
+    from fedtally.privacy.accounting import rounded_up
 
     found = _document(settings)
     allowed = (
@@ -462,7 +463,7 @@ def _show_record(settings: Settings) -> None:
         if not found["parts"]
         else "not counted"
         if found["spent"] is None
-        else f"epsilon {found['spent']:.4g}"
+        else f"epsilon {rounded_up(found['spent']):g}"
     )
     plans = ", ".join(plan[:_DIGITS] for plan in found["accepted"]) or "none yet"
     console.show(report.heading("Agent"))
@@ -480,11 +481,20 @@ def _show_record(settings: Settings) -> None:
         console.note(f"warning: {problem}")
     if not found["parts"]:
         return
-    table = report.new_table()
-    for name in ("took part", "plan", "round", "population"):
-        table.add_column(name, no_wrap=name != "population")
-    for part in found["parts"]:
-        day = f"{datetime.fromtimestamp(part['time'], UTC):%Y-%m-%d %H:%M}"
-        population = report.printable(part["population"])
-        table.add_row(day, part["plan"][:_DIGITS], str(part["round"]), population)
-    console.show(table)
+    parts = found["parts"]
+    days = [f"{datetime.fromtimestamp(each['time'], UTC):%Y-%m-%d %H:%M}" for each in parts]
+    console.show(
+        report.FittedTable(
+            heading="population",
+            names=[report.printable(each["population"]) for each in parts],
+            before=[
+                report.Column("took part", days, justify="left"),
+                report.Column(
+                    "plan", [each["plan"][:_DIGITS] for each in parts], 1, justify="left"
+                ),
+                report.Column("round", [str(each["round"]) for each in parts], 2),
+            ],
+            after=[],
+            noun="populations",
+        )
+    )

@@ -12,7 +12,6 @@ from fedtally.cli.options import positive
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from fedtally.studies.audit import AuditResult
 
@@ -162,29 +161,39 @@ def _power(found: AuditResult) -> str:
     return f"noise that is {seen} is found 99 times in 100; {false_alarm}"
 
 
-def _table(found: AuditResult) -> Table:
+def _table(found: AuditResult) -> RenderableType:
     from fedtally import report
 
-    table = report.new_table()
-    for name, style in (("release", "bold"), ("rounds", None)):
-        table.add_column(name, style=style, no_wrap=True)
-    for name in (
-        "counters",
-        "deviation\nplanned",
-        "\nmeasured",
-        "positive",
-        "largest\ncorrelation",
-    ):
-        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
-    for number, release in enumerate(found.releases, 1):
-        first, last = release.rounds.start + 1, release.rounds.stop
-        table.add_row(
-            str(number),
-            str(first) if first == last else f"{first} to {last}",
-            f"{release.counters:,}",
-            f"{release.planned:.4g}",
-            f"{release.measured:.4g}",
-            f"{100 * release.positive:.1f} %",
-            f"{release.correlation:+.3f}",
-        )
-    return table
+    releases = found.releases
+    names = [f"{number} ({_rounds(one.rounds)})" for number, one in enumerate(releases, 1)]
+    return report.FittedTable(
+        heading="release",
+        names=[report.printable(name) for name in names],
+        after=[
+            report.Column("counters", [f"{one.counters:,}" for one in releases], 1, wishes=True),
+            *(
+                report.Column(name, [f"{getattr(one, name):.4g}" for one in releases], group=group)
+                for group, name in (("deviation", "planned"), ("deviation", "measured"))
+            ),
+            report.Column(
+                "positive", [f"{100 * one.positive:.1f} %" for one in releases], 2, wishes=True
+            ),
+            report.Column(
+                "largest\ncorrelation",
+                [f"{one.correlation:+.3f}" for one in releases],
+                3,
+                wishes=True,
+            ),
+        ],
+        noun="releases",
+    )
+
+
+def _rounds(rounds: range) -> str:
+    """Return rounds as they are counted from 1.
+
+    >>> _rounds(range(0, 4)), _rounds(range(2, 3))
+    ('rounds 1 to 4', 'round 3')
+    """
+    first, last = rounds.start + 1, rounds.stop
+    return f"round {first}" if first == last else f"rounds {first} to {last}"

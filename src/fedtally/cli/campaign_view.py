@@ -71,17 +71,20 @@ def show_list(found: list[dict[str, Any]]) -> None:
     """Print a line for each campaign."""
     from fedtally import report
 
-    table = report.new_table()
-    for column in ("campaign", "state", "rounds landed", "open sessions"):
-        table.add_column(column)
-    for one in found:
-        landed = sum(bool(round["landed"]) for round in one["rounds"])
-        table.add_row(
-            console.escaped(one["name"]),
-            one["state"],
-            f"{landed} of {one['num_rounds']}",
-            str(len(one["open"])),
-        )
+    landed = [
+        f"{sum(bool(round['landed']) for round in one['rounds'])} of {one['num_rounds']}"
+        for one in found
+    ]
+    table = report.FittedTable(
+        heading="campaign",
+        names=[report.printable(one["name"]) for one in found],
+        after=[
+            report.Column("state", [one["state"] for one in found], justify="left"),
+            report.Column("rounds landed", landed),
+            report.Column("open sessions", [str(len(one["open"])) for one in found], rank=1),
+        ],
+        noun="names",
+    )
     console.show(table)
 
 

@@ -227,24 +227,24 @@ def _show_population(entry: dict[str, Any]) -> None:
     console.show(report.facts([*facts, ("unit", entry["unit"]), ("period", entry["period"])]))
     if not entry["campaigns"]:
         return
-    table = report.new_table()
-    table.add_column("plan", no_wrap=True)
-    table.add_column("since", no_wrap=True)
-    table.add_column("reserved", justify="right")
-    table.add_column("landed", justify="right")
-    table.add_column("one client is exposed to", overflow="fold")
-    for campaign in entry["campaigns"]:
-        releases = campaign["releases"]
-        landed = sum(one["landed"] is not None for one in releases)
-        plan = report.printable(campaign["plan"][:_SHOWN])
-        table.add_row(
-            plan,
-            _day(campaign["time"]),
-            str(len(releases)),
-            str(landed),
-            _in_words(campaign["event"]),
+    campaigns = entry["campaigns"]
+    releases = [campaign["releases"] for campaign in campaigns]
+    landed = [str(sum(one["landed"] is not None for one in each)) for each in releases]
+    plans = [report.printable(each["plan"][:_SHOWN]).plain for each in campaigns]
+    console.show(
+        report.FittedTable(
+            heading="one client is exposed to",
+            names=[report.printable(_in_words(campaign["event"])) for campaign in campaigns],
+            before=[
+                report.Column("plan", plans, justify="left"),
+                report.Column("since", [_day(each["time"]) for each in campaigns], 1, wishes=True),
+                report.Column("reserved", [str(len(each)) for each in releases], 2, wishes=True),
+                report.Column("landed", landed),
+            ],
+            after=[],
+            folds=True,
         )
-    console.show(table)
+    )
 
 
 def _zcdp(entry: dict[str, Any]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedtally.cli.keys import lacking
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from fedtally.planner.bill import Bill
     from fedtally.planner.costs import Host
@@ -189,8 +189,9 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
         ]
     p = agreed.parameters
     graph, whom = p.graph(p.n_max), report.who(proposal.plan)
+    sizes = f"{p.n_max:,}" if p.n_min == p.n_max else f"{p.n_min:,} to {p.n_max:,}"
     text = (
-        f"secagg, {p.adversary}: cohorts of {p.n_min:,} to {p.n_max:,} {whom}s,"
+        f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
         f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
@@ -224,74 +225,94 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     return notes
 
 
-def _stages(bill: Bill, unit: str) -> Table:
+def _stages(bill: Bill, unit: str) -> RenderableType:
     from fedtally import report
 
-    table = report.new_table()
-    table.add_column("stage", style="bold", no_wrap=True)
-    for name in (f"a {unit}\nsends", "\ngets", "\nCPU", "the server\ngets", "\nsends", "\nCPU"):
-        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
-    for stage in bill.stages:
-        table.add_row(
+    rows: list[tuple[str, Sequence[float]]] = [
+        (
             stage.stage,
-            _bytes(stage.upload_bytes),
-            _bytes(stage.download_bytes),
-            _seconds(stage.client_seconds),
-            _bytes(stage.received_bytes),
-            _bytes(stage.sent_bytes),
-            _seconds(stage.server_seconds),
+            (
+                stage.upload_bytes,
+                stage.download_bytes,
+                stage.client_seconds,
+                stage.received_bytes,
+                stage.sent_bytes,
+                stage.server_seconds,
+            ),
         )
-    table.add_row("decoding", "", "", "", "", "", _seconds(bill.decoding_seconds))
-    table.add_row(
-        "together",
-        _bytes(bill.upload_bytes),
-        _bytes(bill.download_bytes),
-        _seconds(bill.client_seconds),
-        _bytes(bill.received_bytes),
-        _bytes(bill.sent_bytes),
-        _seconds(bill.server_seconds + bill.decoding_seconds),
-        style="bold",
+        for stage in bill.stages
+    ]
+    rows.append(("decoding", (0, 0, 0, 0, 0, bill.decoding_seconds)))
+    rows.append(("together", [sum(column) for column in zip(*(f for _, f in rows), strict=True)]))
+    a_client = f"a {unit}"
+    columns = (  # with the order in which they go where there is no room for all
+        (a_client, "sends", _bytes, 0),
+        (a_client, "gets", _bytes, 3),
+        (a_client, "CPU", _seconds, 2),
+        ("the server", "gets", _bytes, 0),
+        ("the server", "sends", _bytes, 1),
+        ("the server", "CPU", _seconds, 0),
     )
-    return table
+    return report.FittedTable(
+        heading="stage",
+        names=[report.printable(name) for name, _ in rows],
+        after=[
+            report.Column(name, [shown(figures[place]) for _, figures in rows], rank, True, group)
+            for place, (group, name, shown, rank) in enumerate(columns)
+        ],
+        noun="stages",
+        styles=[*("" for _ in rows[1:]), "bold"],
+    )
 
 
-def _neighbours(proposal: Proposal, host: Host | None) -> Table:
+def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
     from fedtally import report
 
-    table = report.new_table()
-    table.add_column("sketch", style="bold", no_wrap=True)
-    error_in_points = "largest\nerror in\npoints"
     unit = report.who(proposal.plan)
-    for name in (f"a {unit}\nsends", "\nCPU", "the server\ngets", "\nCPU", error_in_points):
-        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     # by width, and not by error: a wider sketch may have the larger predicted error by chance
     listed = sorted(
         [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
     )
     digits = report.decimals([error for _, error in listed])
+    rows = []
     for other, error in listed:
         mark = " (the plan)" if other is proposal.plan else ""
         cost = proposal.bill(host, other)
-        table.add_row(
-            f"{other.rows} x {other.width:,}{mark}",
-            report.size(cost.upload_bytes),
-            _seconds(cost.client_seconds),
-            report.size(cost.received_bytes),
-            _seconds(cost.server_seconds + cost.decoding_seconds),
-            report.points(error, digits).removesuffix(" points"),
+        rows.append(
+            (
+                f"{other.rows} x {other.width:,}{mark}",
+                report.size(cost.upload_bytes),
+                _seconds(cost.client_seconds),
+                report.size(cost.received_bytes),
+                _seconds(cost.server_seconds + cost.decoding_seconds),
+                report.points(error, digits).removesuffix(" points"),
+            )
         )
     worst, cost_of_worst = proposal.minimax
-    table.add_row(
-        f"{worst.rows} x {worst.width:,} (minimax)", report.size(cost_of_worst), "", "", "", ""
-    )
+    name = f"{worst.rows} x {worst.width:,} (minimax)"
+    rows.append((name, report.size(cost_of_worst), "", "", "", ""))
     exact = "0.00" if proposal.plan.privacy is None else "noise"
-    table.add_row(
-        "one-hot vector", report.size(proposal.plan.one_hot_bytes_per_client), "", "", "", exact
+    one_hot = report.size(proposal.plan.one_hot_bytes_per_client)
+    rows.append(("one-hot vector", one_hot, "", "", "", exact))
+    columns = (  # with the order in which they go where there is no room for all
+        (f"a {unit}", "sends", 0),
+        (f"a {unit}", "CPU", 2),
+        ("the server", "gets", 3),
+        ("the server", "CPU", 1),
+        ("", "largest\nerror in\npoints", 0),
     )
-    return table
+    return report.FittedTable(
+        heading="sketch",
+        names=[report.printable(row[0]) for row in rows],
+        after=[
+            report.Column(name, [row[place] for row in rows], rank, True, group)
+            for place, (group, name, rank) in enumerate(columns, 1)
+        ],
+        noun="sketches",
+    )
 
 
-def _bytes(number: int) -> str:
+def _bytes(number: float) -> str:
     from fedtally import report
 
     return report.size(number) if number else ""

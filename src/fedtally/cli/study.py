@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +26,7 @@ from fedtally.cli.options import (
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
     from fedtally.domain import Domain
     from fedtally.sources import Source
@@ -371,7 +370,11 @@ def _view(found: StudyResult) -> RenderableType:
     rows = [
         (
             "Errors",
-            "of all candidates' frequencies, in percentage points: mean, median and 90 % quantile",
+            (
+                "l_inf, the largest of all candidates' errors, and l_2, the root of the sum of"
+                " their squares, in percentage points; mean, median and 90 % quantile of the"
+                " repeats"
+            ),
         ),
         ("Upload", "bytes per client, in its round"),
         ("Privacy", _privacy_in_words(found)),
@@ -387,7 +390,7 @@ def _view(found: StudyResult) -> RenderableType:
         if c.width is None
     ]
     return Group(
-        report.heading(title), _Table(found.comparisons()), Text(), report.facts([*rows, *exact])
+        report.heading(title), _table(found.comparisons()), Text(), report.facts([*rows, *exact])
     )
 
 
@@ -423,71 +426,30 @@ def _privacy_in_words(found: StudyResult) -> str:
 
 _ERRORS = ("l_inf", "l_2")
 _FIGURES = ("mean", "median", "90 %")
-# The columns that go where a terminal has no room for whole numbers, those of l_2 first.
-_LEFT_OUT: tuple[tuple[tuple[str, str], ...], ...] = (
-    tuple(("l_2", figure) for figure in _FIGURES),
-    (("l_inf", "mean"),),
-    (("l_inf", "90 %"),),
-    (("", "upload"),),
-)
+# The order in which columns go where a terminal has no room for whole numbers, l_2 first.
+_RANKS = {
+    **{("l_2", figure): 1 for figure in _FIGURES},
+    ("l_inf", "mean"): 2,
+    ("l_inf", "90 %"): 3,
+    ("", "upload"): 4,
+}
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The errors of a comparison: numbers are whole in any terminal, names are elided."""
+def _table(comparisons: Sequence[Comparison]) -> RenderableType:
+    """Return the errors of a comparison."""
+    from fedtally import report
 
-    comparisons: Sequence[Comparison]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
-        from fedtally import report
-
-        labels = [report.printable(one.method) for one in self.comparisons]
-        longest = max(label.cell_len for label in labels)
-        most = options.max_width - report.last_padding(console)
-        columns, gone = self._columns(most, min(longest, report.SHORTEST))
-        room = most - sum(len(column[-1]) + report.GAP for column in columns)
-        width = max(min(longest, room), min(longest, report.SHORTEST))
-        table = report.new_table()
-        table.padding = (0, report.GAP - 1, 0, 0)  # the box has a blank between columns
-        table.add_column("method", style="bold", no_wrap=True, min_width=width)
-        for head, *_ in columns:
-            table.add_column(head, justify="right", no_wrap=True, vertical="bottom")
-        for label, *cells in zip(labels, *(column[1:] for column in columns), strict=True):
-            table.add_row(report.elided(label, width), *cells)
-        yield table
-        said = [f"without {', '.join(gone)}"] * bool(gone)
-        said += ["methods shortened"] * (longest > width)
-        if said:
-            yield Text(
-                f"{options.max_width} columns: {', '.join(said)}; --json has all", style="dim"
-            )
-
-    def _columns(self, width: int, label: int) -> tuple[list[list[str]], list[str]]:
-        """Return the columns that fit beside labels, as a heading and cells, and what is left out.
-
-        The cells of a column have one width.
-        """
-        from fedtally import report
-
-        names = [("", "width"), ("", "upload"), *((e, f) for e in _ERRORS for f in _FIGURES)]
-        figures = [_figures(one, self.comparisons) for one in self.comparisons]
-        cells = dict(zip(names, zip(*figures, strict=True), strict=True))
-        gone: list[str] = []
-        for group in ((), *_LEFT_OUT):
-            for left_out in group:
-                del cells[left_out]
-            gone += ["l_2"] if len(group) > 1 else [" ".join(name).strip() for name in group]
-            columns, before = [], ""
-            for (error, name), texts in cells.items():
-                head = [error if error != before else "", name] if error else [name]
-                before = error
-                widest = max(map(len, [*head, *texts]))
-                columns.append(["\n".join(head), *(text.rjust(widest) for text in texts)])
-            if sum(len(column[-1]) + report.GAP for column in columns) + label <= width:
-                break
-        return columns, gone
+    heads = [("", "width"), ("", "upload"), *((e, f) for e in _ERRORS for f in _FIGURES)]
+    cells = zip(*(_figures(one, comparisons) for one in comparisons), strict=True)
+    return report.FittedTable(
+        heading="method",
+        names=[report.printable(one.method) for one in comparisons],
+        after=[
+            report.Column(name, texts, rank=_RANKS.get((group, name), 0), group=group)
+            for (group, name), texts in zip(heads, cells, strict=True)
+        ],
+        noun="methods",
+    )
 
 
 def _figures(comparison: Comparison, all_of_them: Sequence[Comparison]) -> list[str]:

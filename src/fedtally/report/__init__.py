@@ -16,24 +16,19 @@ from fedtally.report.fields import (
     privacy_fields,
 )
 from fedtally.report.page import check_report_path, write_page
+from fedtally.report.tables import Column, FittedTable, new_table, printable
 from fedtally.report.terminal import (
-    GAP,
-    SHORTEST,
     Screen,
     answer,
-    elided,
     estimates_table,
     facts,
     heading,
     is_told_from_zero,
-    last_padding,
     more_lines,
-    new_table,
     no_candidates,
     none_listed,
     noted,
     plain,
-    printable,
 )
 from fedtally.report.wording import (
     COVERS,
@@ -61,10 +56,10 @@ from fedtally.report.wording import (
 
 __all__ = [
     "COVERS",
-    "GAP",
     "NO_PRIVACY",
     "SCHEMA",
-    "SHORTEST",
+    "Column",
+    "FittedTable",
     "Screen",
     "answer",
     "candidates",
@@ -77,7 +72,6 @@ __all__ = [
     "covers",
     "decimals",
     "document",
-    "elided",
     "estimate_fields",
     "estimates_table",
     "facts",
@@ -86,7 +80,6 @@ __all__ = [
     "holds",
     "intervals_fields",
     "is_told_from_zero",
-    "last_padding",
     "level",
     "limits_fields",
     "more_lines",

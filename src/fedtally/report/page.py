@@ -19,8 +19,11 @@ from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.report import wording
 from fedtally.report.fields import plan_fields, privacy_fields
-from fedtally.report.terminal import certainty, digits_of, is_told_from_zero, printable
+from fedtally.report.tables import printable
+from fedtally.report.terminal import certainty, digits_of, is_told_from_zero
 from fedtally.result import Estimate, Result
+
+_BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
 
 
 def check_report_path(path: str | os.PathLike[str]) -> None:
@@ -141,8 +144,12 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
             for share in shares
         ]
         cells.append({"text": f"{estimate.count:,.0f}", "key": repr(float(estimate.count))})
-        rows.append(cells)
-    return {"caption": caption, "columns": columns, "rows": rows}
+        rows.append({"cells": cells, "is_doubtful": not is_told_from_zero(estimate)})
+    doubtful = sum(not is_told_from_zero(estimate) for estimate in estimates)
+    doubts = f"{doubtful:,} of these {len(rows):,}, in grey, cannot be told from 0." * bool(
+        doubtful
+    )
+    return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts}
 
 
 def _short(
@@ -150,7 +157,7 @@ def _short(
 ) -> list[tuple[str, str]]:
     """Return what an answer on one screen says below its list."""
     return [
-        ("Error", wording.sure(result, listed, named)),
+        ("Error", wording.sure(result, listed, named, limits="the limits cover")),
         ("Privacy", wording.privacy_sentence(result.plan)),
         ("Upload", wording.short_cost(result.plan)),
     ]
@@ -201,11 +208,9 @@ def _sections(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], command: str
 ) -> list[dict[str, Any]]:
     plan, traffic = result.plan, result.secure_sum
-    doubtful = sum(not is_told_from_zero(estimate) for estimate in listed)
-    unsure = [f"{doubtful:,} of the {len(listed):,} listed items cannot be told from 0."]
     private = privacy_fields(plan, traffic) or {}
     return [
-        _section("How sure it is", certainty(result, listed, named), unsure if doubtful else []),
+        _section("How sure it is", certainty(result, listed, named)),
         _section("Notes", [], [_sentence(printable(text).plain) for text in result.warnings]),
         _section("What it protects, in words", [], wording.protects(plan)),
         _section(
@@ -251,7 +256,22 @@ def _sentence(text: str) -> str:
 
 def _named(fields: dict[str, Any]) -> list[tuple[str, str]]:
     return [
-        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+        (name.replace("_", " "), _shown(name, value))
         for name, value in fields.items()
         if value is not None and not isinstance(value, bool)
     ]
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a field as people read it: four digits of a real number, and bounds rounded up.
+
+    >>> _shown("epsilon", 1.9999992), _shown("noise_variance", 136.0044), _shown("rows", 1200)
+    ('2', '136', '1,200')
+    """
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return str(value)
+    from fedtally.privacy.accounting import rounded_up
+
+    return f"{rounded_up(value) if name.startswith(_BOUNDS) else value:.4g}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedtally.domain import Domain
+from fedtally.report.tables import Column, FittedTable, printable
 from fedtally.report.wording import (
     attendance,
     candidates,
@@ -42,13 +43,8 @@ if TYPE_CHECKING:
 
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # where fewer columns break more lines
-SHORTEST = 8  # columns of an item that is elided
-GAP = 2  # columns between two columns of a table
 _LISTED = 20
-_WISHED = 24  # columns of an item for which columns that one can do without make room
 _EVEN = 1.1  # a ratio of the two sides of an interval, up to which they are shown as one
-_LONGEST_SHOWN = 300  # characters of an item in a table: a longer one is cut off
-_BAR = (6, 20)  # the fewest and the most columns of a bar
 
 
 def answer(
@@ -238,142 +234,13 @@ def digits_of(estimates: Sequence[Estimate]) -> int:
     return decimals([*(e.frequency for e in estimates), *(half for half in halves if half > 1e-9)])
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A column of a table of estimates.
-
-    Attributes:
-        name: the heading.
-        cells: a text a row.
-        rank: the order in which columns are left out if there is no room; 0: never.
-        wishes: whether it goes so that items have as much room as they wish.
-    """
-
-    name: str
-    cells: Sequence[str]
-    rank: int = 0
-    wishes: bool = False
-
-    @property
-    def width(self) -> int:
-        from rich.cells import cell_len
-
-        return max(map(cell_len, [self.name, *self.cells]))
-
-
-@dataclass(frozen=True)
-class EstimatesTable:
-    """A table of estimates that fits any terminal: the columns that matter least go first.
-
-    Attributes:
-        items: the label of each row.
-        shares: the frequency of each row, for its bar.
-        doubtful: the rows that cannot be told from 0.
-        before: the columns before the item.
-        item: the heading of the items.
-        after: the columns after the item, whose bar stands behind the first.
-    """
-
-    items: Sequence[str | int]
-    shares: Sequence[float]
-    doubtful: Sequence[bool]
-    before: Sequence[_Column]
-    item: str
-    after: Sequence[_Column]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.cells import cell_len
-        from rich.segment import Segment
-
-        columns = options.max_width - last_padding(console)
-        labels = [printable(item) for item in self.items]
-        longest = max([cell_len(self.item), *(cell_len(label.plain) for label in labels)])
-        kept = self._kept(columns, longest)
-        gone = [c.name for c in [*self.before, *self.after] if c not in kept]
-        room = columns - sum(column.width + GAP for column in kept)
-        width = max(1, min(longest, room))
-        bar = min(_BAR[1], room - width - GAP)
-        if bar < _BAR[0] or options.ascii_only or max(self.shares, default=0.0) <= 0:
-            bar = 0
-        table = self._table(kept, [elided(label, width) for label in labels], width, bar)
-        lines = console.render_lines(table, options, pad=False)
-        tail = self._tail()
-        for place, line in enumerate(lines):
-            if place - (len(lines) - len(labels)) == len(labels) - tail and tail > 0:
-                yield _doubts(tail, len(labels))
-            yield from line
-            yield Segment.line()
-        if (number := sum(self.doubtful)) > tail:
-            yield _doubts(number, len(labels), is_below=False)
-        if said := self._left_out(gone, longest > width, options.max_width):
-            yield said
-
-    def _kept(self, columns: int, longest: int) -> list[_Column]:
-        """Return the columns that fit beside items of that many columns."""
-        kept = [*self.before, *self.after]
-        for column in sorted((c for c in kept if c.rank), key=lambda c: c.rank):
-            least = min(longest, _WISHED if column.wishes else SHORTEST)
-            if sum(c.width + GAP for c in kept) + least > columns:
-                kept.remove(column)
-        return kept
-
-    def _table(self, kept: Sequence[_Column], items: Sequence[Text], width: int, bar: int) -> Table:
-        from rich.bar import Bar
-
-        table, most = new_table(), max(self.shares, default=1.0)
-        table.padding = (0, GAP - 1, 0, 0)  # the box has a blank between columns
-        before = [column for column in self.before if column in kept]
-        after = [column for column in self.after if column in kept]
-        for column in before:
-            table.add_column(column.name, justify="right", style="dim", no_wrap=True)
-        table.add_column(printable(self.item), style="bold", no_wrap=True, min_width=width)
-        for place, column in enumerate(after):
-            table.add_column(column.name, justify="right", no_wrap=True, min_width=column.width)
-            if bar and not place:
-                table.add_column("", no_wrap=True, width=bar)
-        for row, item in enumerate(items):
-            cells: list[RenderableType] = [*(c.cells[row] for c in before), item]
-            for place, column in enumerate(after):
-                cells.append(column.cells[row])
-                if bar and not place:
-                    cells.append(Bar(most, 0, max(0.0, self.shares[row]), width=bar))
-            table.add_row(*cells, style="dim" if self.doubtful[row] else None)
-        return table
-
-    def _tail(self) -> int:
-        """Return the number of last rows that cannot be told from 0; 0 if others cannot, too."""
-        number = sum(self.doubtful)
-        is_tail = number < len(self.doubtful) and all(self.doubtful[len(self.doubtful) - number :])
-        return number if is_tail else 0
-
-    def _left_out(self, gone: Sequence[str], is_elided: bool, columns: int) -> Text | None:
-        from rich.text import Text
-
-        said = [f"without {', '.join(gone)}"] * bool(gone)
-        said += ["items shortened"] * is_elided
-        if not said:
-            return None
-        return Text(f"{columns} columns: {', '.join(said)}; --json has all", style="dim")
-
-
-def _doubts(number: int, rows: int, is_below: bool = True) -> Text:
-    """Return the line on the rows that cannot be told from 0."""
-    from rich.text import Text
-
-    if number == rows:
-        return Text("none of these can be told from 0", style="dim")
-    if is_below:
-        return Text(f"── the {number:,} below cannot be told from 0", style="dim")
-    return Text(f"{number:,} of these {rows:,} cannot be told from 0 (at most)", style="dim")
-
-
 def estimates_table(
     estimates: Sequence[Estimate],
     truth: Sequence[float] | None = None,
     ranked: bool = True,
     unit: str = "clients",
     item: str = "item",
-) -> EstimatesTable:
+) -> FittedTable:
     """Return a table of estimates, with limits, true frequencies and errors where they are known.
 
     An item that cannot be told from 0 is dim, and of its interval only the upper limit is shown.
@@ -391,27 +258,48 @@ def estimates_table(
     """
     digits = digits_of(estimates)
     shares = [percent(estimate.frequency, digits) for estimate in estimates]
-    after = [_Column("share", shares)]
+    after = [Column("share", shares)]
     if any(estimate.low is not None for estimate in estimates):
-        after.append(_Column("± points", [_plus_minus(e, digits) for e in estimates], rank=5))
+        after.append(Column("± points", [_plus_minus(e, digits) for e in estimates], rank=5))
     if truth is not None:
         errors = [e.frequency - true for e, true in zip(estimates, truth, strict=True)]
         error_digits = decimals([max(map(abs, errors), default=0.0)])
         signed = [points(error, error_digits, signed=True) for error in errors]
         after += [
-            _Column("true", [percent(share, digits) for share in truth], rank=2, wishes=True),
-            _Column("error, points", [text.removesuffix(" points") for text in signed], rank=4),
+            Column("true", [percent(share, digits) for share in truth], rank=2, wishes=True),
+            Column("error, points", [text.removesuffix(" points") for text in signed], rank=4),
         ]
-    after.append(_Column(unit, [f"{e.count:z,.0f}" for e in estimates], rank=1, wishes=True))
+    after.append(Column(unit, [f"{e.count:z,.0f}" for e in estimates], rank=1, wishes=True))
     numbers = [str(place + 1) for place in range(len(estimates))]
-    return EstimatesTable(
-        items=[estimate.item for estimate in estimates],
-        shares=[estimate.frequency for estimate in estimates],
-        doubtful=[not is_told_from_zero(estimate) for estimate in estimates],
-        before=[_Column("#", numbers, rank=3)] if ranked else [],
-        item=item,
+    doubtful = [not is_told_from_zero(estimate) for estimate in estimates]
+    line, note = _doubts(doubtful)
+    return FittedTable(
+        heading=item,
+        names=[printable(estimate.item) for estimate in estimates],
+        before=[Column("#", numbers, rank=3)] if ranked else [],
         after=after,
+        shares=[estimate.frequency for estimate in estimates],
+        styles=["dim" if is_doubtful else "" for is_doubtful in doubtful],
+        line=line,
+        note=note,
     )
+
+
+def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | None]:
+    """Return what a table says of rows that cannot be told from 0: between its rows, or below."""
+    from rich.text import Text
+
+    number, rows = sum(doubtful), len(doubtful)
+    if not number:
+        return None, None
+    if number == rows:
+        return None, Text("none of these can be told from 0", style="dim")
+    if all(doubtful[rows - number :]):
+        return (
+            (rows - number, Text(f"── the {number:,} below cannot be told from 0", style="dim")),
+            None,
+        )
+    return None, Text(f"{number:,} of these {rows:,} cannot be told from 0 (at most)", style="dim")
 
 
 def _plus_minus(estimate: Estimate, digits: int) -> str:
@@ -428,27 +316,6 @@ def _plus_minus(estimate: Estimate, digits: int) -> str:
     less, more = sorted((below, above), key=float)
     is_even = float(more) <= max(_EVEN * float(less), float(less) + 1.5 * 10**-digits)
     return more if is_even else f"-{below} +{above}"
-
-
-def elided(label: Text, columns: int) -> Text:
-    """Return a label in so many columns, elided in the middle: items often differ at their ends.
-
-    >>> elided(printable("https://example.org/1"), 9).plain
-    'http…rg/1'
-    """
-    from rich.cells import cell_len, set_cell_size
-    from rich.text import Text
-
-    text = label.plain
-    if cell_len(text) <= columns:
-        return label
-    back = (columns - 1) // 2
-    end = ""
-    for letter in reversed(text):
-        if cell_len(letter + end) > back:
-            break
-        end = letter + end
-    return Text(f"{set_cell_size(text, columns - 1 - back).rstrip()}…{end}")
 
 
 def _how(
@@ -547,31 +414,6 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     return grid
 
 
-def new_table() -> Table:
-    """Return an empty table in the style of all commands.
-
-    >>> new_table().show_edge
-    False
-    """
-    from rich import box
-    from rich.table import Table
-
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
-
-
-def last_padding(console: Console) -> int:
-    """Return the columns that a table pays for padding behind its last column.
-
-    Before version 15, Rich counts them although it pads no edge.
-    """
-    from rich.measure import Measurement
-
-    table = new_table()
-    table.padding = (0, GAP - 1, 0, 0)
-    table.add_column(min_width=1)
-    return Measurement.get(console, console.options, table).minimum - 1
-
-
 def heading(text: str) -> RenderableType:
     """Return a line in bold, as it stands above a table.
 
@@ -597,22 +439,3 @@ def plain(renderable: RenderableType, columns: int = 100) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
-
-
-def printable(item: str | int, style: str = "", longest: int = _LONGEST_SHOWN) -> Text:
-    r"""Return an item as text for a terminal, which it cannot drive.
-
-    Control characters are escaped, and markup is not read. An empty item is shown as two quotes.
-
-    Args:
-        item: the item.
-        style: a style of rich.
-        longest: the characters after which it is cut off.
-
-    >>> printable("tab\there\x1b[31m").plain
-    'tab\\there\\x1b[31m'
-    """
-    from rich.text import Text
-
-    text = escaped(str(item)) or '""'
-    return Text(text if len(text) <= longest else f"{text[: longest - 3]}...", style=style)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedtally.domain import Domain
+from fedtally.domain import Domain, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.result import Estimate, Result
@@ -151,6 +151,8 @@ def question(result: Result) -> str:
     is_hidden = result.plan.privacy is not None and "client" in result.columns
     most, drawn = result.plan.max_items, "drawn " * bool(drawn_away(result.draw) or is_hidden)
     number = counted(result.domain.size, "candidate")
+    if result.plan.is_open:
+        number = "no list of candidates"
     if most == 1:
         return f"Share of each {drawn}{item} among {contributions(result)}; {number}"
     held = f"hold each {item} among at most {most:,} {drawn}items"
@@ -194,6 +196,8 @@ def cost(plan: Plan) -> str:
     'the item itself, binary: 2 B, but then the server would see it)'
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
+    if plan.is_open:  # nobody has the list that a one-hot vector would be of
+        return f"{size(plan.bytes_per_client)} {per}"
     items = "the item itself, binary" if plan.largest_entry == 1 else "the items themselves, binary"
     seen = "it" if plan.largest_entry == 1 else "them"
     exact = (
@@ -213,6 +217,8 @@ def short_cost(plan: Plan) -> str:
     '49 B per client; an exact histogram takes 788 B'
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
+    if plan.is_open:
+        return cost(plan)
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
     return f"{size(plan.bytes_per_client)} {per}; an exact histogram {takes} {size(exact)}"
@@ -231,8 +237,9 @@ def candidates(domain: Domain) -> str:
         "dictionary": "item",
         "strings": "string",
         "grid": "cell",
-        "open": "hash of a string",
     }
+    if isinstance(domain, OpenStrings):
+        return f"any string, by a hash of {domain.bits} bits: nobody has the list"
     known = "public" if domain.public else "not public: taken from the input itself"
     return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
 
@@ -502,13 +509,20 @@ def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:
     return f"{way} {size(traffic[name])} a {noun}{': ' if parts else ''}{', '.join(parts)}"
 
 
-def sure(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> str:
+def sure(
+    result: Result,
+    listed: Sequence[Estimate],
+    named: Sequence[Estimate],
+    *,
+    limits: str = "± covers",
+) -> str:
     """Return the errors in a few words: those found, or those to expect.
 
     Args:
         result: the whole answer.
         listed: estimates in a list that they chose themselves.
         named: estimates of items named beforehand.
+        limits: how the table shows intervals, with a verb.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk"], seed=1)
@@ -530,7 +544,8 @@ def sure(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) 
             else "none beyond rounding: recovery looks exact"
         )
     if intervals is not None:
-        said += holds(result.confidence, result.interval_kind, listed, named, result.unit)
+        kind, unit = result.interval_kind, result.unit
+        said += holds(result.confidence, kind, listed, named, unit, limits=limits)
     return "; ".join(said) or "not estimated: the confidence is 0"
 
 
@@ -540,6 +555,8 @@ def holds(
     listed: Sequence[Estimate],
     named: Sequence[Estimate],
     unit: str = "clients",
+    *,
+    limits: str = "± covers",
 ) -> list[str]:
     """Return in a few words how often intervals hold, and what sampling adds to them.
 
@@ -549,6 +566,7 @@ def holds(
         listed: estimates in a list that they chose themselves.
         named: estimates of items named beforehand.
         unit: the noun for the things that are counted.
+        limits: how the table shows intervals, with a verb.
 
     >>> holds(0.95, "simultaneous", [], [Estimate("tea", 0.1, 0.0, 0.2, 10.0)])
     ['± covers the true share with 95 % confidence for all items at once']
@@ -558,7 +576,7 @@ def holds(
     said = []
     if kinds:
         sure_of = f"{level(confidence)} confidence {', '.join(dict.fromkeys(certain))}"
-        said.append(f"± covers the true share with {sure_of}")
+        said.append(f"{limits} the true share with {sure_of}")
     sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:
         said.append(f"if these {unit} are a sample, add ± {points(sampling)}")

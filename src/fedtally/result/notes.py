@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtally.domain import Domain
@@ -20,19 +20,14 @@ RARE_ITEMS = (
 )
 
 
-def on(
-    result: Result, decoder: AnyDecoder | None, names: Mapping[int, str] | None
-) -> Iterator[str]:
+def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
     """Yield the notes on a result.
 
     Args:
         result: the result.
         decoder: that was fitted, before shrinkage; None: none yet.
-        names: that were read of an open domain; None: none yet.
     """
     yield from result.cautions
-    if names is not None:
-        yield from _on_names(result.num_found, len(names))
     yield from _on_draw(result)
     yield from _on_candidates(result.domain)
     if result.unit == "contributions":
@@ -41,7 +36,8 @@ def on(
     yield from _on_decoder(result, decoder)
 
 
-def _on_names(found: int, read: int) -> Iterator[str]:
+def on_names(found: int, read: int) -> Iterator[str]:
+    """Yield the note on strings of an open domain that were found and could not be read."""
     if read < found:
         yield (
             f"{found - read:,} of the {found:,} strings that stand out could not be read, and are"

@@ -317,14 +317,15 @@ class Result:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        return self._warnings
+        names = self.__dict__.get("names")  # past the cached property: not to read them here
+        unread = () if names is None else notes.on_names(self.num_found, len(names))
+        return (*unread, *self._warnings)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
         # Past the cached properties: whoever asks for notes must not start a fit.
-        done = self.__dict__
-        return tuple(notes.on(self, done.get("_recovered"), done.get("names")))
+        return tuple(notes.on(self, self.__dict__.get("_recovered")))
 
     def __repr__(self) -> str:
         return (

@@ -360,7 +360,8 @@ def read(
         raise InvalidInputError(
             "with epsilon the candidates must be public, and the distinct items of the input"
             f" ({source.name}) show who holds what whatever the noise: declare a domain (--domain"
-            " FILE, range:A..B, grid:...), or mark the run as not private (--not-private)"
+            " FILE, range:A..B, grid:...); take --domain open, which finds strings of which nobody"
+            " has the list; or mark the run as not private (--not-private)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
     encoder: Declared | FromInput
