@@ -25,6 +25,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 nb_execution_mode = "force"  # a page that shows numbers computes them
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_merge_streams = True  # lines that a cell prints stand in one box
 
 napoleon_use_ivar = True  # attributes are described once, with their class
 default_role = "code"  # docstrings write `code` as the pages do

@@ -316,7 +316,12 @@ def label(axes: Any) -> None:
     """Write 1, 2 and 5 of every decade below a logarithmic axis."""
     from matplotlib import ticker
 
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    places = ticker.LogLocator(subs=(1, 2, 5)).tick_values(low, high)
+    few = sum(low <= place <= high for place in places) < 2  # a quick run's
+    axes.xaxis.set_major_locator(
+        ticker.MaxNLocator(3) if few else ticker.LogLocator(subs=(1, 2, 5))
+    )
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 

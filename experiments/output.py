@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import textwrap
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +69,27 @@ def check_path(path: Path | None) -> None:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print rows with the same keys as a table with a line of names."""
+    """Print rows with the same keys as a table with a line of names.
+
+    On a terminal that is too narrow for the table, each row is a paragraph, with a line a name.
+    """
     cells = [list(rows[0]), *([text(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    width = shutil.get_terminal_size().columns
+    if sys.stdout.isatty() and sum(widths) + 2 * (len(widths) - 1) > width:
+        for place, row in enumerate(cells[1:]):
+            click.echo("\n" * bool(place) + "\n".join(_paragraph(cells[0], row, width)))
+        return
     for line in cells:
         click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def _paragraph(names: Sequence[str], cells: Sequence[str], width: int) -> Iterator[str]:
+    """Yield a row as lines of names and texts, the texts one below the other."""
+    indent = max(map(len, names)) + 2
+    for name, cell in zip(names, cells, strict=True):
+        for place, line in enumerate(textwrap.wrap(cell, max(20, width - indent)) or [""]):
+            yield f"{'' if place else name:<{indent}}{line}"
 
 
 def save(rows: Sequence[Row], path: Path | None) -> None:

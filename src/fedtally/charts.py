@@ -242,7 +242,10 @@ def error_against_bytes(
             "marker": _MARKERS[number % len(_MARKERS)],
             "markersize": 5,
         }
-        _draw_bands(axes, xs, points, capsize=3, label=method, **look)
+        # A logarithmic axis has no 0: the label says where the curve goes.
+        exact = [point.x for point in points if point.middle <= 0]
+        label = f"{method}: 0 from {_bytes_label(min(exact), None)}" if exact else method
+        _draw_bands(axes, xs, points, capsize=3, label=label, **look)
     for number, (method, cost) in enumerate(costs.items()):
         axes.axvline(
             cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=method
@@ -273,7 +276,8 @@ def error_against_bytes(
     _label_ticks(axes.xaxis, _bytes_label)
     axes.set_xlabel("bytes per client")
     axes.set_ylabel("largest error (percentage points)")
-    axes.set_title(textwrap.fill(title, _TITLE_LINE), loc="left", fontsize="medium")
+    lines = [textwrap.fill(line, _TITLE_LINE) for line in title.splitlines()]
+    axes.set_title("\n".join(lines), loc="left", fontsize="medium")
     axes.grid(which="major", color="0.9")
     axes.legend(fontsize="small", framealpha=0.9, edgecolor="none")
     return _written(figure, path)

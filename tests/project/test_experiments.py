@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -20,6 +21,7 @@ from experiments import (
     figure3,
     figure3_tables,
     hashing,
+    output,
     populations,
     ratios,
     recovery,
@@ -427,3 +429,24 @@ def test_hashing_prints_every_schedule() -> None:
     printed = run(hashing.command, "--repeats", 5, "--domain-size", 200, "-a", 1.1)
     assert all(schedule in printed for schedule in hashing.SCHEDULES)
     assert "smallest of 4 p-values" in printed
+
+
+def test_a_table_wider_than_the_terminal_is_read_row_by_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"claim": "hybrid is better " * 4, "ours": 0.5}, {"claim": "none", "ours": 2.0}]
+    monkeypatch.setenv("COLUMNS", "40")
+    output.show(rows)
+    assert len(capsys.readouterr().out.splitlines()) == 3  # a file keeps the table
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.show(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[:2] == [
+        "claim  hybrid is better hybrid is better",
+        "       hybrid is better hybrid is better",
+    ]
+    assert [line for line in lines if line.startswith("ours")] == ["ours   0.5", "ours   2"]
+    monkeypatch.setenv("COLUMNS", "99")
+    output.show(rows)
+    assert len(capsys.readouterr().out.splitlines()) == 3

@@ -60,6 +60,9 @@ NOT_PASTED = {
     ("docs/recovery.md", "python -m"): _MINUTES,
     ("docs/start.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/start.md", "fedtally demo"): "pasted from the README",
+    ("docs/start.md", "fedtally estimate visits.csv --item url --client user --domain open"): (
+        "takes half a minute: tests/unit/test_open_domain.py runs smaller ones"
+    ),
 }
 
 # What is pasted with smaller figures, since it would take minutes: what it prints is not compared.

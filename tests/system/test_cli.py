@@ -21,7 +21,7 @@ import pytest
 
 import fedtally
 from fedtally import __version__, kernels
-from fedtally.cli import main
+from fedtally.cli import console, main
 from fedtally.cli.app import cli, run
 from fedtally.cli.options import DECODERS, positive, size
 from fedtally.domain import Strings
@@ -1191,3 +1191,16 @@ def test_the_defaults_that_help_shows_are_those_that_run() -> None:
             is_plain = isinstance(one.default, str | int | float) and not one.is_flag
             if shown and is_plain and one.name not in ("schedule", "recovery", "dropout"):
                 assert shown[0].split(";")[0] == str(one.default), (command.name, one.name)
+
+
+def test_a_stage_of_unknown_length_says_how_long_it_has_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with console.Progress() as progress:
+        progress("plan")
+        progress("read", 5_000_000, 10_000_000)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).splitlines()
+    assert any(re.match(r"planning +.* 0 s so far", line) for line in lines)
+    assert any(re.match(r"reading +.* 5.0 MB of 10.0 MB +--:--", line) for line in lines)

@@ -320,3 +320,19 @@ def test_errors_that_are_all_zero_are_drawn() -> None:
     figure = charts.error_against_bytes(curve, {})
     assert figure.axes[0].get_yscale() == "linear"
     figure.draw_without_rendering()
+
+
+def test_a_curve_says_where_its_error_is_0() -> None:
+    pytest.importorskip("matplotlib")
+    points = [
+        charts.Point(1e3, 0.01, 0.0, 0.02),
+        charts.Point(2e3, 0, 0, 0),
+        charts.Point(4e3, 0, 0, 0),
+    ]
+    other = [charts.Point(1e3, 0.01, 0.008, 0.012)]
+    figure = charts.error_against_bytes(
+        {"hybrid": points, "fresh": other}, {}, title="7 rows\nmedian of 10 repeats"
+    )
+    shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert shown == ["hybrid: 0 from 2 kB", "fresh"]
+    assert figure.axes[0].get_title(loc="left") == "7 rows\nmedian of 10 repeats"

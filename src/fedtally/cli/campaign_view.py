@@ -101,7 +101,9 @@ def show_result(found: Result, top: int, as_json: bool, details: bool = False) -
     """Print the answer of a campaign; `details` also say how it was made."""
     from fedtally import report
 
-    estimates = found.top(top)
+    with console.Progress() as progress:
+        found.prepare(progress)
+        estimates = found.top(top, progress=progress)
     if as_json:
         console.show_json(report.document(found, estimates))
     else:

@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress as Bars
-    from rich.progress import TaskID
+    from rich.progress import ProgressColumn, Task, TaskID
 
 _STAGES = {
     "read": "reading",
@@ -26,6 +26,8 @@ _STAGES = {
     "decode": "decoding",
     "simulate": "simulating",
     "audit": "auditing",
+    "plan": "planning",
+    "draw": "drawing",
 }
 _UNITS = {
     "encode": "rounds",
@@ -132,13 +134,13 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._active:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn
 
             columns = (
                 "{task.description}",
                 BarColumn(),
                 TextColumn("{task.fields[amount]}"),
-                TimeRemainingColumn(compact=True),
+                _time_column(),
             )
             self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
@@ -153,8 +155,11 @@ class Progress:
         if self._bars is not None:
             self._bars.stop()
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Show how far a stage is. Engines call this."""
+    def __call__(self, stage: str, done: int = 0, total: int | None = None) -> None:
+        """Show how far a stage is. Engines call this.
+
+        A stage without a total, which nobody knows, shows how long it has taken.
+        """
         if self._bars is None:
             return
         amount = _amount(stage, done, total)
@@ -165,12 +170,27 @@ class Progress:
         self._bars.update(self._tasks[stage], completed=done, amount=amount)
 
 
+def _time_column() -> ProgressColumn:
+    """Return a column with the time that is left, or where it is unknown the time so far."""
+    from rich.progress import TimeRemainingColumn
+    from rich.text import Text
+
+    class Left(TimeRemainingColumn):
+        def render(self, task: Task) -> Text:
+            if task.total is not None:
+                return super().render(task)
+            return Text(f"{task.elapsed or 0:.0f} s so far", style="progress.remaining")
+
+    return Left(compact=True)
+
+
 def _amount(stage: str, done: int, total: int | None) -> str:
+    if stage not in _UNITS and stage != "read":
+        return ""
     if stage == "read":
         return " of ".join(f"{part / 1e6:,.1f} MB" for part in (done, total) if part is not None)
     return (
-        " of ".join(f"{part:,}" for part in (done, total) if part is not None)
-        + f" {_UNITS.get(stage, '')}"
+        " of ".join(f"{part:,}" for part in (done, total) if part is not None) + f" {_UNITS[stage]}"
     )
 
 

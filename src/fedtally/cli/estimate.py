@@ -521,16 +521,23 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
         result.save(options["save"])
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
     if options["plot"]:
-        result.plot(options["plot"], estimates=_top(result, options))
+        estimates = _top(result, options)
+        with console.Progress(options["quiet"]) as progress:
+            progress("draw")
+            result.plot(options["plot"], estimates=estimates)
         console.note(f"wrote {options['plot']}: the top items", quiet)
     if options["report"]:
         from fedtally import report
 
-        report.write_page(
-            result,
-            _top(result, options),
-            result.estimates(as_named(result.domain, options["query"])),
-            command=console.command_line(),
-            path=options["report"],
-        )
+        estimates = _top(result, options)
+        queried = result.estimates(as_named(result.domain, options["query"]))
+        with console.Progress(options["quiet"]) as progress:
+            progress("draw")
+            report.write_page(
+                result,
+                estimates,
+                queried,
+                command=console.command_line(),
+                path=options["report"],
+            )
         console.note(f"wrote {options['report']}: the report", quiet)

@@ -69,6 +69,9 @@ def merge(
     from fedtally.result import Result
 
     merged = Merged([Result.load(path) for path in results])
+    with console.Progress() as progress:
+        for part in merged.results:
+            part.prepare(progress)
     estimates = merged.top(top) if top else []
     queried = merged.estimates(as_named(merged.domain, query)) if query else []
     if as_json:

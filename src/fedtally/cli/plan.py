@@ -261,6 +261,9 @@ def plan(**options: Any) -> None:
     _check_outputs(options)
     host: Host | None
     if options["calibrate"]:
+        console.note(
+            "measuring for about ten seconds; other programs would disturb it", options["quiet"]
+        )
         host = calibration.calibrate()
         calibration.save(host)
         console.note(f"wrote {calibration.default_path()}: {_compared(host)}", options["quiet"])
@@ -278,14 +281,16 @@ def plan(**options: Any) -> None:
     distribution, about, size = _distribution(options, spec.is_private)
     domain = _domain(options, size)
     distribution = _over(distribution, domain.size, spec.max_items)
-    proposal = propose(
-        spec,
-        domain,
-        options["clients"],
-        distribution,
-        seed=campaign_seed(options["seed"]),
-        find_epsilon=find_epsilon,
-    )
+    with console.Progress(options["quiet"]) as progress:
+        progress("plan")
+        proposal = propose(
+            spec,
+            domain,
+            options["clients"],
+            distribution,
+            seed=campaign_seed(options["seed"]),
+            find_epsilon=find_epsilon,
+        )
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     _write_files(proposal, options)

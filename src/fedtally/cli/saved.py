@@ -143,7 +143,11 @@ def report(result: str, output: str | None, top: int) -> None:
     console.check_files([path], [result])
     check_report_path(path)
     loaded = Result.load(result)
-    write_page(loaded, loaded.top(top), command=console.command_line(), path=path)
+    with console.Progress() as progress:
+        loaded.prepare(progress)
+        estimates = loaded.top(top, progress=progress)
+        progress("draw")
+        write_page(loaded, estimates, command=console.command_line(), path=path)
     console.note(f"wrote {path}")
 
 

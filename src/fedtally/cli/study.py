@@ -325,7 +325,7 @@ def _plot(found: StudyResult, path: str) -> None:
     what = (
         f"{found.num_clients:,} clients in {rounds}, {study.rows} rows, {study.recovery} recovery"
     )
-    title = f"{what}; median, 10 % and 90 % of {study.repeats} repeats"
+    title = f"{what}\nmedian, 10 % and 90 % of {study.repeats} repeats"
     charts.error_against_bytes(curves, costs, title=title, path=path)
 
 
