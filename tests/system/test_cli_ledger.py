@@ -193,3 +193,32 @@ def test_help_lists_the_commands_and_imports_no_sql(call: Call) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("columns", [60, 72, 80])
+def test_tables_of_long_names_fit_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:
+    from fedtally.cli import campaign_view, ledger
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    name = "campaigns/a-survey-of-what-people-type-in-november-2026"
+    rounds = [{"landed": 12_000}] * 3 + [{"landed": 0}]
+    one = {"name": name, "state": "not begun", "rounds": rounds, "num_rounds": 10, "open": [1, 2]}
+    campaign_view.show_list([one, {**one, "name": "short"}])
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    assert re.search(r"^campai\S*…\S*2026  not begun +3 of 10( +2)?$", out, re.MULTILINE)
+    assert "names shortened" in out
+    event = {"mechanism": "rounded-gaussian", "rows": 15, "variance": 123456.75}
+    event |= {"participations": 12, "max_items": 3}
+    releases = [{"landed": 1}, {"landed": None}]
+    campaign = {"plan": "f" * 64, "time": 1_800_000_000, "event": event, "releases": releases}
+    entry = {"population": "phones", "epsilon_granted": 4.0, "delta": 1e-8, "statement": ""}
+    entry |= {"unit": "one", "period": "ever", "rho": 0.1, "rho_delta": 0.0}
+    ledger._show_population({**entry, "campaigns": [campaign]})
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns and "…" not in out
+    words = " ".join(out.split())
+    assert "f" * 16 in words and "variance" in words and "12 rounds" in words
+    assert (f"{columns} columns: without since" in words) is (columns == 60)
