@@ -352,7 +352,8 @@ def test_text_that_is_no_integer_is_named(bad: str) -> None:
         IntegerRange(1, 5).contains(["1", bad, "x"])
     assert (
         str(caught.value)
-        == f"2 of 3 items cannot be read as integers, such as 42 or -7; the first is {bad!r}"
+        == f"2 of 3 items cannot be read as integers, such as 42 or -7; the first is {bad!r}: other"
+        " items need another domain, such as a list of words"
     )
 
 

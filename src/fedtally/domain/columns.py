@@ -236,7 +236,7 @@ def _all_good(text: Any, good: Any, wanted: str) -> None:
     if bad.size:
         raise InvalidInputError(
             f"{bad.size:,} of {len(text):,} items cannot be read as {wanted}; the first is"
-            f" {shown(text, bad[0])}"
+            f" {shown(text, bad[0])}: other items need another domain, such as a list of words"
         )
 
 
