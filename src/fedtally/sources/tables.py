@@ -66,10 +66,7 @@ def _file_size(path: str) -> int | None:
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
     if stat.S_ISDIR(status.st_mode):
-        raise UnreadableFileError(
-            f"{path} is a directory: name one file in it, or several of one kind by a pattern, in"
-            f" quotes in a shell: '{os.path.join(path, '*.csv')}'"
-        )
+        raise UnreadableFileError(f"{path} is a directory: name one file in it")
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
