@@ -21,10 +21,10 @@ from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread, of_description, symbols
 from fedtally.domain import load as load_domain
 from fedtally.domain.text import fingerprints
-from fedtally.engines.local.rare_names import RareNames
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
+from fedtally.planner.rare_names import RareNames
 from fedtally.recovery import names as reader
 from fedtally.recovery.names import read_names
 from fedtally.report import estimate_fields
@@ -123,8 +123,9 @@ def test_the_domain():
         DOMAIN.encode(["tea"])
     with pytest.raises(InvalidInputError, match="has no name here"):
         Names(STRINGS, ["tea"]).spell(np.array([1], np.uint64), 9)
-    with pytest.raises(InvalidInputError, match="domain of this plan is open"):
-        of_description(DOMAIN.describe(), None)
+    assert of_description(DOMAIN.describe(), None) == DOMAIN
+    with pytest.raises(InvalidInputError, match="the plan holds its candidates as a whole"):
+        of_description(DOMAIN.describe(), "words.txt")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,8 @@ def test_the_domain():
         ({"domain": DOMAIN.describe() | {"public": False}}, "is public"),
         ({"domain": DOMAIN.describe() | {"bits": 29, "size": 2**29}}, "domain.bits"),
         ({"domain": {"kind": "open", "size": 4096, "public": True}}, "domain lacks"),
-        ({"people": 5}, "silos"),
+        ({"domain": DOMAIN.describe() | {"normalise": "nfd"}}, "domain.normalise must be nfc"),
+        ({"domain": DOMAIN.describe() | {"form": "nfc"}}, "domain has unknown entries form"),
     ],
 )
 def test_plans_that_do_not_fit(changes, message):
@@ -392,7 +394,7 @@ def test_an_estimate(tmp_path):
     for refused in (result.to_arrow, result.limits, lambda: result.decoded(recovery="median")):
         with pytest.raises(InvalidInputError, match="open"):
             refused()
-    with pytest.raises(InvalidInputError, match="not merged yet"):
+    with pytest.raises(InvalidInputError, match="two of the results are of one plan"):
         Merged([result, again])
     raw = (tmp_path / "r").read_bytes()
     (tmp_path / "r").write_bytes(raw[: len(raw) // 2])
@@ -472,13 +474,15 @@ def test_secure_sums(method):
 
 def test_the_command_line(tmp_path, capsys):
     (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    words, not_yet = str(tmp_path / "words.txt"), "--domain open is not for this command"
+    words, unfit = str(tmp_path / "words.txt"), "--domain open is not for this command"
     for arguments, message in (
-        (["estimate", words, "--max-length", "9"], "go with --domain open"),
+        (["estimate", words, "--max-length", "9"], "--max-length goes with --domain open"),
+        (["estimate", words, "--allow-rare-names"], "--allow-rare-names goes with --domain open"),
+        (["plan", "--clients", "9", "--normalise", "nfc"], "--normalise goes with --domain open"),
         (["estimate", words, "--domain", "open", "--output", "x.csv"], "has no list of them"),
         (["estimate", words, "--domain", "open", "--max-bytes", "5kB"], "--allow-rare-names"),
-        (["plan", "--clients", "100", "--domain", "open"], not_yet),
-        (["simulate", words, "--domain", "open"], not_yet),
+        (["plan", "--clients", "100", "--domain", "open"], "sums of 100 clients in"),
+        (["simulate", words, "--domain", "open"], unfit),
     ):
         assert run(arguments) == 2
         shown = " ".join(capsys.readouterr().err.split())

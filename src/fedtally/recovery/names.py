@@ -19,6 +19,7 @@ with a probability of 2^-bits. docs/open-domain.md states the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,9 @@ _LEADS = 1.0  # by which it exceeds the second best
 # and a hash whose names of _SHORT symbols would have none is not looked at.
 _READABLE, _SHORT = 1.5, 4
 _FITS = 0.5  # least share of the expected scores that the symbols of a name must have
+# A word of a public list is given from this strength of the expected scores on, and if it exceeds
+# the second best one by so much, both in standard deviations.
+_STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # bytes by which the list of likeliest words grows at each place
 _LISTED = 24  # symbols of a name up to which the likeliest words are listed, parity or not
 _TINY = 1e-300  # stands for a probability of 0
@@ -74,6 +78,7 @@ def read_names(
     domain: OpenStrings,
     frequencies: Mapping[int, float],
     progress: Progress | None = None,
+    words: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> dict[int, str]:
     """Return the names of those hashes whose names can be read.
 
@@ -82,6 +87,8 @@ def read_names(
         domain: the open domain, with the seed of the campaign.
         frequencies: of the hashes that stand out. The `MOST_NAMES` most frequent are read.
         progress: called with the hashes looked at, and the hashes to look at, over all sweeps.
+        words: of a public list, those that have each of the hashes, in the form in which they are
+            hashed. They are tried before all others.
 
     >>> from fedtally.domain import Names
     >>> from fedtally.sketch import SketchSpec, Spelling
@@ -93,7 +100,7 @@ def read_names(
     >>> sorted(read_names([sketch], strings, found).values())
     ['coffee', 'tea']
     """
-    return _Reader(sketches, domain).read(frequencies, progress or (lambda *_: None))
+    return _Reader(sketches, domain, words).read(frequencies, progress or (lambda *_: None))
 
 
 class _Seen(NamedTuple):
@@ -114,10 +121,19 @@ class _Taken(NamedTuple):
 class _Reader:
     """The state of the reading: the sums that are left, and what was taken out of them."""
 
-    def __init__(self, sketches: Sequence[CountSketch], domain: OpenStrings) -> None:
+    def __init__(
+        self,
+        sketches: Sequence[CountSketch],
+        domain: OpenStrings,
+        words: Mapping[int, Sequence[str]],
+    ) -> None:
         spec, spelling = sketches[0].spec, sketches[0].spec.spelling
         assert spelling is not None
         self._domain, self._max_size = domain, domain.max_length + 1
+        self._listed = {
+            h: [word for word in (text.encode() for text in texts) if domain.name(word) is not None]
+            for h, texts in words.items()
+        }
         self._positions, self._rows = spec.num_positions, spelling.rows
         size = spelling.rows * spelling.width
         sums, clients = np.zeros((self._positions, size)), np.zeros(self._positions)
@@ -171,7 +187,7 @@ class _Reader:
         if h in self._taken:
             self._add(self._taken[h], 1.0)
         means, z = self._scores(seen, frequency)
-        if h not in self._names:
+        if h not in self._names and self._recognise(h, z, expected):
             self._spell(h, z, expected, effort)
         if h in self._names:
             chosen, clear = self._symbols(self._names[h]), ~self._is_missing
@@ -226,6 +242,28 @@ class _Reader:
 
     # ---- one name ----
 
+    def _recognise(self, h: int, z: F64, expected: F64) -> bool:
+        """Look for a hash's name among the words of the list; return whether to spell it.
+
+        Where the scores do not tell two words of the list apart, no name is given, and none is
+        looked for: it could be the wrong one of the two.
+        """
+        strength = float(np.sqrt(expected @ expected))
+        if strength < _STRONG:
+            return True
+        found = []
+        for word in self._listed.get(h, ()):
+            symbols = np.frombuffer(word, np.uint8)
+            scores = z[self._places, self._symbols(symbols)]
+            found.append((float(scores @ expected) / strength, symbols))
+        found.sort(key=lambda each: -each[0])
+        if not found or found[0][0] < _FITS * strength:
+            return True
+        if len(found) == 1 or found[0][0] - found[1][0] >= _AHEAD:
+            self._names[h] = found[0][1]
+            self._prior.learn(self._names[h])
+        return False
+
     def _is_readable(self, weights: F64, size: int) -> bool:
         """Return whether a name of so many symbols is worth a try."""
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
@@ -261,12 +299,7 @@ class _Reader:
 
     def _fits(self, word: U8, z: F64, expected: F64) -> bool:
         """Return whether a word is text whose symbols have the scores of a string held so often."""
-        try:
-            text = word.tobytes().decode()
-        except UnicodeDecodeError:
-            return False
-        # control characters: they are in no name that people write
-        if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in text):
+        if self._domain.name(word.tobytes()) is None:
             return False
         scores = z[self._places, self._symbols(word)]
         return bool(scores @ expected > _FITS * (expected @ expected))
