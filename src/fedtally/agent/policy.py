@@ -157,9 +157,10 @@ def _of_rare_names(plan: Plan) -> Iterator[str]:
             rare.check()
         except InvalidInputError:
             yield (
-                f"a sum of {rare.clients:,} clients in {rare.counters:,} counters shows what single"
-                " clients hold to whoever has a list of likely strings, and the plan is without"
-                " privacy: ask for a plan with epsilon, fewer bytes or larger cohorts"
+                "an open domain without privacy must have more clients in a sum than counters by"
+                f" this client's policy (domains), got {rare.clients:,} clients and"
+                f" {rare.counters:,} counters, which show what single clients hold: ask for a plan"
+                " with epsilon, fewer bytes or larger cohorts"
             )
 
 
