@@ -314,6 +314,14 @@ def test_at_most_so_many_words_are_tried(monkeypatch):
     sketch.vector += rng.integers(-9, 10, len(sketch.vector))
     read_names([sketch], STRINGS, {7: 0.6})
     assert 0 < sum(tried) <= reader.MOST_TRIES
+    # whose tries are used up is not spelled again: neither in this sweep nor in the next
+    words, spelled = reader._words, []
+    monkeypatch.setattr(reader, "MOST_TRIES", 100)
+    monkeypatch.setattr(
+        reader, "_words", lambda *given: (spelled.append(given[1]), words(*given))[1]
+    )
+    read_names([sketch], STRINGS, {7: 0.6})
+    assert 0 < len(spelled) <= reader._QUICK.lengths
 
 
 # ---- what sums show without noise ----

@@ -270,6 +270,8 @@ class _Reader:
 
     def _spell(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
         """Try words for a hash; keep the one that fits, if there is exactly one."""
+        if self._tries.get(h, 0) >= MOST_TRIES:
+            return
         weights = np.minimum(expected, _SURE)
         likely = z * weights[:, None]  # log likelihoods, up to a constant for each position
         fitting: set[bytes] = set()
