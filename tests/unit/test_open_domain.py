@@ -276,29 +276,27 @@ def test_a_name_with_control_characters_or_too_long_stays_unread():
     assert list(found.values()) == ["\u200d\u2764"]
 
 
-@pytest.mark.parametrize(("other", "named"), [(b"tee", False), (b"zzz", True)])
-def test_nothing_is_given_where_two_names_fit(monkeypatch, other, named):
-    """A second word of the same hash: most of its symbols have the scores of the name, or none."""
-    plan = plan_of(num_clients=180)
-    sketches, share = sums_of(plan, ["tea"], [50]), {hash_of("tea"): 1.0}
-    second = np.frombuffer(other, np.uint8)
-    words, hashes = reader._words, reader.hashes_of
-
-    def with_second(likely, size, *rest):
-        return [
-            np.vstack([each, second]) if size == 4 else each for each in words(likely, size, *rest)
-        ]
+@pytest.mark.parametrize(("other", "held"), [("rum", 50), ("rum", 20), ("rumba", 50), ("te", 0)])
+def test_a_name_must_be_ahead_of_all_words_of_its_hash(monkeypatch, other, held):
+    """Clients of another string have the same hash: where they are as many, no name is given."""
+    plan, h = plan_of(num_clients=180, spelling=Spelling(3, 40, 8)), hash_of("tea")
+    names = Names(STRINGS, ["tea", other])
+    rows = names.spell(fingerprints(["tea", other], STRINGS.key), plan.spec.num_positions)
+    rows[1, 0], rows[1, 1:] = h, rows[1, 1:] & np.uint64(255) | np.uint64(h << 8)
+    sketches = [CountSketch(plan.spec, round) for round in range(3)]
+    for sketch in sketches:
+        sketch.add(rows, np.array([50, held]))
+    second, hashes = np.frombuffer(other.encode(), np.uint8), reader.hashes_of
 
     def colliding(each, domain):
         found = hashes(each, domain)
-        if each.shape[1] == 3:
-            found[(each == second).all(axis=1)] = hash_of("tea")
+        if each.shape[1] == len(second):
+            found[(each == second).all(axis=1)] = h
         return found
 
-    monkeypatch.setattr(reader, "_words", with_second)
     monkeypatch.setattr(reader, "hashes_of", colliding)
-    found = read_names(sketches, STRINGS, share)
-    assert found == ({hash_of("tea"): "tea"} if named else {})
+    found = read_names(sketches, STRINGS, {h: 1.0})
+    assert found == ({} if held == 50 else {h: "tea"})
 
 
 def test_at_most_so_many_words_are_tried(monkeypatch):

@@ -45,8 +45,8 @@ _LEADS = 1.0  # by which it exceeds the second best
 # and a hash whose names of _SHORT symbols would have none is not looked at.
 _READABLE, _SHORT = 1.5, 4
 _FITS = 0.5  # least share of the expected scores that the symbols of a name must have
-# A word of a public list is given from this strength of the expected scores on, and if it exceeds
-# the second best one by so much, both in standard deviations.
+# A word of a public list counts from this strength of the expected scores on; and a word is given
+# only if it exceeds all others that fit by so much. Both are standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # bytes by which the list of likeliest words grows at each place
 _LISTED = 24  # symbols of a name up to which the likeliest words are listed, parity or not
@@ -187,8 +187,8 @@ class _Reader:
         if h in self._taken:
             self._add(self._taken[h], 1.0)
         means, z = self._scores(seen, frequency)
-        if h not in self._names and self._recognise(h, z, expected):
-            self._spell(h, z, expected, effort)
+        if h not in self._names:
+            self._name(h, z, expected, effort)
         if h in self._names:
             chosen, clear = self._symbols(self._names[h]), ~self._is_missing
         else:
@@ -242,69 +242,66 @@ class _Reader:
 
     # ---- one name ----
 
-    def _recognise(self, h: int, z: F64, expected: F64) -> bool:
-        """Look for a hash's name among the words of the list; return whether to spell it.
-
-        Where the scores do not tell two words of the list apart, no name is given, and none is
-        looked for: it could be the wrong one of the two.
-        """
-        strength = float(np.sqrt(expected @ expected))
-        if strength < _STRONG:
-            return True
-        found = []
-        for word in self._listed.get(h, ()):
-            symbols = np.frombuffer(word, np.uint8)
-            scores = z[self._places, self._symbols(symbols)]
-            found.append((float(scores @ expected) / strength, symbols))
-        found.sort(key=lambda each: -each[0])
-        if not found or found[0][0] < _FITS * strength:
-            return True
-        if len(found) == 1 or found[0][0] - found[1][0] >= _AHEAD:
-            self._names[h] = found[0][1]
-            self._prior.learn(self._names[h])
-        return False
-
     def _is_readable(self, weights: F64, size: int) -> bool:
         """Return whether a name of so many symbols is worth a try."""
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
 
-    def _spell(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
-        """Try words for a hash; keep the one that fits, if there is exactly one."""
-        if self._tries.get(h, 0) >= MOST_TRIES:
+    def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
+        """Give a hash the name that fits, if it is ahead of all other words of that hash.
+
+        Clients of another string of the same hash may be many, perhaps on purpose: so the first
+        word that fits is not taken before others were looked for, and one that is hardly better
+        than another is none.
+        """
+        strength = float(np.sqrt(expected @ expected))
+        listed = self._listed.get(h, []) if strength >= _STRONG else []
+        found = {*listed, *self._spelled(h, z, expected, effort)}
+        scores = {word: self._score(word, z, expected) for word in found}
+        first, *others = sorted(found, key=lambda word: (-scores[word], word)) or [b""]
+        if first not in found or scores[first] <= _FITS * strength:
             return
+        if others and scores[first] - scores[others[0]] < _AHEAD:
+            return
+        self._names[h] = np.frombuffer(first, np.uint8)
+        self._prior.learn(self._names[h])
+
+    def _score(self, word: bytes, z: F64, expected: F64) -> float:
+        """Return the scores of a word's symbols together, in standard deviations."""
+        scores = z[self._places, self._symbols(np.frombuffer(word, np.uint8))]
+        return float(scores @ expected) / max(float(np.sqrt(expected @ expected)), _TINY)
+
+    def _spelled(self, h: int, z: F64, expected: F64, effort: _Effort) -> set[bytes]:
+        """Return the words of a hash, among those that its scores make likely."""
+        found: set[bytes] = set()
+        if self._tries.get(h, 0) >= MOST_TRIES:
+            return found
         weights = np.minimum(expected, _SURE)
         likely = z * weights[:, None]  # log likelihoods, up to a constant for each position
-        fitting: set[bytes] = set()
-        for size in self._sizes(likely, weights, effort):
+        for size in self._sizes(z, expected, weights, effort):
             for words in _words(likely, size, self._prior, effort):
                 words = words[: MOST_TRIES - self._tries.get(h, 0)]
                 if not len(words):
                     continue
                 self._tries[h] = self._tries.get(h, 0) + len(words)
                 for place in np.flatnonzero(hashes_of(words, self._domain) == np.uint64(h)):
-                    if self._fits(words[place], z, expected):
-                        fitting.add(words[place].tobytes())
-            if fitting:
-                break
-        if len(fitting) == 1:
-            self._names[h] = np.frombuffer(fitting.pop(), np.uint8)
-            self._prior.learn(self._names[h])
+                    word = words[place].tobytes()
+                    if self._domain.name(word) is not None:
+                        found.add(word)
+        return found
 
-    def _sizes(self, likely: F64, weights: F64, effort: _Effort) -> list[int]:
+    def _sizes(self, z: F64, expected: F64, weights: F64, effort: _Effort) -> list[int]:
         """Return the sizes of names, in symbols, whose end marks are clearest, in that order."""
-        ends = []
-        for size in range(1, self._max_size + 1):
-            own = slice(size - 1, self._positions - self._positions % size, size)
-            ends.append(likely[own, symbols.END].sum() - 0.5 * (weights[own] ** 2).sum())
+        # Of a mark that must be there a share is: 1, or 0 of none. A mark is no more certain than
+        # its weight, so that strong ones of another size, or of another string of the same hash, do
+        # not outweigh those that are missing.
+        shares = z[:, symbols.END] / np.maximum(expected, _TINY)
+        clarity = weights**2 * (shares - 0.5)
+        ends = [
+            clarity[size - 1 : self._positions - self._positions % size : size].sum()
+            for size in range(1, self._max_size + 1)
+        ]
         clearest = 1 + np.argsort(-np.array(ends), kind="stable")[: effort.lengths]
         return [size for size in clearest.tolist() if self._is_readable(weights, size)]
-
-    def _fits(self, word: U8, z: F64, expected: F64) -> bool:
-        """Return whether a word is text whose symbols have the scores of a string held so often."""
-        if self._domain.name(word.tobytes()) is None:
-            return False
-        scores = z[self._places, self._symbols(word)]
-        return bool(scores @ expected > _FITS * (expected @ expected))
 
 
 class _Prior:
