@@ -208,6 +208,10 @@ _campaign_options = options(
             "words of which nobody has the list",
             "fedtally estimate words.txt --domain open --epsilon 1",
         ),
+        (
+            "the same, where many of them are in a public list",
+            "fedtally estimate words.txt --domain open --epsilon 1 --dictionary dictionary.txt",
+        ),
         ("from a pipe, as JSON", "zcat log.gz | fedtally estimate - --json"),
     ],
 )

@@ -196,6 +196,10 @@ _privacy_options = options(
             ),
         ),
         (
+            "words of which nobody has the list",
+            "fedtally plan --clients 100000 --domain open --max-bytes 5kB --rounds 8 -o open.toml",
+        ),
+        (
             "ten hospitals of up to 5,000 patients each",
             (
                 "fedtally plan --clients 10 --people 5000 --domain-size 1000 --tau 0.01 --epsilon 1"
