@@ -422,6 +422,9 @@ def test_a_hash_without_a_name_stays():
     assert first.frequency == result.frequency("a" * 9)  # named later
     assert estimate_fields(first)["item"] is None
     assert any("could not be read" in note for note in result.warnings)
+    shown = fedtally.report.plain(fedtally.report.answer(result, result.top(3)))
+    assert f"Names    {result.num_unread} of {result.num_found} strings could not be read" in shown
+    assert result.num_unread > 0 and min(result._found.values()) * result.num_clients >= 0.5
     assert first.frequency == pytest.approx(0.4, abs=0.02)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtally.domain import Domain
@@ -20,33 +20,25 @@ RARE_ITEMS = (
 )
 
 
-def on(
-    result: Result, decoder: AnyDecoder | None, names: Mapping[int, str] | None
-) -> Iterator[str]:
+def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
     """Yield the notes on a result.
 
     Args:
         result: the result.
         decoder: that was fitted, before shrinkage; None: none yet.
-        names: that were read of an open domain; None: none yet.
     """
     yield from result.cautions
-    if names is not None:
-        yield from _on_names(result.num_found, len(names))
+    if result.num_unread:
+        yield (
+            f"{result.num_unread:,} of the {result.num_found:,} strings that stand out could not be"
+            " read, and are shown by their hashes (#): more bytes or more clients would name them"
+        )
     yield from _on_draw(result)
     yield from _on_candidates(result.domain)
     if result.unit == "contributions":
         yield _on_repeats(result)
     yield from _on_sketch(result)
     yield from _on_decoder(result, decoder)
-
-
-def _on_names(found: int, read: int) -> Iterator[str]:
-    if read < found:
-        yield (
-            f"{found - read:,} of the {found:,} strings that stand out could not be read, and are"
-            " shown by their hashes (#): more bytes or more clients would name them"
-        )
 
 
 def _on_draw(result: Result) -> Iterator[str]:

@@ -48,6 +48,7 @@ from fedtally.sketch import CountSketch, Recovery
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
 _ROWS = 1 << 12  # that become Python objects at once
+_LEAST = 0.5  # of a client: what rounds to none is no item to list
 AS_USUAL = Decoding()
 
 F64 = npt.NDArray[np.float64]
@@ -220,13 +221,22 @@ class Result:
         if not self.plan.is_open or not isinstance(decoder, JointDecoder):
             return {}
         ids = decoder.fit.support.ids
-        found = (self.decoder.at(ids) / self.num_contributions).tolist()
-        return dict(zip(ids.tolist(), found, strict=True))
+        counts = self.decoder.at(ids)
+        listed = counts >= _LEAST  # a fit may have items of negative counts, which nobody holds
+        found = (counts[listed] / self.num_contributions).tolist()
+        return dict(zip(ids[listed].tolist(), found, strict=True))
 
     @property
     def num_found(self) -> int:
         """The number of hashes that stand out, where the domain is open; 0 elsewhere."""
         return len(self._found)
+
+    @property
+    def num_unread(self) -> int:
+        """The number of hashes that stand out and could not be read; 0 before names are read."""
+        # past the cached property: whoever asks for notes must not start to read
+        names = self.__dict__.get("names")
+        return 0 if names is None else self.num_found - len(names)
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -362,7 +372,7 @@ class Result:
         """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
         # Past the cached properties: whoever asks for notes must not start a fit.
         done = self.__dict__
-        return tuple(notes.on(self, done.get("_recovered"), done.get("names")))
+        return tuple(notes.on(self, done.get("_recovered")))
 
     def __repr__(self) -> str:
         return (
@@ -453,7 +463,7 @@ class Result:
                 instead.
         """
         _validate.integer(0, k=k)
-        floor = 0.5  # of a client: what rounds to none is no item to list
+        floor = _LEAST
         if min_frequency is not None:
             floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
