@@ -13,7 +13,7 @@ from secagg_cohort import stream
 from fedtally.agent.accepted import Campaign
 from fedtally.agent.agent import Agent, Note
 from fedtally.agent.items import Items
-from fedtally.agent.policy import AgentPolicy
+from fedtally.agent.policy import KINDS, OPEN, AgentPolicy
 from fedtally.campaign.client import FrequencyClient
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Cap
@@ -118,7 +118,8 @@ class Guarded:
 
 def _policy_of(plan: Plan) -> AgentPolicy:
     cap = None if plan.privacy is None else Cap(100.0, 1e-6)
-    return policy(plan.secure_sum.parameters.adversary, cap=cap, central=True)
+    domains = (*KINDS, OPEN) if plan.is_open else KINDS
+    return policy(plan.secure_sum.parameters.adversary, cap=cap, central=True, domains=domains)
 
 
 def said(answer: bytes | None) -> Kind | AbortCode | None:
@@ -173,7 +174,7 @@ class _Noted(Items):
     """Items whose contributions the world writes down."""
 
     def __init__(self, world: World, number: int) -> None:
-        super().__init__(lambda: [1 + number])
+        super().__init__(lambda: world.hold(number))
         self._world, self._number = world, number
         self.session = b""
 

@@ -6,6 +6,7 @@ goes on with the same store.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.driver import Deadlines, Driver, Receipt, ServerKeys
 from fedtally.campaign.release import release_of
 from fedtally.crypto.keys import Secret, SigningKey
-from fedtally.domain import IntegerRange
+from fedtally.domain import Domain, IntegerRange, OpenStrings
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
@@ -29,13 +30,16 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, read_invite
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import ClientState, Kind
-from fedtally.secagg.params import Adversary, ClientPolicy
+from fedtally.secagg.params import Adversary, ClientPolicy, modulus_bits
 from fedtally.secagg.proposal import propose
+from fedtally.sketch import Spelling
 from fedtally.store import Campaigns, Ledger
 
 START = 1_000_000
 DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N = 3, 16, 8
+STRINGS = OpenStrings(max_length=8, bits=12)
+TEXTS = ["tea", "tea", "coffee", "tea", "milk", "coffee", "tea", "caf\u00e9"]
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 PEOPLE = sorted(
     (SigningKey(Secret(stream(("person", i))(32))) for i in range(4 * N)),
@@ -97,6 +101,51 @@ def plan_of(
     )
 
 
+def open_plan(
+    adversary: str = "semi-honest", trust: str | None = None, rounds: int = 1, **changed: Any
+) -> Plan:
+    """Return a plan of sessions of N clients whose domain is open; a part of it may be another."""
+    plan = plan_of(adversary, rounds=rounds)
+    assert plan.secure_sum is not None
+    spelled = Plan(
+        **{field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}
+        | {
+            "rows": 5,
+            "width": 40,
+            "schedule": "hybrid",
+            "domain": STRINGS.describe(),
+            "seed": stream("open")(32),
+            "spelling": Spelling(3, 16, 8),
+            "secure_sum": None,
+        }
+        | changed
+    )
+    privacy = None
+    parameters = plan.secure_sum.parameters
+    if trust is not None:
+        asked: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "trust": trust}
+        if trust == "distributed":
+            asked |= {"honest_survivors": parameters.honest_survivors, "most_clients": N}
+        privacy = propose_privacy(
+            rows=spelled.spec.touched,
+            width=spelled.spec.mean_width,
+            counters=spelled.spec.vector_length,
+            **asked,
+        )
+        spelled = dataclasses.replace(spelled, privacy=privacy)
+    bits = modulus_bits(parameters.n_max, spelled.largest_entry, spelled.noise_bound)
+    terms = dataclasses.replace(
+        plan.secure_sum,
+        parameters=dataclasses.replace(parameters, length=spelled.vector_length, bits=bits),
+    )
+    return dataclasses.replace(spelled, secure_sum=terms)
+
+
+def held_text(number: int) -> list[str]:
+    """Return what a client of a campaign over an open domain holds."""
+    return [TEXTS[number % len(TEXTS)]]
+
+
 class Crash(BaseException):
     """The process dies here."""
 
@@ -126,7 +175,7 @@ class Person:
             frame, server_key=SERVER_KEY.public, fingerprint=bytes.fromhex(plan.fingerprint)
         )
         assert found is not None
-        client = FrequencyClient(plan, DOMAIN, [1 + self.number])
+        client = FrequencyClient(plan, self.world.domain, self.world.hold(self.number))
         contribution = client.contribution
 
         def noted(round: int, random: Callable[[int], bytes]) -> Any:
@@ -175,6 +224,8 @@ class World:
         error: raised instead, with the process alive.
         on_step: called at each step, with what it is.
         ledger_at: the place of the ledger; None: in the file of the campaigns.
+        domain: the candidates.
+        hold: returns the items of a client, by its number.
     """
 
     folder: Path
@@ -186,6 +237,8 @@ class World:
     on_step: Callable[[str], None] | None = None
     ledger_at: str | None = None
     absent: Callable[[int, Kind], bool] = lambda number, kind: False  # who never answers what
+    domain: Domain = DOMAIN
+    hold: Callable[[int], list[Any]] = lambda number: [1 + number]
 
     def __post_init__(self) -> None:
         self.now, self.steps, self.processes = START, 0, 0
@@ -319,7 +372,7 @@ class World:
     def landed(self) -> dict[int, tuple[int, Any]]:
         """Return what landed, by round: how many clients, and the sum."""
         return {
-            sketch.round: (sketch.num_clients, sketch.counters.ravel())
+            sketch.round: (sketch.num_clients, sketch.vector)
             for sketch in self.claim().sums(self.plan)
         }
 
@@ -341,7 +394,8 @@ class World:
         assert not self.opened_unreserved
         found = self.claim().sums(self.plan)
         status = self.campaigns().status(self.plan)
-        total = {round: np.zeros(ROWS * WIDTH, np.int64) for round in range(self.plan.num_rounds)}
+        length = self.plan.vector_length
+        total = {round: np.zeros(length, np.int64) for round in range(self.plan.num_rounds)}
         summed: dict[int, list[int]] = defaultdict(list)
         for one in status.ended:
             if one.why is None:
@@ -355,7 +409,7 @@ class World:
             assert len(numbers) <= self.plan.max_round_clients
         assert {sketch.round for sketch in found} == set(summed), self.log[-40:]
         for sketch in found:
-            assert (sketch.counters.ravel() == total[sketch.round]).all()
+            assert (sketch.vector == total[sketch.round]).all()
             assert sketch.num_clients == len(summed[sketch.round])
         if not copies:
             privacy = self.plan.privacy

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmana
 from pathlib import Path
 from typing import Any
 
-from campaign_world import ALLOWED, DOMAIN, PEOPLE, SERVER_KEY
+from campaign_world import ALLOWED, DOMAIN, PEOPLE, SERVER_KEY, STRINGS, held_text
 from secagg_cohort import stream
 
 from fedtally.agent.pipe import PipeError, read_frame, write_frame
@@ -29,7 +29,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 class Person:
-    """A client that holds the item 1 + its number.
+    """A client that holds the item 1 + its number, or a text under a plan with an open domain.
 
     Attributes:
         sent: the vector that it contributed to each session, before it was masked.
@@ -62,7 +62,11 @@ class Person:
         fingerprint = bytes.fromhex(self.plan.fingerprint)
         found = read_invite(frame, server_key=SERVER_KEY.public, fingerprint=fingerprint)
         assert found is not None
-        client = FrequencyClient(self.plan, DOMAIN, [1 + self.number])
+        number = self.number
+        domain, items = (
+            (STRINGS, held_text(number)) if self.plan.is_open else (DOMAIN, [1 + number])
+        )
+        client = FrequencyClient(self.plan, domain, items)
         contribution = client.contribution
 
         def noted(round: int, random: Callable[[int], bytes]) -> Any:

@@ -38,7 +38,7 @@ DOMAINS: dict[str, Json] = {
     "integers": {"sha256?": TEXT},
     "dictionary": {"sha256?": TEXT},
     "strings": {"sha256?": TEXT},
-    "open": {"max_length": INT, "bits": INT},
+    "open": {"max_length": INT, "bits": INT, "normalise?": TEXT},
     "grid": {"south": KEPT, "north": KEPT, "west": KEPT, "east": KEPT, "step": KEPT},
 }
 ANY_DOMAIN: Json = {"kind": TEXT, "size": INT, "public": TRUTH}
@@ -444,6 +444,19 @@ PLANS: dict[str, Json] = {
     "strings of which nobody has the list": {
         **SMALL,
         "domain": {"kind": "open", "size": 2**26, "public": True, "max_length": 64, "bits": 26},
+        "spelling": {"rows": 4, "width": 16},
+    },
+    "silos of strings in normal form": {
+        **SMALL,
+        "people": 5000,
+        "domain": {
+            "kind": "open",
+            "size": 2**26,
+            "public": True,
+            "max_length": 64,
+            "bits": 26,
+            "normalise": "nfc",
+        },
         "spelling": {"rows": 4, "width": 16},
     },
     "not published: no server_key": {

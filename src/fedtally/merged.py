@@ -22,10 +22,13 @@ from fedtally.recovery.linear_system import U64
 from fedtally.result import Estimate, Result, clip_limits
 
 _NOBODY = np.empty(0, np.uint64)
+_LEAST = 0.5  # of a client: what rounds to none is no item to list
 
 
 class Merged:
     """Results over the same candidates, of different clients.
+
+    Where the domain is open, the list holds the strings whose names at least one result read.
 
     Frequencies are shares of the contributions of all clients together. Errors of different results
     are independent, since their hashes and noises are. Limits are merged in one of three ways:
@@ -60,10 +63,6 @@ class Merged:
         if len(results) < 2:
             raise InvalidInputError(f"merge takes two results or more, got {len(results)}")
         first = results[0]
-        if first.plan.is_open:
-            raise InvalidInputError(
-                "results over an open domain are not merged yet: their hashes have other keys"
-            )
         for other in results[1:]:
             if not other.domain.public or other.domain.describe() != first.domain.describe():
                 raise InvalidInputError(
@@ -117,8 +116,10 @@ class Merged:
         """
         if not len(items):
             return []
-        ids = self.domain.encode([items] if isinstance(items, str) else list(items))
-        return self._merged(items, self._limits(ids, [made.at(ids) for made in self._intervals]))
+        named = [items] if isinstance(items, str) else list(items)
+        ids = self._ids(named)
+        limits = [made.at(own) for made, own in zip(self._intervals, ids, strict=False)]
+        return self._merged(named, self._limits(ids, limits))
 
     def top(self, k: int = 20) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
@@ -130,22 +131,42 @@ class Merged:
             MemoryLimitError: the domain is too large to enumerate.
         """
         _validate.integer(0, k=k)
+        labels = self._read_names(k) if self.results[0].plan.is_open else self._candidates(k)
+        if not labels:
+            return []
+        ids = self._ids(labels)
+        # The value that an estimate had to reach is known for the sum, not for its parts.
+        limits = [made.listed(own, None) for made, own in zip(self._intervals, ids, strict=False)]
+        return self._merged(labels, self._limits(ids, limits))
+
+    def _ids(self, items: Sequence[str | int]) -> list[U64]:
+        """Return the ids of items in each result; the hashes of strings have keys of their own."""
+        return [result.domain.encode(items) for result in self.results]
+
+    def _read_names(self, k: int) -> list[str]:
+        """Return the most frequent of the strings whose names some result read.
+
+        A hash that was not read tells nothing of another result, where its string has another hash.
+        """
+        names = sorted({name for result in self.results for name in result.names.values()})
+        if not names:
+            return []
+        found = zip(self.results, self._ids(names), strict=True)
+        counts = np.sum([result.decoder.at(ids) for result, ids in found], axis=0)
+        order = np.argsort(-counts, kind="stable")[:k]
+        return [names[place] for place in order if counts[place] >= _LEAST]
+
+    def _candidates(self, k: int) -> list[str | int]:
+        """Return the labels of the candidates with the largest estimates."""
         places, counts = np.empty(0, np.int64), np.empty(0)
         for blocks in zip(*(result.blocks() for result in self.results), strict=True):
             start, block = blocks[0][0], np.sum([block for _, _, block in blocks], axis=0)
             places = np.concatenate([places, np.arange(start, start + len(block))])
             counts = np.concatenate([counts, block])
             kept = np.lexsort((places, -counts))[:k]
-            kept = kept[counts[kept] >= 0.5]
+            kept = kept[counts[kept] >= _LEAST]
             places, counts = places[kept], counts[kept]
-        if not len(places):
-            return []
-        labels = self.domain.labels(places)
-        ids = self.domain.encode(labels)
-        # The value that an estimate had to reach is known for the sum, not for its parts.
-        return self._merged(
-            labels, self._limits(ids, [made.listed(ids, None) for made in self._intervals])
-        )
+        return self.domain.labels(places)
 
     @cached_property
     def _intervals(self) -> list[Intervals]:
@@ -180,17 +201,17 @@ class Merged:
             " bound)"
         )
 
-    def _limits(self, ids: U64, limits: Sequence[Limits]) -> Limits | None:
+    def _limits(self, ids: Sequence[U64], limits: Sequence[Limits]) -> Limits | None:
         """Return limits of the merged frequencies, float64 [n], not yet clipped to 0 and 1.
 
         Args:
-            ids: the ids of the items.
+            ids: the ids of the items in each result.
             limits: the limits that each of `_intervals` gives them.
         """
         if len(limits) < len(self.results):
             return limits[0] if limits else None
         low, high = (self._shares * np.array(ends) for ends in zip(*limits, strict=True))
-        found = [intervals.centres(ids) for intervals in self._intervals]
+        found = [made.centres(own) for made, own in zip(self._intervals, ids, strict=True)]
         centres = [values for values in found if values is not None]
         if len(centres) < len(limits):
             return Limits(low.sum(axis=0), high.sum(axis=0))

@@ -41,6 +41,7 @@ SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
 _OPTIONAL = (*_TERMS, "people", "spelling")  # entries that it may lack
 _OPEN = "open"  # the kind of domain whose names are spelled
+_NFC = "nfc"  # the one normal form of strings that such a domain may ask for
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
@@ -231,9 +232,13 @@ class Plan:
             )
         if spelling is None:
             return
-        _validate.table(
-            "domain", dict(self.domain), ["kind", "size", "public", "max_length", "bits"]
-        )
+        entries = ["kind", "size", "public", "max_length", "bits", "normalise"]
+        _validate.table("domain", dict(self.domain), entries, optional=["normalise"])
+        if self.domain.get("normalise", _NFC) != _NFC:
+            raise InvalidInputError(
+                f"domain.normalise must be {_NFC}, got {self.domain['normalise']!r}; leave the"
+                " entry out where strings are hashed as they are"
+            )
         if self.domain["max_length"] != spelling.max_length:
             raise InvalidInputError(
                 f"domain.max_length must be {spelling.max_length}, that of the spelling, got"
@@ -244,10 +249,6 @@ class Plan:
             raise InvalidInputError(
                 f"an open domain of {bits} bits is public and has {1 << bits} candidates, got"
                 f" public {self.domain['public']} and size {self.domain['size']}"
-            )
-        if self.is_of_silos:
-            raise InvalidInputError(
-                "silos (people above 1) have no open domain yet: declare the candidates"
             )
         if self.privacy is not None and self.privacy.event.collisions is not None:
             raise InvalidInputError(

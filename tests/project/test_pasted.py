@@ -255,7 +255,10 @@ def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
 # What is run with smaller figures, as in SMALLER.
 SMALLER_EXAMPLES = [
     # names are read in a minute: tests/unit/test_open_domain.py reads fewer
-    (r"--domain open --epsilon 1", "--domain dictionary.txt --epsilon 1"),
+    (
+        r"--domain open --epsilon 1( --dictionary dictionary.txt)?",
+        "--domain dictionary.txt --epsilon 1",
+    ),
     (r"zipf:a=1.1,d=100000,n=150000", "zipf:d=900,n=900"),
     (r"zipf:(a=1.3|n=2000|d=1000,n=2000|)(?= )", "zipf:d=300,n=300"),
     (r"--clients 1000000 --domain-size 100000", "--clients 20000 --domain-size 2000"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from campaign_world import ALLOWED, N, plan_of
+from campaign_world import ALLOWED, STRINGS, N, open_plan, plan_of
 from secagg_cohort import stream
 from socket_agents import Person, listening_in_a_thread
 
@@ -135,6 +135,29 @@ def test_a_run_says_how_long_the_rest_takes_at_its_own_pace(
     for session in (b"third", b"fourth", b"fifth"):
         end(session, None)
     assert "left" not in end(b"sixth", None)  # nothing is to come
+
+
+def test_strings_of_which_nobody_has_the_list(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A campaign folder, agents on sockets, and the names in the result."""
+    plan = open_plan("active", "distributed", rounds=2)
+    place = init(world, plan)
+    assert CampaignFolder.open(place).domain == STRINGS
+    with agents(world, plan, 2 * N) as persons:
+        assert carried("run", world, place) == 0
+    capsys.readouterr()
+    result = Result.load(place / "result.fed")
+    rounds = {one.session: one.round for one in CampaignFolder.open(place).status().ended}
+    for sketch in result.sketches:
+        sent = [
+            v for one in persons for name, v in one.sent.items() if rounds[name] == sketch.round
+        ]
+        assert (sketch.vector == sum(sent)).all()
+    assert run(["campaign", "result", str(place), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["open"]["max_length"] == 8 and document["open"]["bits"] == 12
+    assert document["open"]["named"] == len(result.names)
 
 
 def test_too_few_clients_end_a_run_with_the_reason(

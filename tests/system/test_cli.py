@@ -247,6 +247,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "people": 1,
         "domain_size": 3,
         "domain_public": False,
+        "spelling": None,
         "modulus_bits": 8,
         "bytes_per_client": 640,
         "one_hot_bytes_per_client": 3,

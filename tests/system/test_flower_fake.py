@@ -18,7 +18,17 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from campaign_world import DEADLINES, DOMAIN, Crash, N, World, plan_of
+from campaign_world import (
+    DEADLINES,
+    DOMAIN,
+    STRINGS,
+    Crash,
+    N,
+    World,
+    held_text,
+    open_plan,
+    plan_of,
+)
 from flower_grid import FakeGrid, Fate, Handler
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from secagg_cohort import stream
@@ -151,6 +161,27 @@ def test_the_sums_are_those_of_the_local_engine(tmp_path: Path, adversary: str) 
         clients, total = landed[sketch.round]
         assert sketch.num_clients == clients
         assert (sketch.counters.ravel() == total).all()
+
+
+@pytest.mark.parametrize("adversary", ["semi-honest", "active"])
+def test_strings_of_which_nobody_has_the_list(tmp_path: Path, adversary: str) -> None:
+    """An open domain is a longer vector: the sums are those of the local engine."""
+    plan = open_plan(adversary, rounds=2)
+    world = World(tmp_path, plan, people=2 * N, domain=STRINGS, hold=held_text)
+    assert Federation(world).run() is Ending.COMPLETE
+    check_sums(world)
+    rounds = {number: round for number, spent in world.spent.items() for round in spent}
+    here = fedtally.estimate(
+        [text for number in rounds for text in held_text(number)],
+        rounds=list(rounds.values()),
+        plan=plan,
+        allow_rare_names=True,
+    )
+    landed = world.landed()
+    for sketch in here.sketches:
+        clients, total = landed[sketch.round]
+        assert sketch.num_clients == clients == N
+        assert (sketch.vector == total).all()
 
 
 @pytest.mark.parametrize("adversary", ["semi-honest", "active"])

@@ -27,6 +27,7 @@ SIMULATED = {
     "people",
     "silos_per_person",
     "allow_rare_names",
+    "dictionary",
 }
 
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from fedtally import domain, sources
 from fedtally.campaign.client import FrequencyClient
-from fedtally.domain import Dictionary, Domain, IntegerSet
+from fedtally.domain import Dictionary, Domain, IntegerSet, Names, OpenStrings
+from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 from fedtally.plan import Plan
 
@@ -109,11 +110,17 @@ def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
     """
     import pyarrow as pa
 
-    ids, owners, others = [np.zeros(0, np.uint64)], [], []
+    encode = domain.encode
+    if isinstance(domain, OpenStrings):
+        domain = domain.with_seed(plan.seed)
+        encode = domain.fingerprints
+    ids, owners, others, texts = [np.zeros(0, np.uint64)], [], [], []
     for batch in held.batches:
         assert batch.clients is not None
         inside = domain.inside(batch.items)
-        ids.append(domain.encode(batch.items.filter(pa.array(inside))))
+        kept = batch.items.filter(pa.array(inside))
+        ids.append(encode(kept))
+        texts += [as_text(kept)] if plan.is_open else []
         owners.append(batch.clients.filter(pa.array(inside)))
         others.append(batch.clients.filter(pa.array(~inside)))
         if plan.privacy is not None and batch.itemless is not None:
@@ -127,7 +134,10 @@ def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
     people = labels.indices.to_numpy()
     number = sum(map(len, owners))
     without = len(labels.dictionary) - len(np.unique(people[:number]))
-    return FrequencyClient.of_people(plan, np.concatenate(ids), people[:number], without)
+    names = None
+    if isinstance(domain, OpenStrings):
+        names = Names(domain, pa.chunked_array(texts, pa.large_string()))
+    return FrequencyClient.of_people(plan, np.concatenate(ids), people[:number], without, names)
 
 
 def within(seconds: float, read: Reader) -> Reader:

@@ -17,6 +17,9 @@ from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import Adversary, ClientPolicy
 
 KINDS = ("range", "integers", "dictionary", "grid")  # the domains that an agent can rebuild
+# The domain of all strings, which shows texts that nobody listed: only an owner can allow it.
+OPEN = "open"
+_NAMED = (*KINDS, OPEN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,7 @@ class AgentPolicy:
             plans without differential privacy are taken, too, and nothing is counted.
         central: whether a server may see exact sums and add the noise itself.
         domains: the candidates that may be asked about: kinds out of `KINDS`, or whole ranges and
-            grids as `fedtally.domain.parse` reads them.
+            grids as `fedtally.domain.parse` reads them; or "open", for any text of this client.
         max_items: the most items of this client that one sketch may hold.
         sessions_a_day: the most sessions that this client begins; one counts until a day after its
             end.
@@ -54,12 +57,12 @@ class AgentPolicy:
         if not isinstance(self.central, bool):
             raise InvalidInputError(f"central must be true or false, got {self.central!r}")
         for text in self.domains:
-            if text not in KINDS:
+            if text not in _NAMED:
                 try:
                     domain.parse(text)
                 except InvalidInputError as error:
                     raise InvalidInputError(
-                        f"{text!r} is no kind of candidates ({', '.join(KINDS)}): {error}"
+                        f"{text!r} is no kind of candidates ({', '.join(_NAMED)}): {error}"
                     ) from None
         for name, least, most in (
             ("max_items", 1, MAX_ITEMS),
@@ -125,6 +128,8 @@ class AgentPolicy:
                 f"the domain must be one of {', '.join(self.domains)} by this client's policy"
                 f" (domains), got {_shown(plan)}"
             )
+        if plan.is_open and plan.privacy is None:
+            yield from _of_rare_names(plan)
         if self.least_known:
             found = 0 if allow_list is None else sum(key in allow_list for key in self.known)
             if found < self.least_known:
@@ -137,8 +142,26 @@ class AgentPolicy:
         return plan.domain["kind"] in self.domains or any(
             plan.has_domain(domain.parse(text).describe())
             for text in self.domains
-            if text not in KINDS
+            if text not in _NAMED
         )
+
+
+def _of_rare_names(plan: Plan) -> Iterator[str]:
+    """Yield why exact sums of an open domain show what single clients hold, if they do."""
+    from fedtally.planner.rare_names import of_plan  # the planner, for such plans alone
+
+    sizes = [plan.max_round_clients]
+    rare = of_plan(plan, sizes, [size * plan.people for size in sizes])
+    if rare is not None:
+        try:
+            rare.check()
+        except InvalidInputError:
+            yield (
+                "an open domain without privacy must have more clients in a sum than counters by"
+                f" this client's policy (domains), got {rare.clients:,} clients and"
+                f" {rare.counters:,} counters, which show what single clients hold: ask for a plan"
+                " with epsilon, fewer bytes or larger cohorts"
+            )
 
 
 def _shown(plan: Plan) -> str:

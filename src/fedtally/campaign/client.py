@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 _NOTHING = np.zeros(0, np.uint64)
+_UNSPELLED = "the domain is open: give the names of the ids, to spell them"
 
 
 class FrequencyClient:
@@ -114,7 +115,7 @@ class FrequencyClient:
         if not is_column:
             raise InvalidInputError(f"ids must be uint64 [n], got {form}")
         if plan.is_open and client._names is None:
-            raise InvalidInputError("the domain is open: give the names of the ids, to spell them")
+            raise InvalidInputError(_UNSPELLED)
         client._check_number()
         return client
 
@@ -125,6 +126,7 @@ class FrequencyClient:
         ids: npt.NDArray[np.uint64],
         people: npt.ArrayLike,
         without_items: int = 0,
+        names: Names | None = None,
     ) -> Self:
         """Return a silo: a client that holds the items of many people.
 
@@ -141,6 +143,7 @@ class FrequencyClient:
             people: [n], the person of each id: integers, text, or whatever `np.unique` takes.
             without_items: the people that are in the silo and hold no item. They count with the
                 others, under privacy alone.
+            names: as for `of_ids`.
 
         Raises:
             InvalidInputError: the plan is not one of silos; the arrays are of another type or
@@ -150,9 +153,12 @@ class FrequencyClient:
         is_column = isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
         client, problem = cls.__new__(cls), ""
         client._plan, client._ids, client._starts = plan, _NOTHING, np.zeros(1, np.int64)
+        client._names = names
         client._without_items = _validate.integer(0, MAX_CLIENTS, without_items=without_items)
         if not plan.is_of_silos:
             problem = "the plan is not one of silos: set the most people of a client (Plan.people)"
+        elif plan.is_open and names is None:
+            problem = _UNSPELLED
         elif not is_column:
             problem = f"ids must be uint64 [n], got {form}"
         else:
@@ -170,7 +176,7 @@ class FrequencyClient:
             except Exception:  # of NumPy, which may quote a label
                 problem = "people must be labels that can be sorted, such as integers or text"
             del labels
-        del ids, people
+        del ids, people, names
         if not problem:
             problem = client._refused_number()
         if problem:

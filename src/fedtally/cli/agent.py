@@ -374,7 +374,10 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
             (plan.num_rounds, "round"),
         )
     )
-    asked = f"up to {items} out of {candidates} ({plan.domain['kind']}), in {times} of {rounds}"
+    which = f"{items} out of {candidates} ({plan.domain['kind']})"
+    if plan.is_open:
+        which = f"{items}, whatever text it is (an open domain)"
+    asked = f"up to {which}, in {times} of {rounds}"
     crowd = f"over {p.min_survivors:,} to {p.n_max:,} clients, {p.honest_survivors:,} honest ones"
     rows: list[tuple[str, Any]] = [
         ("Signed", signed),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,9 +19,10 @@ from fedtally.cli.options import (
     details_option,
     domain_options,
     open_input,
+    open_options,
     positive,
     privacy_options,
-    read_domain,
+    read_open_domain,
     round_options,
     run_options,
     save_options,
@@ -35,7 +36,6 @@ from fedtally.cli.options import (
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from fedtally.domain import Domain
     from fedtally.engines.local.simulation import Simulation
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
@@ -58,6 +58,16 @@ _DEMO_HELP = {
 
 _campaign_options = options(
     option(
+        "Data",
+        "--dictionary",
+        type=click.Path(),
+        metavar="FILE[:COL]",
+        help=(
+            "With --domain open, a public list of words of any size, text or a table: names in it"
+            " are read sooner. No frequency changes."
+        ),
+    ),
+    option(
         "Size",
         "--sizing",
         type=click.Choice(SIZINGS),
@@ -72,25 +82,6 @@ _campaign_options = options(
         type=click.FLOAT,
         metavar="SHARE",
         help="Share of the clients that are the pilot, and not in the estimates (0.1).",
-    ),
-    option(
-        "Data",
-        "--max-length",
-        type=positive,
-        metavar="BYTES",
-        help=(
-            "With --domain open, for strings of which nobody has the list: longer ones are counted"
-            " but not named (64)."
-        ),
-    ),
-    option(
-        "Privacy",
-        "--allow-rare-names",
-        is_flag=True,
-        help=(
-            "With --domain open and without --epsilon, run even if whoever opens a sum can read"
-            " what single clients hold."
-        ),
     ),
     option(
         "Rounds",
@@ -217,12 +208,17 @@ _campaign_options = options(
             "words of which nobody has the list",
             "fedtally estimate words.txt --domain open --epsilon 1",
         ),
+        (
+            "the same, where many of them are in a public list",
+            "fedtally estimate words.txt --domain open --epsilon 1 --dictionary dictionary.txt",
+        ),
         ("from a pipe, as JSON", "zcat log.gz | fedtally estimate - --json"),
     ],
 )
 @click.argument("source", metavar="INPUT")
 @table_options
 @domain_options
+@open_options
 @size_options
 @target_options
 @round_options
@@ -350,27 +346,15 @@ def _simulation(options: dict[str, Any]) -> Simulation:
         "people",
         "silos_per_person",
         "allow_rare_names",
+        "dictionary",
         *PRIVACY,
     )
-    domain = _domain(options)
+    # a plan may say that the domain is open: then these options go with it
+    is_planned = plan is not None and plan.is_open
+    domain = read_open_domain(options, *([] if is_planned else ["allow_rare_names", "dictionary"]))
     asked = {name: options[name] for name in same}
     rest = {"num_rounds": options["rounds"], "domain": domain, "plan": plan}
     return Simulation.of(of_silos=options["silo"] is not None, **asked, **rest)
-
-
-def _domain(options: dict[str, Any]) -> Domain | Literal["input"] | None:
-    """Return the candidates, of which nobody has the list where `--domain` is open."""
-    from fedtally.domain import OpenStrings
-    from fedtally.domain.open_strings import USUAL_LENGTH
-
-    length = options["max_length"]
-    if options["domain"] == "open":
-        return OpenStrings(USUAL_LENGTH if length is None else length)
-    if length is not None or options["allow_rare_names"]:
-        raise InvalidInputError(
-            "--max-length and --allow-rare-names go with --domain open: leave them out"
-        )
-    return read_domain(options["domain"])
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
@@ -378,16 +362,13 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     from fedtally import _validate
     from fedtally.result import check_export_path
 
-    inputs = [source, options.get("domain"), options.get("plan"), *_files_of(options.get("ledger"))]
-    if (
-        source is not None
-        and options.get("domain")
-        and options.get("epsilon")
-        and not options.get("not_private")
-    ):
-        from fedtally.engines.local.estimate import check_public
+    read = [options.get(name) for name in ("domain", "plan", "dictionary")]
+    inputs = [source, *read, *_files_of(options.get("ledger"))]
+    if source is not None and options["epsilon"] and not options["not_private"]:
+        from fedtally.engines.local.estimate import check_list, check_public
 
         check_public(source, options["domain"])
+        check_list(source, options["dictionary"])
     console.check_files([options[name] for name in ("output", "save", "plot", "report")], inputs)
     _validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:

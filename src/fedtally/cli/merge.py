@@ -126,10 +126,12 @@ def _view(
     from fedtally import report
 
     unit = merged.unit
+    is_open = merged.results[0].plan.is_open
+    among = "all strings" if is_open else report.counted(merged.domain.size, "candidate")
     parts: list[RenderableType] = [
         report.heading(
             f"Share of each item among {merged.num_contributions:,} {unit} in {len(paths):,}"
-            f" results; {report.counted(merged.domain.size, 'candidate')}"
+            f" results; {among}"
         )
     ]
     if estimates or not queried:

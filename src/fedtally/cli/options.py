@@ -132,8 +132,9 @@ domain_options = options(
         "--domain",
         metavar="DOMAIN",
         help=(
-            "Candidate items: a FILE with one a line, `range:A..B`, `grid:S..N,W..E,STEP`, or"
-            " `input`, the distinct items of the input (input; for a synthetic source its range)."
+            "Candidate items: a FILE with one a line, `range:A..B`, `grid:S..N,W..E,STEP`, `open`"
+            " for strings of which nobody has the list, or `input`, the distinct items of the input"
+            " (input; for a synthetic source its range)."
         ),
     ),
     option(
@@ -471,19 +472,82 @@ def use_threads(threads: int | None) -> None:
         os.environ["FEDTALLY_NUM_THREADS"] = str(threads)
 
 
+open_options = options(
+    option(
+        "Data",
+        "--max-length",
+        type=positive,
+        metavar="BYTES",
+        help=(
+            "With --domain open, for strings of which nobody has the list: longer ones are counted"
+            " but not named (64)."
+        ),
+    ),
+    option(
+        "Data",
+        "--normalise",
+        type=click.Choice(["nfc"]),
+        help=(
+            "With --domain open: strings in normal form C of Unicode count as one, however they are"
+            " written (each as it is)."
+        ),
+    ),
+    option(
+        "Privacy",
+        "--allow-rare-names",
+        is_flag=True,
+        help=(
+            "With --domain open and without --epsilon, run even if whoever opens a sum can read"
+            " what single clients hold."
+        ),
+    ),
+)
+
+
+def read_open_domain(
+    options: dict[str, Any], *more: str
+) -> Domain | Literal["input", "open"] | None:
+    """Return the candidates, of which nobody has the list where `--domain` is open.
+
+    It is "open" where nothing else is said, so that a plan may say it.
+
+    Args:
+        options: the options of the command, with those of `open_options`.
+        more: names of further options that go with an open domain alone.
+
+    Raises:
+        InvalidInputError: as `read_domain`; or an option goes with an open domain, and there is
+            none.
+    """
+    from fedtally.domain import OpenStrings
+    from fedtally.domain.open_strings import USUAL_LENGTH
+
+    length, form = options["max_length"], options["normalise"]
+    if options["domain"] == OpenStrings.kind:
+        if length is None and form is None:
+            return "open"
+        return OpenStrings(USUAL_LENGTH if length is None else length, normalise=form)
+    for name in ("max_length", "normalise", *more):
+        if options[name]:
+            flag = f"--{name.replace('_', '-')}"
+            raise InvalidInputError(f"{flag} goes with --domain open: leave it out")
+    return read_domain(options["domain"])
+
+
 def read_domain(text: str | None) -> Domain | Literal["input"] | None:
     """Return the candidates that `--domain` names: a range, a grid, those in a file, or "input".
 
     Raises:
         InvalidInputError: the text is no file, and has none of these forms; or it is "open", which
-            `fedtally estimate` alone knows.
+            not all commands know.
     """
     from fedtally.domain import Dictionary, parse
 
     if text == "open":
         raise InvalidInputError(
-            "--domain open is not for this command yet: fedtally estimate knows it; give a file,"
-            " range:A..B or grid:S..N,W..E,STEP here"
+            "--domain open is not for this command, which compares every candidate with the truth:"
+            " try an open domain with fedtally estimate; give a file, range:A..B or"
+            " grid:S..N,W..E,STEP here"
         )
     if text is None:
         return None

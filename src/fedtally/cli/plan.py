@@ -16,9 +16,10 @@ from fedtally.cli.options import (
     budget_options,
     delta_option,
     neighbours_option,
+    open_options,
     population_option,
     positive,
-    read_domain,
+    read_open_domain,
     round_options,
     run_options,
     target_options,
@@ -98,8 +99,8 @@ _plan_options = options(
         "--domain",
         metavar="DOMAIN",
         help=(
-            "Candidate items: a FILE, one a line, `range:A..B` or `grid:S..N,W..E,STEP`, instead of"
-            " --domain-size."
+            "Candidate items: a FILE, one a line, `range:A..B`, `grid:S..N,W..E,STEP`, or `open`"
+            " for strings of which nobody has the list, instead of --domain-size."
         ),
     ),
     option(
@@ -195,6 +196,10 @@ _privacy_options = options(
             ),
         ),
         (
+            "words of which nobody has the list",
+            "fedtally plan --clients 100000 --domain open --max-bytes 5kB --rounds 8 -o open.toml",
+        ),
+        (
             "ten hospitals of up to 5,000 patients each",
             (
                 "fedtally plan --clients 10 --people 5000 --domain-size 1000 --tau 0.01 --epsilon 1"
@@ -206,6 +211,7 @@ _privacy_options = options(
     ],
 )
 @_plan_options
+@open_options
 @target_options
 @budget_options
 @round_options
@@ -290,6 +296,7 @@ def plan(**options: Any) -> None:
             distribution,
             seed=campaign_seed(options["seed"]),
             find_epsilon=find_epsilon,
+            allow_rare_names=options["allow_rare_names"],
         )
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
@@ -321,6 +328,11 @@ def _check_outputs(options: dict[str, Any]) -> None:
     if options["output"] and not options["output"].endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {options['output']} must end in .toml or .json")
     if options["plot"]:
+        if options["domain"] == "open":
+            raise InvalidInputError(
+                "--plot draws the error of a list of candidates, and --domain open has none: leave"
+                " --plot out"
+            )
         from fedtally import charts
 
         charts.check(options["plot"])
@@ -347,7 +359,10 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     if options["neighbours"] == "add-remove" and silos is None:
         # the number of clients is private, and a public bound on it stands in the plan
         asked["max_clients"] = options["clients"]
-    request = Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number)
+    # of other domains nothing is asked here that the request could refuse
+    domain = "open" if options["domain"] == "open" else None
+    rounds = options["rounds"] or 1
+    request = Request(**asked, domain=domain, num_rounds=rounds, epsilon=number)
     return request.resolve(not_private=options["not_private"], silos=silos), find
 
 
@@ -371,13 +386,14 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: the declared ones, or as many as `--like` has."""
-    from fedtally.domain import IntegerRange
+    from fedtally.domain import IntegerRange, domain_of
 
-    declared = read_domain(options["domain"])
+    read = read_open_domain(options, "allow_rare_names")
+    declared = domain_of(read) if read == "open" else read
     if declared is not None:
         if options["domain_size"] is not None or isinstance(declared, str):
             raise InvalidInputError(
-                "give --domain (a FILE, range:A..B or grid:...) or --domain-size, one of them"
+                "give --domain (a FILE, range:A..B, grid:... or open) or --domain-size, one of them"
             )
         return declared
     number = options["domain_size"] or size
@@ -472,10 +488,12 @@ def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
     path = options["output"]
     if path:
         proposal.plan.save(path)
-        # fedtally simulate refuses silos
-        next_step = (
-            "" if proposal.plan.is_of_silos else f": try fedtally simulate --plan {path} SOURCE"
-        )
+        # fedtally simulate refuses silos, and plans whose candidates are all strings
+        next_step = f": try fedtally simulate --plan {path} SOURCE"
+        if proposal.plan.is_of_silos:
+            next_step = ""
+        elif proposal.plan.is_open:
+            next_step = f": try fedtally estimate SOURCE --plan {path}"
         console.note(f"wrote {path}{next_step}", quiet)
     if options["plot"]:
         plan_view.plot(proposal, options["plot"])

@@ -29,7 +29,6 @@ def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any
     from fedtally import report
 
     chosen, target = proposal.plan, proposal.target
-    worst, cost = proposal.minimax
     return {
         "schema": "fedtally-proposal/1",
         "plan": report.plan_fields(chosen),
@@ -51,8 +50,16 @@ def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any
             }
             for other, e in proposal.neighbours
         ],
-        "minimax": {"rows": worst.rows, "width": worst.width, "bytes_per_client": cost},
+        "minimax": _minimax_fields(proposal),
+        "rare_names": None if proposal.rare is None else proposal.rare.to_dict(),
     }
+
+
+def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
+    if proposal.minimax is None:
+        return None
+    worst, cost = proposal.minimax
+    return {"rows": worst.rows, "width": worst.width, "bytes_per_client": cost}
 
 
 def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
@@ -87,10 +94,8 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         ("Plan", chosen.fingerprint[:16]),
     ]
     notes = [("Note", Text(text, style="yellow")) for text in _notes(proposal, host)]
-    title = (
-        f"Plan for {report.counted(chosen.num_clients, report.who(chosen))} and"
-        f" {report.counted(chosen.domain_size, 'candidate')}"
-    )
+    what = "all strings" if chosen.is_open else report.counted(chosen.domain_size, "candidate")
+    title = f"Plan for {report.counted(chosen.num_clients, report.who(chosen))} and {what}"
     return Group(
         report.heading(title),
         Text(),
@@ -202,6 +207,7 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     from fedtally.recovery.decoding import kind_of
 
     notes = [proposal.size.message] if proposal.size.message else []
+    notes += [] if proposal.rare is None else proposal.rare.notes
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more
@@ -288,12 +294,13 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
                 report.points(error, digits).removesuffix(" points"),
             )
         )
-    worst, cost_of_worst = proposal.minimax
-    name = f"{worst.rows} x {worst.width:,} (minimax)"
-    rows.append((name, report.size(cost_of_worst), "", "", "", ""))
-    exact = "0.00" if proposal.plan.privacy is None else "noise"
-    one_hot = report.size(proposal.plan.one_hot_bytes_per_client)
-    rows.append(("one-hot vector", one_hot, "", "", "", exact))
+    if proposal.minimax is not None:  # no exact vector has names of strings that nobody lists
+        worst, cost_of_worst = proposal.minimax
+        name = f"{worst.rows} x {worst.width:,} (minimax)"
+        rows.append((name, report.size(cost_of_worst), "", "", "", ""))
+        exact = "0.00" if proposal.plan.privacy is None else "noise"
+        one_hot = report.size(proposal.plan.one_hot_bytes_per_client)
+        rows.append(("one-hot vector", one_hot, "", "", "", exact))
     columns = (  # with the order in which they go where there is no room for all
         (f"a {unit}", "sends", 0),
         (f"a {unit}", "CPU", 2),

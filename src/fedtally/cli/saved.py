@@ -85,7 +85,7 @@ def query(
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
     with console.Progress() as progress:
-        loaded.prepare(progress)
+        loaded.prepare(progress, names=False)  # the items are named
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
         fields = {

@@ -10,7 +10,7 @@ in the domain is an `OutsideDomainError` where a position or an id is asked for.
 
 Text is compared by its UTF-8 bytes. Nothing is normalised, neither Unicode nor case nor white
 space: an accented letter in one code point and the same letter in two are two items. Normalise
-before, if your data needs it.
+before, if your data needs it; an open domain does so where it is asked to (`OpenStrings`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ __all__ = [
     "parse",
 ]
 
-_WRITTEN_OUT = (IntegerRange.kind, Grid.kind)  # their descriptions are all there is to know of them
+# their descriptions are all there is to know of them
+_WRITTEN_OUT = (IntegerRange.kind, Grid.kind, OpenStrings.kind)
 _KINDS: dict[str, type[Domain]] = {
     cls.kind: cls for cls in (IntegerRange, IntegerSet, Dictionary, Strings, Grid, OpenStrings)
 }
@@ -150,8 +151,8 @@ def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Dom
 def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] | None) -> Domain:
     """Return the domain that a plan describes.
 
-    A range or a grid is in the plan as a whole. Of a dictionary the plan holds the digest alone:
-    the candidates come from a file, and the digest tells whether it is the right one.
+    A range, a grid or an open domain is in the plan as a whole. Of a dictionary the plan holds the
+    digest alone: the candidates come from a file, and the digest tells whether it is the right one.
 
     Args:
         meta: what `Domain.describe` returned.
@@ -173,11 +174,6 @@ def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] |
             )
         return load(meta, {})
     if meta.get("kind") != Dictionary.kind or not meta.get("public"):
-        if meta.get("kind") == OpenStrings.kind:
-            raise InvalidInputError(
-                "the domain of this plan is open, and only fedtally estimate knows such plans yet:"
-                " plan with --domain FILE, range:FIRST..LAST or grid:..."
-            )
         raise InvalidInputError(
             "the candidates of this plan are the distinct items of one input, which nobody else"
             " has: plan with --domain FILE, range:FIRST..LAST or grid:..."

@@ -7,6 +7,7 @@ from the spelling of the sums (`recovery.names`). docs/open-domain.md says how i
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from fedtally import _validate, kernels
 from fedtally.domain import symbols
-from fedtally.domain.columns import as_text, utf8_buffers
+from fedtally.domain.columns import as_text, text_chunks, utf8_buffers
 from fedtally.domain.contract import Domain
 from fedtally.domain.text import fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError
@@ -24,6 +25,7 @@ U64 = npt.NDArray[np.uint64]
 BITS = 26  # intervals are calibrated for so many candidates
 MOST_BITS = 28  # candidates that joint recovery looks at by default
 USUAL_LENGTH = 64  # bytes of the longest name that can be read, unless more are asked for
+NFC = "nfc"  # the one normal form that a campaign may ask of its strings
 _MOST_LENGTH = 192  # as in sketch.spelling, which a domain does not know
 _SEED_BYTES = 32
 _BLOCK = 1 << 14  # names that are spelled at once, to bound the memory
@@ -59,6 +61,9 @@ class OpenStrings(Domain):
             found, but not be read.
         bits: of a hash, 8 .. 28. Strings that share a hash are counted together.
         seed: 32 bytes, the seed of the campaign, which keys the hashes; None: not known yet.
+        normalise: "nfc": each client brings its string into the normal form C of Unicode before it
+            is hashed, so that one text written in two ways is one string; None: it is hashed as it
+            is.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -76,10 +81,20 @@ class OpenStrings(Domain):
     first_id = 0
 
     def __init__(
-        self, max_length: int = USUAL_LENGTH, bits: int = BITS, seed: bytes | None = None
+        self,
+        max_length: int = USUAL_LENGTH,
+        bits: int = BITS,
+        seed: bytes | None = None,
+        normalise: str | None = None,
     ) -> None:
         self.max_length = _validate.integer(1, _MOST_LENGTH, max_length=max_length)
         self.bits = _validate.integer(8, MOST_BITS, bits=bits)
+        if normalise not in (None, NFC):
+            raise InvalidInputError(
+                f"normalise must be {NFC}, got {normalise!r}; leave it out to hash strings as they"
+                " are"
+            )
+        self.normalise = normalise
         self.size = 1 << self.bits
         self._seed = seed
         self._key = None if seed is None else fingerprint_key(seed)
@@ -89,7 +104,7 @@ class OpenStrings(Domain):
 
     def with_seed(self, seed: bytes) -> OpenStrings:
         """Return this domain with the seed of a campaign."""
-        return OpenStrings(self.max_length, self.bits, seed)
+        return OpenStrings(self.max_length, self.bits, seed, self.normalise)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -131,7 +146,43 @@ class OpenStrings(Domain):
                 ],
                 np.uint64,
             )
-        return self.hashes(fingerprints(items, self.key))
+        return self.hashes(self.fingerprints(items))
+
+    def fingerprints(self, items: Any) -> U64:
+        """Return the fingerprint of each string, by which `Names` knows it: uint64 [n]."""
+        return fingerprints(self.text(items), self.key)
+
+    def text(self, items: Any) -> Any:
+        """Return a column of strings as they are hashed: in the normal form, if there is one.
+
+        >>> OpenStrings(normalise="nfc").text(["e" + chr(0x301)])[0].as_py() == chr(0xe9)
+        True
+        """
+        if self.normalise is None:
+            return items
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        chunks = [pc.utf8_normalize(chunk, form="NFC") for chunk in text_chunks(items)]
+        return pa.chunked_array(chunks, pa.large_string())
+
+    def name(self, word: bytes) -> str | None:
+        r"""Return the text of bytes that may be a name; None: they are none.
+
+        A name is UTF-8 without control characters (C0, DEL and C1), which no name has that people
+        write, and in the normal form where there is one. Joiners and marks stay: emoji, Persian and
+        Hindi need them.
+
+        >>> OpenStrings().name(b"cafÃ©"), OpenStrings().name(b"")
+        ('café', None)
+        """
+        try:
+            text = word.decode()
+        except UnicodeDecodeError:
+            return None
+        if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in text):
+            return None
+        return text if self.normalise is None or unicodedata.is_normalized("NFC", text) else None
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         positions = self.encode(items).astype(np.int64)
@@ -144,12 +195,16 @@ class OpenStrings(Domain):
         return [Unread.of(position) for position in positions.tolist()]
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, size, public, max_length and bits; the seed is the plan's.
+        """Return kind, size, public, max_length and bits, and normalise where it is asked for.
+
+        The seed is the plan's.
 
         >>> OpenStrings(max_length=20).describe()
         {'kind': 'open', 'size': 67108864, 'public': True, 'max_length': 20, 'bits': 26}
         """
-        return {**super().describe(), "max_length": self.max_length, "bits": self.bits}
+        own = {"max_length": self.max_length, "bits": self.bits}
+        form = {} if self.normalise is None else {"normalise": self.normalise}
+        return {**super().describe(), **own, **form}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the seed, uint8 [32], or [0] where it is not known."""
@@ -158,7 +213,8 @@ class OpenStrings(Domain):
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Rebuild the domain from its description, and from its seed where that is known."""
-        return cls(meta["max_length"], meta["bits"], arrays["seed"].tobytes() or None)
+        seed = arrays["seed"].tobytes() or None if "seed" in arrays else None
+        return cls(meta["max_length"], meta["bits"], seed, meta.get("normalise"))
 
 
 class Names:
@@ -178,11 +234,11 @@ class Names:
 
     def __init__(self, domain: OpenStrings, items: Any) -> None:
         text = as_text(items)
-        ids, first = np.unique(fingerprints(text, domain.key), return_index=True)
+        ids, first = np.unique(domain.fingerprints(text), return_index=True)
         self.ids = ids
         self._domain = domain
         self._bytes, self._offsets = (
-            part.copy() for part in utf8_buffers(text.take(_indices(first)))
+            part.copy() for part in utf8_buffers(as_text(domain.text(text.take(_indices(first)))))
         )
 
     def __repr__(self) -> str:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
-# Of an open domain: docs/open-domain.md has the measurements. Names need about four times the
-# counters of the hashes; few rows of a position are enough, since there are many positions.
+# Of an open domain. Names are given four times the counters of the hashes, and a position few rows,
+# since there are many positions. No command of the project has measured what is best yet.
 SPELLING_ROWS = 4
 FINDER_SHARE = 0.2
 OPEN_ROWS, OPEN_ROWS_OF_ONE = 5, 8

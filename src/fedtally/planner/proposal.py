@@ -14,6 +14,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
+from fedtally.planner.rare_names import RareNames, of_plan
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import check_rounds, terms
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
@@ -33,6 +34,10 @@ _FEW = 20  # campaigns that say what other small sketches would do
 _TRIED_SILOS, _MOST_TRIED = 12, 40  # numbers of silos that are tried where theirs does not fit
 _NOTHING = 0.5  # an error of a frequency that tells nothing
 _PRECISION = 1.02  # of what is said to do instead
+_OF_HASHES = (
+    "the error is that of hashes: which names will be read is not predicted yet; fedtally estimate"
+    " --plan tries it on data"
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,10 @@ class Proposal:
         distribution: of the frequencies for which that is predicted.
         found: what was looked for: "bytes", "error" or "epsilon".
         neighbours: plans of other widths, each with its predicted error.
-        minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client.
+        minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client;
+            None where the domain is open.
         expected: how many frequencies are shares of: the clients, or the people expected in silos.
+        rare: what the sums show of rare names; None where noise bounds it, or no domain is open.
     """
 
     plan: Plan
@@ -56,8 +63,9 @@ class Proposal:
     distribution: Frequencies
     found: str
     neighbours: tuple[tuple[Plan, float], ...]
-    minimax: tuple[Size, int]
+    minimax: tuple[Size, int] | None
     expected: int
+    rare: RareNames | None = None
 
     @property
     def target(self) -> Target:
@@ -112,6 +120,7 @@ def propose(
     *,
     seed: bytes,
     find_epsilon: bool = False,
+    allow_rare_names: bool = False,
 ) -> Proposal:
     """Return a plan for a fleet.
 
@@ -127,16 +136,13 @@ def propose(
         seed: 32 bytes, of the hashes.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
             be given, which is not taken.
+        allow_rare_names: plan even if whoever opens a sum can read what single clients hold, where
+            the domain is open and there is no epsilon.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
             are named.
     """
-    if isinstance(domain, OpenStrings):
-        raise InvalidInputError(
-            "a campaign over an open domain is not planned before there are clients yet: run"
-            " fedtally estimate --domain open, or make a Plan with a spelling"
-        )
     draft = make_draft(spec, domain, num_clients, seed)
     # A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
     rounds = draft.num_rounds
@@ -144,9 +150,18 @@ def propose(
     if find_epsilon:
         draft = _least_private(draft, distribution)
     tau, p = spec.tau, spec.failure_probability
+    rare = None
     if tau is None:
-        chosen, size = _for_bytes(draft, distribution)
+        if isinstance(domain, OpenStrings):
+            chosen = draft.for_bytes()
+            size = Size("budget", chosen.rows, chosen.width, message=_OF_HASHES)
+        else:
+            chosen, size = _for_bytes(draft, distribution)
         plan = draft.plan(*chosen)
+        people = [draft.expected * clients // draft.clients[0] for clients in draft.sizes]
+        rare = of_plan(plan, draft.sizes, people)
+        if rare is not None and not allow_rare_names:
+            rare.check()
         linf = predict_linf(plan, distribution, draft.recovery, p, expected=draft.expected)
         careful = predict_linf(
             plan, distribution, draft.recovery, p * planner.RISK, expected=draft.expected
@@ -170,8 +185,9 @@ def propose(
         distribution,
         found,
         neighbours,
-        _minimax(draft, plan.schedule, max(tau or linf, 1e-9)),
+        None if plan.is_open else _minimax(draft, plan.schedule, max(tau or linf, 1e-9)),
         draft.expected,
+        rare,
     )
 
 
@@ -281,7 +297,10 @@ def predict_linf(
         num_clients=expected or plan.num_clients,
         repeats=repeats,
     )
-    linf = campaign.linf(distribution, probability, plan.rows, plan.width, tau)
+    if plan.is_open:  # a campaign that is tried would look at all hashes, a hundred times
+        linf = campaign.modelled_linf(distribution, probability, plan.rows, plan.width)
+    else:
+        linf = campaign.linf(distribution, probability, plan.rows, plan.width, tau)
     if not plan.is_of_silos:
         return linf
     stddev = campaign.noise_of(plan.rows) * math.sqrt(plan.num_rounds)
@@ -343,7 +362,8 @@ def _neighbours(
     draft: Draft, plan: Plan, distribution: Frequencies
 ) -> Iterator[tuple[Plan, float]]:
     for factor in _NEIGHBOURS:
-        width = max(1, round(factor * plan.width))
+        own = plan.width if plan.spelling is None else plan.spelling.width
+        width = max(1, round(factor * own))
         with suppress(InvalidInputError):  # wider than a sketch may be
             other = draft.plan(plan.schedule, plan.rows, width)
             yield (

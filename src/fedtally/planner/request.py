@@ -161,9 +161,9 @@ class Request:
                 population=POPULATION if self.population is None else self.population,
                 not_private=not_private,
             )
-        domain = None if self.domain is None else domain_of(self.domain)
+        domain = self._domain()
         if isinstance(domain, OpenStrings) or (plan is not None and plan.is_open):
-            self._check_open(silos)
+            self._check_open()
         planned = None if plan is None else plan.privacy
         numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
         if self.num_rounds is not None:
@@ -215,12 +215,20 @@ class Request:
             silos=silos,
         )
 
-    def _check_open(self, silos: Silos | None) -> None:
+    def _domain(self) -> Domain | str | None:
+        """Return the candidates; those of a plan with an open domain, unless others are named."""
+        is_open = self.domain is None or (
+            isinstance(self.domain, str) and self.domain == OpenStrings.kind
+        )
+        if self.plan is not None and self.plan.is_open and is_open:
+            return OpenStrings.rebuild(self.plan.domain, {})
+        return None if self.domain is None else domain_of(self.domain)
+
+    def _check_open(self) -> None:
         """Refuse what an open domain cannot have, or cannot have yet."""
         refused = {
             "width": (self.width, "its sketches share max_bytes"),
             "tau": (self.tau, "no size is found for a target yet, so give max_bytes"),
-            "silos": (silos, "no person is known behind a client yet"),
             "certify": (self.certify or None, "there is no list of candidates to look at"),
             "recovery": (
                 None if self.recovery in (AUTO, Recovery.JOINT) else self.recovery,

@@ -350,6 +350,8 @@ class Candidates:
         """Return random ids that are no candidates, all different: uint64 [count]."""
         found = np.empty(0, np.uint64)
         taken = self._extra if self._ids is None else np.concatenate([self._ids, self._extra])
+        # `np.isin` hashes all that is taken: a minute for the contenders of 2^26 candidates
+        taken = np.sort(taken)
         while len(found) < count:
             drawn = rng.integers(0, 2**64, count, dtype=np.uint64)
             if (
@@ -358,7 +360,8 @@ class Candidates:
                 # The difference wraps mod 2^64, so that one comparison is enough.
                 drawn = drawn[drawn - np.uint64(self._first) >= np.uint64(self._listed)]
             if len(taken):
-                drawn = drawn[~np.isin(drawn, taken)]
+                place = np.minimum(np.searchsorted(taken, drawn), len(taken) - 1)
+                drawn = drawn[taken[place] != drawn]
             # Sorted and without repetitions; `np.unique` takes five times as long.
             found = np.sort(np.concatenate([found, drawn]))
             found = found[np.append(True, found[1:] != found[:-1])[: len(found)]]

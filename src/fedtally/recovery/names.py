@@ -19,6 +19,7 @@ with a probability of 2^-bits. docs/open-domain.md states the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,9 @@ _LEADS = 1.0  # by which it exceeds the second best
 # and a hash whose names of _SHORT symbols would have none is not looked at.
 _READABLE, _SHORT = 1.5, 4
 _FITS = 0.5  # least share of the expected scores that the symbols of a name must have
+# A word of a public list counts from this strength of the expected scores on; and a word is given
+# only if it exceeds all others that fit by so much. Both are standard deviations.
+_STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # bytes by which the list of likeliest words grows at each place
 _LISTED = 24  # symbols of a name up to which the likeliest words are listed, parity or not
 _TINY = 1e-300  # stands for a probability of 0
@@ -74,6 +78,7 @@ def read_names(
     domain: OpenStrings,
     frequencies: Mapping[int, float],
     progress: Progress | None = None,
+    words: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> dict[int, str]:
     """Return the names of those hashes whose names can be read.
 
@@ -82,6 +87,8 @@ def read_names(
         domain: the open domain, with the seed of the campaign.
         frequencies: of the hashes that stand out. The `MOST_NAMES` most frequent are read.
         progress: called with the hashes looked at, and the hashes to look at, over all sweeps.
+        words: of a public list, those that have each of the hashes, in the form in which they are
+            hashed. They are tried before all others.
 
     >>> from fedtally.domain import Names
     >>> from fedtally.sketch import SketchSpec, Spelling
@@ -93,7 +100,7 @@ def read_names(
     >>> sorted(read_names([sketch], strings, found).values())
     ['coffee', 'tea']
     """
-    return _Reader(sketches, domain).read(frequencies, progress or (lambda *_: None))
+    return _Reader(sketches, domain, words).read(frequencies, progress or (lambda *_: None))
 
 
 class _Seen(NamedTuple):
@@ -114,10 +121,19 @@ class _Taken(NamedTuple):
 class _Reader:
     """The state of the reading: the sums that are left, and what was taken out of them."""
 
-    def __init__(self, sketches: Sequence[CountSketch], domain: OpenStrings) -> None:
+    def __init__(
+        self,
+        sketches: Sequence[CountSketch],
+        domain: OpenStrings,
+        words: Mapping[int, Sequence[str]],
+    ) -> None:
         spec, spelling = sketches[0].spec, sketches[0].spec.spelling
         assert spelling is not None
         self._domain, self._max_size = domain, domain.max_length + 1
+        self._listed = {
+            h: [word for word in (text.encode() for text in texts) if domain.name(word) is not None]
+            for h, texts in words.items()
+        }
         self._positions, self._rows = spec.num_positions, spelling.rows
         size = spelling.rows * spelling.width
         sums, clients = np.zeros((self._positions, size)), np.zeros(self._positions)
@@ -172,7 +188,7 @@ class _Reader:
             self._add(self._taken[h], 1.0)
         means, z = self._scores(seen, frequency)
         if h not in self._names:
-            self._spell(h, z, expected, effort)
+            self._name(h, z, expected, effort)
         if h in self._names:
             chosen, clear = self._symbols(self._names[h]), ~self._is_missing
         else:
@@ -230,46 +246,62 @@ class _Reader:
         """Return whether a name of so many symbols is worth a try."""
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
 
-    def _spell(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
-        """Try words for a hash; keep the one that fits, if there is exactly one."""
+    def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
+        """Give a hash the name that fits, if it is ahead of all other words of that hash.
+
+        Clients of another string of the same hash may be many, perhaps on purpose: so the first
+        word that fits is not taken before others were looked for, and one that is hardly better
+        than another is none.
+        """
+        strength = float(np.sqrt(expected @ expected))
+        listed = self._listed.get(h, []) if strength >= _STRONG else []
+        found = {*listed, *self._spelled(h, z, expected, effort)}
+        scores = {word: self._score(word, z, expected) for word in found}
+        first, *others = sorted(found, key=lambda word: (-scores[word], word)) or [b""]
+        if first not in found or scores[first] <= _FITS * strength:
+            return
+        if others and scores[first] - scores[others[0]] < _AHEAD:
+            return
+        self._names[h] = np.frombuffer(first, np.uint8)
+        self._prior.learn(self._names[h])
+
+    def _score(self, word: bytes, z: F64, expected: F64) -> float:
+        """Return the scores of a word's symbols together, in standard deviations."""
+        scores = z[self._places, self._symbols(np.frombuffer(word, np.uint8))]
+        return float(scores @ expected) / max(float(np.sqrt(expected @ expected)), _TINY)
+
+    def _spelled(self, h: int, z: F64, expected: F64, effort: _Effort) -> set[bytes]:
+        """Return the words of a hash, among those that its scores make likely."""
+        found: set[bytes] = set()
+        if self._tries.get(h, 0) >= MOST_TRIES:
+            return found
         weights = np.minimum(expected, _SURE)
         likely = z * weights[:, None]  # log likelihoods, up to a constant for each position
-        fitting: set[bytes] = set()
-        for size in self._sizes(likely, weights, effort):
+        for size in self._sizes(z, expected, weights, effort):
             for words in _words(likely, size, self._prior, effort):
                 words = words[: MOST_TRIES - self._tries.get(h, 0)]
                 if not len(words):
                     continue
                 self._tries[h] = self._tries.get(h, 0) + len(words)
                 for place in np.flatnonzero(hashes_of(words, self._domain) == np.uint64(h)):
-                    if self._fits(words[place], z, expected):
-                        fitting.add(words[place].tobytes())
-            if fitting:
-                break
-        if len(fitting) == 1:
-            self._names[h] = np.frombuffer(fitting.pop(), np.uint8)
-            self._prior.learn(self._names[h])
+                    word = words[place].tobytes()
+                    if self._domain.name(word) is not None:
+                        found.add(word)
+        return found
 
-    def _sizes(self, likely: F64, weights: F64, effort: _Effort) -> list[int]:
+    def _sizes(self, z: F64, expected: F64, weights: F64, effort: _Effort) -> list[int]:
         """Return the sizes of names, in symbols, whose end marks are clearest, in that order."""
-        ends = []
-        for size in range(1, self._max_size + 1):
-            own = slice(size - 1, self._positions - self._positions % size, size)
-            ends.append(likely[own, symbols.END].sum() - 0.5 * (weights[own] ** 2).sum())
+        # Of a mark that must be there a share is: 1, or 0 of none. A mark is no more certain than
+        # its weight, so that strong ones of another size, or of another string of the same hash, do
+        # not outweigh those that are missing.
+        shares = z[:, symbols.END] / np.maximum(expected, _TINY)
+        clarity = weights**2 * (shares - 0.5)
+        ends = [
+            clarity[size - 1 : self._positions - self._positions % size : size].sum()
+            for size in range(1, self._max_size + 1)
+        ]
         clearest = 1 + np.argsort(-np.array(ends), kind="stable")[: effort.lengths]
         return [size for size in clearest.tolist() if self._is_readable(weights, size)]
-
-    def _fits(self, word: U8, z: F64, expected: F64) -> bool:
-        """Return whether a word is text whose symbols have the scores of a string held so often."""
-        try:
-            text = word.tobytes().decode()
-        except UnicodeDecodeError:
-            return False
-        # control characters: they are in no name that people write
-        if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in text):
-            return False
-        scores = z[self._places, self._symbols(word)]
-        return bool(scores @ expected > _FITS * (expected @ expected))
 
 
 class _Prior:

@@ -77,6 +77,7 @@ def _open_fields(result: Result) -> dict[str, Any] | None:
     return {
         "bits": domain.bits,
         "max_length": domain.max_length,
+        "normalise": domain.normalise,
         "found": result.num_found,
         "named": len(result.names),
         "collision_probability": domain.collides(result.num_found),
@@ -153,6 +154,7 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
         "people": plan.people,
         "domain_size": plan.domain_size,
         "domain_public": bool(plan.domain["public"]),
+        "spelling": plan.to_dict().get("spelling"),
         "modulus_bits": plan.modulus_bits,
         "bytes_per_client": plan.bytes_per_client,
         "one_hot_bytes_per_client": plan.one_hot_bytes_per_client,

@@ -156,8 +156,10 @@ def _short(
     is_marked = bool(result.not_private)
     private = Text(privacy_sentence(result.plan), style="yellow" if is_marked else "")
     sums = attendance(result.secure_sum, part_of_sum(result))
+    unread = f"{result.num_unread:,} of {result.num_found:,} strings could not be read, shown by #"
     return [
         ("Error", sure(result, listed, named)),
+        *([("Names", unread)] if result.num_unread else []),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
         ("Upload", short_cost(result.plan)),

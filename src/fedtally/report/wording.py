@@ -196,8 +196,8 @@ def cost(plan: Plan) -> str:
     'the item itself, binary: 2 B, but then the server would see it)'
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
-    if plan.is_open:  # nobody has the list that a one-hot vector would be of
-        return f"{size(plan.bytes_per_client)} {per}"
+    if plan.is_open:
+        return f"{size(plan.bytes_per_client)} {per}; {spelled(plan)}"
     items = "the item itself, binary" if plan.largest_entry == 1 else "the items themselves, binary"
     seen = "it" if plan.largest_entry == 1 else "them"
     exact = (
@@ -218,10 +218,31 @@ def short_cost(plan: Plan) -> str:
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
     if plan.is_open:
-        return cost(plan)
+        return f"{size(plan.bytes_per_client)} {per}"
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
     return f"{size(plan.bytes_per_client)} {per}; an exact histogram {takes} {size(exact)}"
+
+
+def spelled(plan: Plan) -> str:
+    """Return what spells names under a plan with an open domain, in words.
+
+    >>> from fedtally.domain import OpenStrings
+    >>> from fedtally.sketch import Spelling
+    >>> spelled(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...              max_round_clients=50, domain=OpenStrings().describe(), max_items=1,
+    ...              seed=bytes(32), spelling=Spelling(4, 20, 64)))
+    '56 counters for hashes; 4 rows x 20 for each of 65 positions of names of up to 64 bytes'
+    """
+    spelling = plan.spelling
+    assert spelling is not None
+    batches = plan.spec.num_batches
+    blocks, positions = spelling.blocks(batches), spelling.positions(batches)
+    some = f"{blocks} of {positions}" if batches > 1 else f"each of {positions}"
+    return (
+        f"{plan.rows * plan.width:,} counters for hashes; {spelling.rows} rows x"
+        f" {spelling.width:,} for {some} positions of names of up to {spelling.max_length} bytes"
+    )
 
 
 def candidates(domain: Domain) -> str:

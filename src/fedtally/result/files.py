@@ -51,6 +51,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "attendance": result.attendance,
         "draw": result.draw,
         "columns": result.columns,
+        "words": list(result.words),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
@@ -101,6 +102,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             num_silos=meta.get("silos"),
             draw=meta["draw"],
             columns=meta.get("columns"),
+            words=meta.get("words", ()),
         )
         if meta["evaluation"] is not None:
             result.evaluation = Evaluation(**meta["evaluation"])

@@ -28,21 +28,17 @@ def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
         decoder: that was fitted, before shrinkage; None: none yet.
     """
     yield from result.cautions
+    if result.num_unread:
+        yield (
+            f"{result.num_unread:,} of the {result.num_found:,} strings that stand out could not be"
+            " read, and are shown by their hashes (#): more bytes or more clients would name them"
+        )
     yield from _on_draw(result)
     yield from _on_candidates(result.domain)
     if result.unit == "contributions":
         yield _on_repeats(result)
     yield from _on_sketch(result)
     yield from _on_decoder(result, decoder)
-
-
-def on_names(found: int, read: int) -> Iterator[str]:
-    """Yield the note on strings of an open domain that were found and could not be read."""
-    if read < found:
-        yield (
-            f"{found - read:,} of the {found:,} strings that stand out could not be read, and are"
-            " shown by their hashes (#): more bytes or more clients would name them"
-        )
 
 
 def _on_draw(result: Result) -> Iterator[str]:

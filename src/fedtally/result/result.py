@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally._keywords import in_python
 from fedtally.domain import Domain, OpenStrings
+from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
@@ -47,6 +48,7 @@ from fedtally.sketch import CountSketch, Recovery
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
 _ROWS = 1 << 12  # that become Python objects at once
+_LEAST = 0.5  # of a client: what rounds to none is no item to list
 AS_USUAL = Decoding()
 
 F64 = npt.NDArray[np.float64]
@@ -82,6 +84,7 @@ class Result:
         columns: the names of the table's columns by the part that they play ("item", "client",
             "round", "count"), where the source says which there are. A column without a name has
             an empty list.
+        words: of a public list, those whose hashes stand out (`recognise`).
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
@@ -122,6 +125,7 @@ class Result:
         num_silos: int | None = None,
         draw: Mapping[str, Any] | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
+        words: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self.domain = domain.with_seed(plan.seed) if isinstance(domain, OpenStrings) else domain
@@ -137,6 +141,7 @@ class Result:
         self.draw = None if draw is None else dict(draw)
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
+        self.words = tuple(words)
         self.timings = dict(timings or {})
         self.decoding = decoding.resolved(domain.size, plan.rows)
         self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
@@ -175,18 +180,22 @@ class Result:
             )
         self.num_clients = sum(self.attendance)
 
-    def prepare(self, progress: Progress | None = None) -> None:
+    def prepare(self, progress: Progress | None = None, *, names: bool = True) -> None:
         """Fit the decoder and calibrate the intervals now, not at the first question.
 
         Args:
-            progress: called as ("recover", candidates looked at, candidates to look at).
+            progress: called as ("recover", candidates looked at, candidates to look at), and as
+                ("names", ...) where the domain is open.
+            names: whether to read names, too, where the domain is open.
 
         Raises:
             MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
             InvalidInputError: too few rows for the kind of interval.
         """
         self._progress = progress
-        _ = self.decoder, self.intervals, self.names
+        _ = self.decoder, self.intervals
+        if names:
+            _ = self.names
         self._progress = None
 
     # Reported to while `_recovered` fits. A cached property takes no arguments, so `prepare` leaves
@@ -212,13 +221,22 @@ class Result:
         if not self.plan.is_open or not isinstance(decoder, JointDecoder):
             return {}
         ids = decoder.fit.support.ids
-        found = (self.decoder.at(ids) / self.num_contributions).tolist()
-        return dict(zip(ids.tolist(), found, strict=True))
+        counts = self.decoder.at(ids)
+        listed = counts >= _LEAST  # a fit may have items of negative counts, which nobody holds
+        found = (counts[listed] / self.num_contributions).tolist()
+        return dict(zip(ids[listed].tolist(), found, strict=True))
 
     @property
     def num_found(self) -> int:
         """The number of hashes that stand out, where the domain is open; 0 elsewhere."""
         return len(self._found)
+
+    @property
+    def num_unread(self) -> int:
+        """The number of hashes that stand out and could not be read; 0 before names are read."""
+        # past the cached property: whoever asks for notes must not start to read
+        names = self.__dict__.get("names")
+        return 0 if names is None else self.num_found - len(names)
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -229,12 +247,41 @@ class Result:
         if not isinstance(self.domain, OpenStrings):
             return {}
         report = self._progress
+        words: dict[int, list[str]] = {}
+        for word, found in zip(self.words, self.domain.encode(self.words).tolist(), strict=True):
+            words.setdefault(found, []).append(word)
         return read_names(
             self.sketches,
             self.domain,
             self._found,
             None if report is None else lambda done, total: report("names", done, total),
+            words,
         )
+
+    def recognise(self, columns: Iterable[Any]) -> None:
+        """Let the words of a public list be the names of hashes that stand out.
+
+        A word names a hash if the spelling of the sums fits it, and fits no other word of the list
+        as well. No frequency changes, and the words that have the hash of one that stands out stay
+        with the result. A list of what clients hold is not public.
+
+        Args:
+            columns: of text, one after the other: the list may be larger than the memory.
+
+        Raises:
+            InvalidInputError: the domain is not open.
+        """
+        if not isinstance(self.domain, OpenStrings):
+            raise InvalidInputError(
+                "a list of words names the hashes of an open domain, and this one has candidates"
+            )
+        found, kept = np.array(sorted(self._found), np.uint64), set(self.words)
+        for column in columns:
+            text = self.domain.text(column)
+            stands_out = np.isin(self.domain.encode(text), found)
+            kept.update(as_text(text).filter(stands_out).to_pylist())
+        self.words = tuple(sorted(kept))
+        self.__dict__.pop("names", None)
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -312,14 +359,13 @@ class Result:
             num_silos=self.num_silos,
             draw=self.draw,
             columns=self.columns,
+            words=self.words,
         )
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        names = self.__dict__.get("names")  # past the cached property: not to read them here
-        unread = () if names is None else notes.on_names(self.num_found, len(names))
-        return (*unread, *self._warnings)
+        return self._warnings
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -416,7 +462,7 @@ class Result:
                 instead.
         """
         _validate.integer(0, k=k)
-        floor = 0.5  # of a client: what rounds to none is no item to list
+        floor = _LEAST
         if min_frequency is not None:
             floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)

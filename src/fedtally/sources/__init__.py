@@ -40,10 +40,11 @@ from __future__ import annotations
 
 import glob
 import os
+from typing import Any
 
 import numpy as np
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.files import open_files
 from fedtally.sources.layout import Layout
@@ -59,7 +60,9 @@ __all__ = [
     "from_items",
     "from_table",
     "is_table",
+    "list_path",
     "open_files",
+    "open_list",
     "open_source",
 ]
 
@@ -132,3 +135,38 @@ def open_source(
             f"{path} is no file, and no synthetic source: these start with {known}"
         )
     return table_source(path, columns, layout)
+
+
+def list_path(text: str) -> tuple[str, str | None]:
+    """Return the path of a list of words, and the column that is named behind it, if one is.
+
+    >>> list_path("words.parquet:word")
+    ('words.parquet', 'word')
+    """
+    path, _, column = text.rpartition(":")
+    return (text, None) if os.path.exists(text) or not path else (path, column)
+
+
+def open_list(value: Any) -> Source:
+    """Open a public list of words, of any size.
+
+    Args:
+        value: the path of a table or text file, as for `open_source`; behind a colon the column of
+            the words, where it is neither the only one nor called ``item``. Or a column of text.
+
+    Raises:
+        InvalidInputError: the value is none of these.
+        UnreadableFileError: there is no such file.
+
+    >>> [batch.items.to_pylist() for batch in open_list(["tea", "coffee"]).batches()]
+    [['tea', 'coffee']]
+    """
+    if not isinstance(value, str | os.PathLike):
+        return from_items(value)
+    path, column = list_path(os.fspath(value))
+    if not os.path.isfile(path):  # neither a pattern nor a synthetic population is a list of words
+        raise UnreadableFileError(
+            f"{os.fspath(value)}: there is no such file; name one with a word on each line, or a"
+            " table, FILE or FILE:COLUMN"
+        )
+    return open_source(path, Columns(item=column))

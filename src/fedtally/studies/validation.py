@@ -294,6 +294,11 @@ def run(
             " few and differ: run it on your silos (fedtally estimate --plan FILE --silo COL"
             " --client COL)"
         )
+    if plan.is_open:
+        raise InvalidInputError(
+            "a simulation compares every candidate with the truth, and the plan has an open domain,"
+            " whose candidates are all strings: run it on your data (fedtally estimate --plan FILE)"
+        )
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
     asked = Simulation.of(

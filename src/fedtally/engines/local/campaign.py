@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
-from fedtally.engines.local import notes, rare_names, unit
+from fedtally.engines.local import notes, unit
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
 from fedtally.engines.local.encoding import Declared, FromInput, Spelled, add_items
@@ -46,6 +46,7 @@ from fedtally.engines.local.tally import (
 )
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
+from fedtally.planner import rare_names
 from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.secure_sum import Keys
@@ -53,7 +54,7 @@ from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
-from fedtally.sources import Source
+from fedtally.sources import Source, open_list
 
 # Measured: the landed sums take 8, and the intervals of fresh rounds at their peak 207 more.
 _BYTES_PER_COUNTER = 220
@@ -76,6 +77,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if spec.decoding.confidence and spec.decoding.intervals == "order":
         order_statistic(spec.rows or DEFAULT_ROWS, spec.decoding.confidence)
     spec.decoding.check_domain(declared(spec.domain, source))
+    words = None if simulation.dictionary is None else open_list(simulation.dictionary)
     seed = spec.plan.seed if spec.plan is not None else campaign_seed(simulation.seed)
     given = None if spec.plan is None else spec.plan.fingerprint
     books = _books(simulation.ledger, spec.population, given)
@@ -120,7 +122,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             plan, keys = draft.finish(chosen, site.keys, report)
     # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
     _check_memory(plan, len(rounds))
-    rare = rare_names.of_plan(plan, sizes)
+    rare = rare_names.of_plan(plan, sizes, [r.num_clients for r in rounds])
     if rare is not None and not simulation.allow_rare_names:
         rare.check()
     sketches, rounds, traffic = site.land(plan, keys, rounds, timings)
@@ -152,6 +154,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         sizing=None if sized is None or plan.target is None else sized.document(plan.target),
     )
     with _timed(timings, "recover"):
+        if words is not None:
+            result.recognise(batch.items for batch in words.batches())
         result.prepare(report)
     if simulation.evaluate:
         with _timed(timings, "evaluate"):

@@ -116,7 +116,8 @@ def _client(plan: Plan, tally: RoundTally, place: int, names: Names | None) -> F
         return FrequencyClient.of_ids(plan, members.of(place), names)
     numbers = np.diff(members.starts)
     people = np.repeat(np.arange(len(numbers)), numbers)
-    return FrequencyClient.of_people(plan, members.ids, people, int((numbers == 0).sum()))
+    without = int((numbers == 0).sum())
+    return FrequencyClient.of_people(plan, members.ids, people, without, names)
 
 
 def _cohort(

@@ -105,11 +105,15 @@ class FromInput:
     def _encode_text(self, chunk: Any) -> U64:
         # the distinct texts of a chunk are few: only they are hashed
         encoded = chunk.dictionary_encode()
-        distinct = as_text(encoded.dictionary)
+        distinct = self._normal(as_text(encoded.dictionary))
         ids = fingerprints(distinct, fingerprint_key(self._seed))
         self._remember(ids, distinct)
         rows: U64 = ids[encoded.indices.to_numpy()]
         return rows
+
+    def _normal(self, distinct: Any) -> Any:
+        """Return texts in the form in which they are items."""
+        return distinct
 
     def _remember(self, ids: U64, text: Any) -> None:
         new = np.ones(len(ids), np.bool_)
@@ -153,6 +157,9 @@ class Spelled(FromInput):
             items = items.filter(inside)
         parts = [self._encode_text(chunk) for chunk in text_chunks(items)]
         return np.concatenate([np.empty(0, np.uint64), *parts]), inside
+
+    def _normal(self, distinct: Any) -> Any:
+        return as_text(self._domain.text(distinct))
 
     def domain(self) -> Domain:
         """Return the domain."""

@@ -66,6 +66,8 @@ class Simulation:
         pilot_share: the share of the clients that are the pilot, and not in the campaign (0.1).
         allow_rare_names: with an open domain and without epsilon, run even if whoever opens a sum
             can read what single clients hold.
+        dictionary: a public list of words that may be the names of an open domain: the path of a
+            file, FILE or FILE:COLUMN, or a column of text; None: there is none.
 
     Raises:
         InvalidInputError: options are out of bounds, or do not go together.
@@ -81,6 +83,7 @@ class Simulation:
     sizing: Sizing | str | None = None
     pilot_share: float | None = None
     allow_rare_names: bool = False
+    dictionary: Any = None
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool):
@@ -90,6 +93,11 @@ class Simulation:
             raise InvalidInputError(
                 "evaluate compares every candidate with the truth, and an open domain has"
                 f" {self.spec.domain.size:,}: leave evaluate out"
+            )
+        if self.dictionary is not None and not isinstance(self.spec.domain, OpenStrings):
+            raise InvalidInputError(
+                "dictionary goes with an open domain, whose names it may know: give the domain"
+                " open, or make the list the domain itself"
             )
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
             raise InvalidInputError(f"ledger must be a path or a URL, got {self.ledger!r}")

@@ -58,6 +58,10 @@ class RareNames(NamedTuple):
                 " or allow it (--allow-rare-names)"
             )
 
+    def to_dict(self) -> dict[str, float]:
+        """Return the sizes, and the two numbers of holders, as JSON-able values."""
+        return {**self._asdict(), "confirmed": self.confirmed, "read": self.read}
+
     @property
     def notes(self) -> list[str]:
         """Warnings for the reader of the answer."""
@@ -72,18 +76,23 @@ class RareNames(NamedTuple):
         return [f"{said}; with a list of likely strings most of what rare clients hold is read"]
 
 
-def of_plan(plan: Plan, sizes: Sequence[int]) -> RareNames | None:
+def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareNames | None:
     """Return what the smallest sum of a plan shows; None where noise bounds it, or nothing is open.
 
     Args:
         plan: the plan.
         sizes: the clients of each round.
+        people: those whose items the clients of each round hold: more than clients where these are
+            silos.
     """
     if plan.spelling is None or plan.privacy is not None:
         return None
-    clients = min(size for size in sizes if size)
-    if isinstance(plan.secure_sum, SecAggConfig):
-        clients = plan.secure_sum.parameters.min_survivors
-    elif plan.secure_sum is not None:
-        clients = plan.secure_sum.min_batch
+    agreed, fewest = plan.secure_sum, max(sizes)
+    if isinstance(agreed, SecAggConfig):
+        fewest = agreed.parameters.min_survivors
+    elif agreed is not None:
+        fewest = agreed.min_batch
+    # silos are taken to be alike: of a cohort of them the plan says no number of people
+    rounds = [(size, held) for size, held in zip(sizes, people, strict=True) if size]
+    clients = min(held * min(size, fewest) // size for size, held in rounds)
     return RareNames(plan.spec.vector_length, plan.spelling.rows * plan.spelling.width, clients)
