@@ -170,7 +170,7 @@ def _table(found: AuditResult) -> Table:
         table.add_column(name, style=style, no_wrap=True)
     for name in (
         "counters",
-        "deviation\nplanned",
+        "noise std\nplanned",
         "\nmeasured",
         "positive",
         "largest\ncorrelation",

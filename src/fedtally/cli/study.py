@@ -373,7 +373,7 @@ def _view(found: StudyResult) -> RenderableType:
             "Errors",
             "of all candidates' frequencies, in percentage points: mean, median and 90 % quantile",
         ),
-        ("Upload", "bytes per client, in its round"),
+        ("Upload", "bytes per client and round"),
         ("Privacy", _privacy_in_words(found)),
         (
             "Candidates",
