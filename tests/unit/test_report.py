@@ -83,7 +83,7 @@ def test_the_words_are_those_of_the_table(tmp_path: Path) -> None:
     drawn = fedtally.estimate(path, item="word", client="user", seed=1)
     lines = text_of(drawn, 80).splitlines()
     assert lines[0] == "Share of each drawn word among 100 clients (user); 5 candidates"
-    assert lines[1] == "75 % of their items were drawn away: --max-items 4 counts all"
+    assert lines[1] == "The draw left out 75 % of the clients' items: --max-items 4 counts all"
     assert lines[3].split()[:2] == ["#", "word"]
     whole = text_of(fedtally.estimate(path, item="word", client="user", max_items=4, seed=1), 80)
     assert whole.startswith("Share of 100 clients (user) that hold each word among at most 4 items")
@@ -93,7 +93,7 @@ def test_the_words_are_those_of_the_table(tmp_path: Path) -> None:
         path, item="word", client="user", domain=[f"w{i}" for i in range(5)], epsilon=1.0
     )
     assert "Share of each drawn word among" in text_of(hidden, 80)
-    assert "drawn away" not in text_of(hidden)
+    assert "draw left out" not in text_of(hidden)
     drawn.save(tmp_path / "r.fed")
     assert text_of(Result.load(tmp_path / "r.fed"), 80) == text_of(drawn, 80)
 

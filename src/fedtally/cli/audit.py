@@ -173,7 +173,7 @@ def _table(found: AuditResult) -> RenderableType:
             report.Column("counters", [f"{one.counters:,}" for one in releases], 1, wishes=True),
             *(
                 report.Column(name, [f"{getattr(one, name):.4g}" for one in releases], group=group)
-                for group, name in (("deviation", "planned"), ("deviation", "measured"))
+                for group, name in (("noise std", "planned"), ("noise std", "measured"))
             ),
             report.Column(
                 "positive", [f"{100 * one.positive:.1f} %" for one in releases], 2, wishes=True

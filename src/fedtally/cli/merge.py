@@ -182,7 +182,7 @@ def _short(
         *([("Error", "; ".join(sure))] if sure else []),
         ("Privacy", private),
         *([_together(merged)] if any(part.plan.privacy for part in results) else []),
-        ("Upload", f"{sizes} per {report.who(results[0].plan)}, in its round"),
+        ("Upload", f"{sizes} per {report.who(results[0].plan)} and round"),
         ("Results", "; ".join(named) if len(named) <= _NAMED else f"{len(named):,}"),
     ]
 

@@ -376,7 +376,7 @@ def _view(found: StudyResult) -> RenderableType:
                 " repeats"
             ),
         ),
-        ("Upload", "bytes per client, in its round"),
+        ("Upload", "bytes per client and round"),
         ("Privacy", _privacy_in_words(found)),
         (
             "Candidates",

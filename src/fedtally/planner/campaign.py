@@ -126,8 +126,8 @@ class Campaign:
         """Return the probability that the largest error exceeds tau, by the error model.
 
         Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that
-        is larger. Where the error of joint recovery falls so fast, from many items to few, by how
-        much is well predicted, but not where.
+        is larger. If the error of joint recovery falls that fast with the width, the model may
+        predict the fall at too small a width.
         """
         return max(self.failures(distribution, tau, rows, width))
 

@@ -167,14 +167,14 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
 
     >>> drawn_away({"max_items": 1, "pairs": 100, "drawn_away": 73, "share_with_several": 0.5,
     ...             "max_items_for_all": 15})
-    '73 % of their items were drawn away: --max-items 15 counts all'
+    "The draw left out 73 % of the clients' items: --max-items 15 counts all"
     """
     if draw is None or not draw["drawn_away"]:
         return ""
-    # Rounded down below 100: not all of them can be drawn away. More than none are.
+    # Rounded down below 100: not all of them can be left out. More than none are.
     share = math.floor(100 * draw["drawn_away"] / draw["pairs"])
     return (
-        f"{share or 'under 1'} % of their items were drawn away: --max-items"
+        f"The draw left out {share or 'under 1'} % of the clients' items: --max-items"
         f" {draw['max_items_for_all']} counts all"
     )
 
@@ -195,7 +195,7 @@ def cost(plan: Plan) -> str:
     >>> cost(plan).split("; ")[1]
     'the item itself, binary: 2 B, but then the server would see it)'
     """
-    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
+    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
     if plan.is_open:
         return f"{size(plan.bytes_per_client)} {per}; {spelled(plan)}"
     items = "the item itself, binary" if plan.largest_entry == 1 else "the items themselves, binary"
@@ -216,7 +216,7 @@ def short_cost(plan: Plan) -> str:
     >>> short_cost(plan)
     '49 B per client; an exact histogram takes 788 B'
     """
-    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)}, in its round"
+    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
     if plan.is_open:
         return f"{size(plan.bytes_per_client)} {per}"
     exact = plan.one_hot_bytes_per_client

@@ -495,7 +495,8 @@ class CampaignStore:
         """Charge a release of a plan with privacy. Whoever claims the campaign may repeat it.
 
         Raises:
-            AlreadySpentError: it was released, or another campaign's run reserved it.
+            AlreadySpentError: the release has landed in the ledger, or a run with another owner
+                has charged this plan.
             OverspentError: the population has too little left.
             OvertakenError: another process runs the campaign.
         """
@@ -642,8 +643,9 @@ class CampaignStore:
                 connection.exec_driver_sql(_COUNT, known | {"writes": writes})
             yield connection
         # The mark is written after the commit: a crash in between leaves a file with more writes
-        # than its mark says, and such a file is not taken for a copy that was put back. The mark is
-        # written before any message leaves, so it counts the write that each sent message follows.
+        # than its mark says, and such a file is not taken for a copy that was put back. A message
+        # leaves only after its state and then the mark are written. So the mark counts the writes
+        # of all that clients were told.
         self._written = writes
         write_mark(self._mark, self._name, writes)
 
