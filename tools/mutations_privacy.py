@@ -1482,9 +1482,24 @@ MUTATIONS = (
     _mutation(
         "mark-falls",
         _RECORD_FILE,
-        "                    turn.enter_context(hold_mark(self._mark))\n",
-        "                    pass\n",
+        "        with nullcontext() if self._mark is None else hold_mark(self._mark):\n",
+        "        with nullcontext():\n",
         "test_store.py::test_a_mark_never_falls_where_two_agents_share_a_record",
+        "test_store.py::test_of_two_copies_of_a_record_one_writes",
+    ),
+    _mutation(
+        "copy-runs-on",
+        _CAMPAIGNS_FILE,
+        '                self._check_mark(known["before"])\n',
+        "",
+        f"{_DRIVER}::test_of_two_processes_on_two_copies_of_the_file_one_stops",
+    ),
+    _mutation(
+        "copies-read-the-mark-at-once",
+        _CAMPAIGNS_FILE,
+        "        with hold_mark(self._mark):\n",
+        "        if True:\n",
+        f"{_DRIVER}::test_a_write_waits_for_the_process_that_holds_the_mark",
     ),
     _mutation(
         "record-behind-its-mark",

@@ -520,7 +520,7 @@ def test_a_vector_leaves_only_once_the_mark_counts_it(tmp_path: Path) -> None:
     step(server, agents)
     shutil.rmtree(first.mark_path.parent)
     first.mark_path.parent.write_text("a file in the place of the folder")
-    assert first.said(asked_of(server)) is AbortCode.ITEM_SPENT
+    assert first.said(asked_of(server)) is AbortCode.INTERNAL
     assert "the mark" in first.notes
 
 

@@ -30,7 +30,7 @@ from fedtally.privacy.budget import OverspentError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import AbortCode, Kind, LocalProtocolError, ServerState
 from fedtally.sketch import CountSketch
-from fedtally.store import Campaigns, CampaignStore, Ledger, SavedSession, StoreError
+from fedtally.store import Campaigns, CampaignStore, Ledger, SavedSession, StoreError, marks
 from fedtally.store.marks import write_mark
 
 BOTH = ("semi-honest", "active")
@@ -254,6 +254,40 @@ def test_a_process_whose_file_is_put_back_stops_and_leaves_the_mark(folder):
     assert (folder / "mark").read_bytes() == mark
     with pytest.raises(InvalidInputError, match="a copy was put back"):
         world.claim()
+
+
+def test_of_two_processes_on_two_copies_of_the_file_one_stops(folder):
+    """Each on its own copy has the last epoch. The mark is one, and counts the writes of both."""
+    world = World(folder, plan_of())
+    frames_of(world, Kind.INBOX)
+    shutil.copy(folder / "campaign.db", folder / "copy.db")
+    Campaigns.open(folder / "copy.db").claim(
+        world.plan, mark=folder / "mark", clock=lambda: START, owner="campaign"
+    )
+    mark = (folder / "mark").read_bytes()
+    with pytest.raises(OvertakenError, match=r"another copy of .* runs the campaign"):
+        world.driver.tick(START + 10_000)
+    assert (folder / "mark").read_bytes() == mark
+    assert all(world.driver.next(person.number, world.now) is None for person in world.persons)
+
+
+def test_a_write_waits_for_the_process_that_holds_the_mark(folder, monkeypatch):
+    """Else two processes on two copies could both see that nobody wrote, and both write."""
+    world = World(folder, plan_of())
+    monkeypatch.setattr(marks, "WAIT_SECONDS", 0.02)
+    with marks.hold_mark(folder / "mark"):
+        for write in (lambda: world.driver._store.forget(world.plan, bytes(32)), world.claim):
+            with pytest.raises(StoreError, match="another process holds the mark"):
+                write()
+    world.run()
+    world.check()
+
+
+def test_a_mark_that_cannot_be_read_is_an_error_of_the_store(folder):
+    world = World(folder, plan_of())
+    (folder / "mark").write_text("another mark")
+    with pytest.raises(StoreError, match="is not the mark of"):
+        world.driver._store.forget(world.plan, bytes(32))
 
 
 def test_giving_up_overtakes_who_claimed_after_the_copy_was_made(folder):
@@ -616,6 +650,50 @@ def test_who_misses_twice_is_benched_for_a_while(folder):
     world.run()
     world.check()
     assert world.now > START + 2 * 120 + DEADLINES.bench
+
+
+AHEAD = 365 * 86_400
+
+
+def test_a_clock_that_was_ahead_benches_nobody_for_longer(folder):
+    world = World(folder, plan_of())
+    world.now += AHEAD
+    world.absent = lambda number, kind: number == 0
+    while world.driver.check_in(0, world.now):
+        answer_all(world)
+        world.driver.tick(world.now)
+        world.now += 5
+    world.absent = lambda number, kind: False
+    world.now -= AHEAD
+    world.run(2 * DEADLINES.bench)
+    world.check()
+
+
+def test_a_clock_that_was_ahead_does_not_delay_a_session(folder):
+    world = World(folder, plan_of(n_min=N - 1), people=N - 1)
+    world.now += AHEAD
+    answer_all(world)
+    world.driver.tick(world.now)
+    assert world.driver.is_gathering
+    world.now -= AHEAD
+    world.run(2 * DEADLINES.gather + 60)
+    world.check()
+
+
+def test_a_clock_that_was_ahead_does_not_delay_the_store(folder):
+    """What failed while the clock was ahead is tried again ten seconds after."""
+    world = World(folder, plan_of())
+    gather(world)
+    world.now += AHEAD
+    world.error, world.stops = StoreError, frozenset(range(world.steps, world.steps + 9))
+    with pytest.raises(StoreError):
+        world.driver.tick(world.now)
+    world.error, world.stops = None, frozenset()
+    assert not world.driver.is_idle
+    world.now -= AHEAD
+    world.run(300)
+    world.check(everybody=False)
+    assert world.driver.is_idle
 
 
 def test_a_campaign_is_charged_before_its_first_invite(folder):

@@ -20,7 +20,7 @@ from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
 from fedtally.domain import Dictionary
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.store import Campaigns
 
@@ -228,6 +228,43 @@ def test_the_stages_of_a_campaign(operator: Path) -> None:
         folder.check_open()
 
 
+def test_a_campaign_that_is_cancelled_as_it_is_claimed_does_not_run(
+    operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(operator, plan_of())
+    claim = CampaignFolder.claim
+
+    def late(self: CampaignFolder, **given: Any) -> Any:
+        folder.cancel()
+        return claim(self, **given)
+
+    monkeypatch.setattr(CampaignFolder, "claim", late)
+    with pytest.raises(InvalidInputError, match="was cancelled"):
+        folder.run(1, clock=lambda: 1, random=stream("claim")).__enter__()
+    assert folder.stage() == "cancelled"
+
+
+def test_a_campaign_whose_cancelling_failed_is_cancelled_again(
+    operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may go on with it, and its process is silenced by the second attempt."""
+    folder = made(operator, plan_of())
+    store = folder.claim(clock=lambda: 1, random=stream("claim"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CampaignFolder, "give_up", full)
+        with pytest.raises(OSError, match="No space"):
+            folder.cancel()
+    with pytest.raises(InvalidInputError, match="was cancelled"):
+        folder.check_open()
+    folder.cancel()
+    with pytest.raises(OvertakenError):
+        store.forget(folder.plan, bytes(32))
+
+
 def test_a_campaign_that_cannot_be_taken_over_stays_with_its_process(operator: Path) -> None:
     folder = made(operator, plan_of())
     with folder.lock(1):
@@ -319,8 +356,28 @@ def test_of_two_processes_that_begin_at_once_one_is_refused(operator: Path) -> N
 def test_a_lock_that_cannot_be_written_is_refused_in_words(operator: Path) -> None:
     folder = made(operator, plan_of())
     (folder.path / "lock.new").symlink_to("/dev/null")
-    with pytest.raises(InvalidInputError, match="cannot write the lock"), folder.lock(1):
+    with pytest.raises(InvalidInputError, match="cannot open or write the lock"), folder.lock(1):
         pass
+
+
+@pytest.mark.parametrize("make", ["mkdir", "mkfifo", "symlink"])
+def test_something_else_in_the_place_of_the_lock_is_refused_in_words(
+    operator: Path, make: str
+) -> None:
+    folder = made(operator, plan_of())
+    place = folder.path / "lock"
+    place.symlink_to(place) if make == "symlink" else getattr(os, make)(place)
+    if make == "mkfifo":  # nobody holds it, and no reader waits for it
+        assert folder.stage() == "new"
+        return
+    refused = pytest.raises(InvalidInputError, match="something else has that name")
+    if make == "symlink":
+        with refused:
+            folder.runner()
+    else:
+        with refused, folder.lock(1):
+            pass
+        assert not (folder.path / "lock.new").exists()
 
 
 @each_case(

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import FrozenInstanceError
 from itertools import count
@@ -1050,6 +1052,53 @@ def test_a_mark_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     mark.write_text(text)
     with pytest.raises(UnreadableFileError, match="is not the mark of"):
         ClientRecord.open(place, mark=mark)
+
+
+def test_of_two_copies_of_a_record_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one looks at the mark while the first one writes; it must not look before."""
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    shutil.copy(place, tmp_path / "copy.db")
+    copy = ClientRecord.open(tmp_path / "copy.db", mark=mark)
+    reading, writing = marks.read_mark, threading.Event()
+
+    def read(path: Path, name: str) -> int | None:
+        found = reading(path, name)
+        writing.set()
+        time.sleep(0.1)  # so that the other one reads the same, if it may
+        return found
+
+    monkeypatch.setattr("fedtally.store.client_record.read_mark", read)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(mine.take_part, "phones", "plan-0", 0, None, 1, "label")
+        writing.wait()
+        second = pool.submit(copy.take_part, "phones", "plan-0", 0, None, 1, "label")
+        first.result()
+        with pytest.raises(UnreadableFileError, match="an old copy of it was put back"):
+            second.result()
+
+
+def test_a_mark_may_be_a_link_to_another_disk(tmp_path: Path) -> None:
+    """Writing it must not put a file in the place of the link."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "mark").symlink_to("disk/mark")
+    record = ClientRecord.open(tmp_path / "record.db", create=True, mark=tmp_path / "mark")
+    record.begin(b"session", 10)
+    assert (tmp_path / "mark").is_symlink()
+    assert (tmp_path / "disk" / "mark").read_text() == "client-record 1\n"
+
+
+def test_a_process_that_was_suspended_with_a_mark_keeps_nobody_waiting_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = ClientRecord.open(tmp_path / "record.db", create=True, mark=tmp_path / "mark")
+    monkeypatch.setattr(marks, "WAIT_SECONDS", 0.02)
+    refused = pytest.raises(StoreError, match="another process holds the mark")
+    with marks.hold_mark(tmp_path / "mark"), refused:
+        record.begin(b"session", 10)
+    assert record.begin(b"session", 10)
 
 
 def test_a_mark_that_cannot_be_written_is_an_error_of_the_write(tmp_path: Path) -> None:

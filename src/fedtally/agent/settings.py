@@ -167,7 +167,7 @@ class Settings:
             name: place / (main.take(name, _text, default) or default)
             for name, default in _PLACES.items()
         }
-        if places["mark"].parent.resolve() == places["record"].parent.resolve():
+        if places["mark"].resolve().parent == places["record"].resolve().parent:
             problems.append(
                 f"mark: {places['mark']} lies in the folder of the record, and both would be put"
                 " back together: name another folder"

@@ -288,7 +288,7 @@ class Driver:
         self._retry_at: float | None = -math.inf
         # Before this time a tick has nothing to do, unless something stirred since the last one.
         self._next_at, self._is_stirred = -math.inf, True
-        self._now = 0  # the engine's time at the last `tick` or `receive`, in whole seconds
+        self._now = 0  # the engine's time at the last call, in whole seconds
         self._drains = False
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
@@ -311,6 +311,7 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return False
+        self._note_time(now)
         if has_heard:
             self._farewells.note_heard(client)
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
@@ -355,7 +356,7 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return Receipt.LATE
-        self._now = int(now)
+        self._note_time(now)
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
@@ -395,9 +396,10 @@ class Driver:
         """
         if self.is_overtaken:
             raise OvertakenError("another process runs this campaign: stop this one")
+        self._note_time(now)
         if not self._is_stirred and now < self._next_at:
             return self._next_at
-        self._now, self._is_stirred = int(now), True  # until it ends without an error
+        self._is_stirred = True  # until it ends without an error
         try:
             if self._retry_at is not None and now >= self._retry_at:
                 self._recover()
@@ -477,6 +479,19 @@ class Driver:
         sums = self._server.release(self._random)
         self._read_books()
         return sums
+
+    def _note_time(self, now: float) -> None:
+        """Note the engine's time. After a clock was put back, nothing waits longer for it."""
+        back = self._now - int(now)
+        self._now = int(now)
+        if back > 0:
+            # The deadlines of a phase stay: they are in the store, and within `not_after`, which
+            # the server signed.
+            self._pool.put_back(back)
+            self._gathering = {round: at - back for round, at in self._gathering.items()}
+            if self._retry_at is not None:
+                self._retry_at -= back
+            self._is_stirred = True
 
     # ---- frames ----
 

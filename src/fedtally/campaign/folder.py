@@ -42,6 +42,7 @@ from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
+from fedtally.store.marks import real_path
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
@@ -315,6 +316,7 @@ class CampaignFolder:
             if not take_over:
                 self._check_free()
             driver = self.driver(clock=clock, random=random)
+            self.check_open()  # it may have been cancelled before it was claimed
             show()
             yield driver
 
@@ -354,7 +356,10 @@ class CampaignFolder:
 
         def show() -> None:
             nonlocal is_shown
-            os.replace(place, self.path / LOCK)
+            try:
+                os.replace(place, self.path / LOCK)
+            except OSError as error:  # as where a folder has the name
+                raise self._no_lock(self.path / LOCK, error) from None
             is_shown = True
 
         try:
@@ -371,8 +376,9 @@ class CampaignFolder:
 
     def _no_lock(self, place: Path, error: OSError) -> InvalidInputError:
         return InvalidInputError(
-            f"cannot write the lock {place} ({error.strerror}): run the campaign as the user that"
-            f" may write {self.path}, on a disk that is not full"
+            f"cannot open or write the lock {place} ({error.strerror}): run each command of the"
+            f" campaign as the user that may write {self.path}, on a disk that is not full; if"
+            " something else has that name, remove it"
         )
 
     def _check_free(self) -> None:
@@ -385,15 +391,21 @@ class CampaignFolder:
 
     def runner(self) -> int | None:
         """Return the number of the process that runs the campaign; None: no process does."""
+        place = self.path / LOCK
         try:
-            with open(self.path / LOCK, encoding="ascii") as file:
-                try:
-                    # A shared lock is refused where somebody holds the exclusive one.
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return int(file.read().strip() or 0)
+            # whatever has the name, such as a pipe, opening it must not wait
+            file = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
-            pass
+            return None
+        except OSError as error:
+            raise self._no_lock(place, error) from None
+        try:
+            # A shared lock is refused where somebody holds the exclusive one.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.read(file, 20).strip() or 0)
+        finally:
+            os.close(file)
         return None
 
     def check_open(self) -> None:
@@ -402,21 +414,25 @@ class CampaignFolder:
         Raises:
             InvalidInputError: it has its result, or was cancelled.
         """
-        if (self.path / RESULT).exists():
-            raise InvalidInputError(
-                f"{self.path} is over: fedtally campaign result {self.path} shows its answer"
-            )
+        self._check_not_over()
         if (self.path / CANCELLED).exists():
             raise InvalidInputError(
                 f"{self.path} was cancelled: begin another campaign, with another plan"
             )
 
+    def _check_not_over(self) -> None:
+        if (self.path / RESULT).exists():
+            raise InvalidInputError(
+                f"{self.path} is over: fedtally campaign result {self.path} shows its answer"
+            )
+
     def cancel(self) -> int:
         """End the campaign without a result; return how many open sessions were given up."""
-        self.check_open()
-        ended = self.give_up() if self.has_begun else 0
+        self._check_not_over()
+        # First: a process that claims the campaign after its sessions were given up sees this. A
+        # campaign that is cancelled again, as after a crash here, gives up what is left.
         (self.path / CANCELLED).touch()
-        return ended
+        return self.give_up() if self.has_begun else 0
 
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""
@@ -440,7 +456,7 @@ class CampaignFolder:
 
     def _check_places(self) -> Ledger | None:
         """Refuse a mark that cannot be written, or a ledger that is missing; return the ledger."""
-        folder = self.mark.parent
+        folder = real_path(self.mark).parent  # a link leads to the disk of the mark
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InvalidInputError(
                 f"cannot write the mark {self.mark}: "

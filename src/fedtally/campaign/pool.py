@@ -71,6 +71,11 @@ class Pool:
         while self._benched and self._benched[first := next(iter(self._benched))] <= now:
             del self._benched[first]
 
+    def put_back(self, seconds: int) -> None:
+        """Move all times back with a clock that was put back by so many seconds."""
+        self._seen = {client: at - seconds for client, at in self._seen.items()}
+        self._benched = {client: until - seconds for client, until in self._benched.items()}
+
     def note_miss(self, client: ClientId, now: float) -> None:
         """Note that a client has not answered, or aborted: it is there again when it checks in."""
         self._leave(client)

@@ -28,7 +28,7 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
-from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, checked_name
 from fedtally.privacy.events import Trust
@@ -37,6 +37,7 @@ from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch
 from fedtally.store.database import (
     Database,
+    StoreError,
     file_url,
     make_table,
     opened,
@@ -45,7 +46,7 @@ from fedtally.store.database import (
     time_column,
 )
 from fedtally.store.ledger import Ledger, Reservation
-from fedtally.store.marks import read_mark, write_mark
+from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
 
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
@@ -280,8 +281,8 @@ class Campaigns(Database):
             raise InvalidInputError(
                 "a plan with privacy is charged before a sum is opened: name the ledger"
             )
-        owner, place = checked_name(owner=owner), Path(mark)
-        with self._transaction(write=True) as connection:
+        owner, place = checked_name(owner=owner), real_path(mark)
+        with self._marked(plan, place) as connection:
             row = _run(connection, plan)
             writes = 0 if row is None else row.writes
             marked = read_mark(place, plan.fingerprint)
@@ -307,7 +308,6 @@ class Campaigns(Database):
             )
             claimed = _run(connection, plan)
             assert claimed is not None
-        write_mark(place, plan.fingerprint, claimed.writes)
         store = CampaignStore(self, plan, claimed, place, clock, ledger)
         # An earlier process may have died after it released sums and before it erased them.
         store._erase_released()
@@ -325,8 +325,8 @@ class Campaigns(Database):
             plan: the plan of the campaign.
             mark: as for `claim`.
         """
-        place = Path(mark)
-        with self._transaction(write=True) as connection:
+        place = real_path(mark)
+        with self._marked(plan, place) as connection:
             row = _run(connection, plan)
             if row is None:
                 raise InvalidInputError(
@@ -351,15 +351,25 @@ class Campaigns(Database):
                 .where(_runs.c.plan == plan.fingerprint)
                 .values(epoch=writes, writes=writes)
             )
-        write_mark(place, plan.fingerprint, writes)
         return ended
+
+    @contextmanager
+    def _marked(self, plan: Plan, mark: Path) -> Iterator[sa.Connection]:
+        """Give a writing transaction of a campaign; the mark then has its number of writes."""
+        # Held before the mark is read, and until it is written: see `CampaignStore._write`.
+        with hold_mark(mark):
+            with self._transaction(write=True) as connection:
+                yield connection
+                row = _run(connection, plan)
+                assert row is not None
+            write_mark(mark, plan.fingerprint, row.writes)
 
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
         """Return whether `claim` refuses the file: its mark has more writes, or is gone."""
         with self._transaction(write=False) as connection:
             row = _run(connection, plan)
         writes = 0 if row is None else row.writes
-        marked = read_mark(Path(mark), plan.fingerprint)
+        marked = read_mark(real_path(mark), plan.fingerprint)
         return writes < (marked or 0) or _lacks_mark(writes, marked)
 
     def holds(self, plan: Plan) -> bool:
@@ -631,23 +641,39 @@ class CampaignStore:
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
         """Give a transaction, if no later process has claimed; the mark is written after it."""
-        with self._campaigns._transaction(write=True) as connection:
-            known = {"of": self._name, "epoch": self._epoch, "before": self._written}
-            writes = self._written + 1
-            if connection.exec_driver_sql(_COUNT, known | {"writes": writes}).rowcount != 1:
-                # The next line raises if another process has claimed the campaign, or if a copy was
-                # put back. Otherwise this process got an error for an earlier write that was
-                # committed all the same, so it counts on from the file.
-                known["before"] = self._own_writes(connection)
-                writes = known["before"] + 1
-                connection.exec_driver_sql(_COUNT, known | {"writes": writes})
-            yield connection
-        # The mark is written after the commit: a crash in between leaves a file with more writes
-        # than its mark says, and such a file is not taken for a copy that was put back. A message
-        # leaves only after its state and then the mark are written. So the mark counts the writes
-        # of all that clients were told.
-        self._written = writes
-        write_mark(self._mark, self._name, writes)
+        # The mark is held before it is read, and until it is written: of two processes on two
+        # copies of the file, the second one sees what the first one wrote.
+        with hold_mark(self._mark):
+            with self._campaigns._transaction(write=True) as connection:
+                known = {"of": self._name, "epoch": self._epoch, "before": self._written}
+                writes = self._written + 1
+                if connection.exec_driver_sql(_COUNT, known | {"writes": writes}).rowcount != 1:
+                    # The next line raises if another process has claimed the campaign, or if a copy
+                    # was put back. Otherwise this process got an error for an earlier write that
+                    # was committed all the same, so it counts on from the file.
+                    known["before"] = self._own_writes(connection)
+                    writes = known["before"] + 1
+                    connection.exec_driver_sql(_COUNT, known | {"writes": writes})
+                self._check_mark(known["before"])
+                yield connection
+            # The mark is written after the commit: a crash in between leaves a file with more
+            # writes than its mark says, and such a file is not taken for a copy that was put back.
+            # A message leaves only after its state and then the mark are written. So the mark counts
+            # the writes of all that clients were told.
+            self._written = writes
+            write_mark(self._mark, self._name, writes)
+
+    def _check_mark(self, writes: int) -> None:
+        """Refuse to write if another copy of the file was written since: its process may speak."""
+        try:
+            marked = read_mark(self._mark, self._name)
+        except UnreadableFileError as error:  # the driver would give a session up for it
+            raise StoreError(str(error)) from error
+        if marked is not None and marked > writes:
+            raise OvertakenError(
+                f"another copy of {self._campaigns.name} runs the campaign, as the mark"
+                f" {self._mark} shows: this process must neither write nor speak; stop it"
+            )
 
 
 # ---- rows ----

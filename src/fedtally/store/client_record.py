@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -39,7 +39,7 @@ from fedtally.store.database import (
     seconds,
     time_column,
 )
-from fedtally.store.marks import hold_mark, read_mark, write_mark
+from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
 
 _MARKED = "client-record"  # what the mark of a record says it is the mark of
 
@@ -144,7 +144,7 @@ class ClientRecord(GrantDatabase):
         url = file_url(os.fspath(path))
         if mark is None:
             return opened(cls, url, create)
-        place = Path(mark)
+        place = real_path(mark)
         if not os.path.lexists(path):
             marked = read_mark(place, _MARKED)
             if marked:  # before an empty record is made, which would hide what is missing
@@ -396,15 +396,13 @@ class ClientRecord(GrantDatabase):
     @contextmanager
     def _marked(self) -> Iterator[sa.Connection]:
         """Give a writing transaction; the mark follows it before this ends."""
-        with ExitStack() as turn:
+        # The mark is held before it is read, and until it is written: of two processes, also on two
+        # copies of the record, the second one sees what the first one wrote.
+        with nullcontext() if self._mark is None else hold_mark(self._mark):
             with self._transaction(write=True) as connection:
                 self._check_mark(connection)
                 yield connection
-                if self._mark is not None:
-                    writes = _writes(connection)
-                    # Before the commit: of two processes the second one commits only once the mark
-                    # counts what the first one wrote, so that no mark ever falls.
-                    turn.enter_context(hold_mark(self._mark))
+                writes = 0 if self._mark is None else _writes(connection)
             # After the commit: a crash between the two leaves a record that is ahead of its mark,
             # and that is no copy.
             if self._mark is not None:

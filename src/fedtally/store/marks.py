@@ -8,12 +8,18 @@ it has forgotten what was said since.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedtally.errors import UnreadableFileError
-from fedtally.store.database import StoreError
+from fedtally.store.database import WAIT_SECONDS, StoreError
+
+
+def real_path(mark: str | os.PathLike[str]) -> Path:
+    """Return the path of a mark without links: renaming would replace a link, on its own disk."""
+    return Path(os.path.realpath(mark))
 
 
 def read_mark(path: Path, name: str) -> int | None:
@@ -46,10 +52,9 @@ def hold_mark(path: Path) -> Iterator[None]:
         path: of the mark. The lock is a file beside it, since a mark is replaced by renaming.
 
     Raises:
-        StoreError: the lock cannot be opened or taken.
+        StoreError: the lock cannot be opened or taken, or another process keeps it for too long, as
+            one that was suspended.
     """
-    import fcntl  # not everywhere: a ledger needs none
-
     lock = path.with_name(f".{path.name}.lock")
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -57,12 +62,29 @@ def hold_mark(path: Path) -> Iterator[None]:
         raise _unwritten(path, error) from error
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # the kernel gives it up with its process
+            end = time.monotonic() + WAIT_SECONDS
+            while not _is_locked(handle):
+                if time.monotonic() > end:
+                    raise StoreError(
+                        f"another process holds the mark {path} for {WAIT_SECONDS} seconds: end it"
+                    )
+                time.sleep(0.01)
         except OSError as error:  # as on a file system without locks
             raise _unwritten(path, error) from error
         yield
     finally:
         os.close(handle)
+
+
+def _is_locked(handle: int) -> bool:
+    """Take the lock of a file, which the kernel gives up with its process; False: it is taken."""
+    import fcntl  # not everywhere: a ledger needs none
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_mark(path: Path, name: str, writes: int) -> None:
