@@ -24,6 +24,7 @@ from experiments import (
     log_factor,
     natural,
     official,
+    open_domain,
     options,
     output,
     planner,
@@ -70,6 +71,7 @@ for module in (
     hashing,
     privacy,
     releases,
+    open_domain,
     official,
 ):
     main.add_command(module.command)

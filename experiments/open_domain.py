@@ -1,0 +1,559 @@
+"""Strings of which nobody has the list: recall, precision, errors and bytes of open domains.
+
+Every campaign is simulated by counts: the clients of each round are drawn at once, as a multinomial
+variable, and so is the noise of a sum. The sums are then decoded as `fedtally estimate` does.
+Other methods get as many bytes of each client (`open_peers`): prefix extension over the rounds, bit
+planes in one stage, and an invertible Bloom lookup table (IBLT).
+
+A string counts as frequent from 2 tau on. It is found where it is named and its estimate is at
+least 1.5 tau; a name counts as right where its string is held by more than tau. A wrong name is of
+a string that fewer than tau / 4 hold. Frequencies are those of the clients whose rounds landed.
+
+`--acceptance` runs the figures that docs/open-domain.md promises instead of the comparison.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from experiments import open_peers, open_populations, options, output, study
+from fedtally.domain import Names, OpenStrings, Unread
+from fedtally.domain.text import fingerprints
+from fedtally.plan import Plan
+from fedtally.privacy import config
+from fedtally.recovery.names import read_names
+from fedtally.result import Result
+from fedtally.sketch import CountSketch, Schedule, SketchSpec, Spelling
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+DELTA = 1e-6
+MAX_LENGTH = 64
+METHODS = ("ours", *open_peers.METHODS)
+_SHOWN, _HELD, _WRONG = 1.5, 1.0, 0.25  # times tau
+_SECONDS, _EACH = 20.0, 0.010  # of decoding, and for each hash that was found
+_MEMORY = 1024  # MiB
+_MANY = 1_000_000  # clients from which on the sizes are those of many
+_HELD_SHARE = 0.93  # of intervals
+_RANDOM_SUMS, _RANDOM_HASHES = 10, 10  # sums for each repeat, and hashes that are looked at
+# rounds, finder and spelling by population, epsilon, and whether clients are many
+_SIZES: dict[tuple[str, float | None, bool], tuple[int, str, str]] = {
+    ("words", None, False): (33, "4x100", "4x64"),
+    ("words", 4.0, False): (8, "8x150", "3x36"),
+    ("words", 1.0, False): (8, "12x170", "3x56"),
+    ("urls", None, False): (17, "5x150", "4x235"),
+    ("urls", 4.0, False): (8, "8x400", "4x230"),
+    ("urls", 1.0, False): (1, "20x800", "4x190"),
+    ("words", None, True): (33, "5x300", "4x250"),
+    ("words", 4.0, True): (8, "8x400", "3x230"),
+    ("words", 1.0, True): (8, "12x400", "3x330"),
+    ("urls", None, True): (33, "5x600", "4x1200"),
+    ("urls", 4.0, True): (8, "8x1000", "3x1000"),
+    ("urls", 1.0, True): (8, "8x1000", "3x1000"),
+}
+
+
+class Case(NamedTuple):
+    """One campaign.
+
+    Attributes:
+        name: of the cell, without the method.
+        population: words or urls.
+        size: the number of different strings.
+        clients: of all rounds.
+        tau: the error that is asked for.
+        epsilon: of the privacy; None: none.
+        rounds: each with hashes' signs and positions of its own, and opened alone.
+        finder: rows x width of the sketch of hashes.
+        spelling: rows x width of the sketch of a position.
+        bits: of a hash.
+        lost: rounds that do not land.
+        garbage: clients that send +1 or -1, at random, in every counter.
+        method: of `METHODS`.
+        data: the folder of the real tables, "" for the usual one.
+        seed: of the experiment.
+        repeat: of the cell.
+    """
+
+    name: str
+    population: str
+    size: int
+    clients: int
+    tau: float
+    epsilon: float | None
+    rounds: int
+    finder: str
+    spelling: str
+    bits: int = 26
+    lost: int = 0
+    garbage: int = 0
+    method: str = "ours"
+    data: str = ""
+    seed: int = 0
+    repeat: int = 0
+
+    @property
+    def strings(self) -> open_populations.Strings:
+        """The population."""
+        folder = Path(self.data) if self.data else None
+        return open_populations.load(self.population, self.size, folder)
+
+    def rng(self) -> np.random.Generator:
+        """Return the draws of this campaign, the same for all methods."""
+        told = f"{self.name} {self.population} {self.clients}"
+        return np.random.default_rng([zlib.crc32(told.encode()), self.seed, self.repeat])
+
+
+class Drawn(NamedTuple):
+    """The clients of a round: the places of the strings that they hold, and how many hold each."""
+
+    held: I64
+    counts: I64
+
+
+def plan_of(case: Case, seed: bytes) -> Plan:
+    """Return the plan of a campaign: its bytes and its noise are those of the package."""
+    (rows, width), (spelled, columns) = (
+        map(int, size.split("x")) for size in (case.finder, case.spelling)
+    )
+    plan = Plan(
+        rows=rows,
+        width=width,
+        schedule=Schedule.parse("hybrid"),
+        num_rounds=case.rounds,
+        num_clients=case.clients,
+        max_round_clients=max(sizes_of(case)),
+        domain=OpenStrings(MAX_LENGTH, case.bits).describe(),
+        max_items=1,
+        seed=seed,
+        spelling=Spelling(spelled, columns, MAX_LENGTH),
+    )
+    if case.epsilon is None:
+        return plan
+    privacy = config.propose(
+        epsilon=case.epsilon,
+        delta=DELTA,
+        rows=plan.spec.touched,
+        width=plan.spec.mean_width,
+        counters=plan.spec.vector_length,
+        not_private=True,  # the truth is compared
+    )
+    return Plan(**{name: getattr(plan, name) for name in _FIELDS} | {"privacy": privacy})
+
+
+_FIELDS = (
+    *("rows", "width", "schedule", "num_rounds", "num_clients", "max_round_clients", "domain"),
+    *("max_items", "seed", "spelling"),
+)
+
+
+def sizes_of(case: Case) -> list[int]:
+    """Return the clients of each round, as equal as can be."""
+    return [len(part) for part in np.array_split(np.arange(case.clients), case.rounds)]
+
+
+def draw(case: Case, rng: np.random.Generator) -> list[Drawn]:
+    """Draw what the clients of each round hold."""
+    law, found = case.strings.law, []
+    for clients in sizes_of(case):
+        counts = rng.multinomial(clients, law)
+        held = np.flatnonzero(counts)
+        found.append(Drawn(held, counts[held]))
+    return found
+
+
+def land(case: Case, plan: Plan, drawn: Sequence[Drawn], rng: np.random.Generator) -> Result:
+    """Return the answer of the sums of the rounds that land."""
+    domain = OpenStrings(MAX_LENGTH, case.bits, plan.seed)
+    items = case.strings.items
+    names, ids = Names(domain, items), fingerprints(items, domain.key)
+    sketches = []
+    garbage = np.bincount(np.arange(case.garbage) % case.rounds, minlength=case.rounds)
+    for round, ((held, counts), bad) in enumerate(zip(drawn, garbage.tolist(), strict=True)):
+        if round < case.lost:
+            continue
+        sketch = CountSketch(plan.spec, round)
+        sketch.add(names.spell(ids[held], plan.spec.num_positions), counts)
+        sketch.vector += 2 * rng.binomial(bad, 0.5, len(sketch.vector)) - bad
+        sketch.num_clients += bad
+        if plan.privacy is not None:
+            noise = rng.normal(0.0, plan.privacy.stddev, len(sketch.vector))
+            sketch.vector += np.rint(noise).astype(np.int64)
+            sketch.noise = plan.noise_mark
+        sketches.append(sketch)
+    return Result(plan, domain, sketches)
+
+
+def measure(case: Case) -> list[study.Row]:
+    """Run one campaign."""
+    rng = case.rng()
+    plan = plan_of(case, rng.bytes(32))
+    drawn = draw(case, rng)
+    truth = np.zeros(len(case.strings.law))
+    for held, counts in drawn[case.lost :]:
+        truth[held] += counts
+    truth /= truth.sum()
+    row: study.Row = {
+        "case": case.name,
+        "population": case.strings.title,
+        "clients": case.clients,
+        "tau": case.tau,
+        "epsilon": case.epsilon,
+        "rounds": case.rounds,
+        "method": case.method,
+        "finder": case.finder,
+        "spelling": case.spelling,
+        "bits": case.bits,
+        "lost": case.lost,
+        "garbage": case.garbage,
+        "bytes": plan.bytes_per_client,
+        "repeat": case.repeat,
+    }
+    if case.method == "ours":
+        row |= _ours(case, land(case, plan, drawn, rng), truth)
+    else:
+        start = time.process_time()
+        asked = open_peers.Asked(
+            *(case.population, case.strings, case.clients, case.tau, case.epsilon, DELTA),
+            plan.bytes_per_client,
+        )
+        found = open_peers.METHODS[case.method](asked, rng)
+        seconds = found.seconds or time.process_time() - start
+        row |= _score(case, found.frequencies, found.truth)
+        row |= {"sequence": found.sequence, "seconds": seconds, "needed": found.needed}
+    empty = dict.fromkeys(
+        ("hashes", "named", "found", "held", "intervals", "calibration", "memory")
+    )
+    told = {"seed": case.seed, "plan": study.describe(plan.spec, case.clients)}
+    return [empty | row | told]
+
+
+def _score(case: Case, found: dict[str, float], truth: F64) -> study.Row:
+    """Return recall, precision, errors and wrong names of a table of names."""
+    items, tau = case.strings.items, case.tau
+    some = np.flatnonzero(truth > _WRONG * tau)
+    held = dict(zip(items.take(some).to_pylist(), truth[some].tolist(), strict=True))
+    heavy = [item for item, share in held.items() if share > 2 * tau]
+    shown = {item: value for item, value in found.items() if value >= _SHOWN * tau}
+    errors = [abs(value - held.get(item, 0.0)) / tau for item, value in shown.items()]
+    right = [held.get(item, 0.0) > _HELD * tau for item in shown]
+    return {
+        "frequent": len(heavy),
+        "recall": float(np.mean([item in shown for item in heavy])) if heavy else None,
+        "precision": float(np.mean(right)) if right else None,
+        "wrong": sum(item not in held for item in found),
+        "largest": max(errors, default=0.0),
+        "rms": float(np.sqrt(np.mean(np.square(errors)))) if errors else 0.0,
+    }
+
+
+def _ours(case: Case, result: Result, truth: F64) -> study.Row:
+    """Decode, and score."""
+    start = time.process_time()
+    _ = result.decoder, result.names
+    decoded = time.process_time()
+    _ = result.intervals
+    calibrated = time.process_time()
+    table = result.top(4096, min_frequency=_WRONG * case.tau)
+    named = [each for each in table if not isinstance(each.item, Unread)]
+    scores = _score(case, {str(each.item): each.frequency for each in named}, truth)
+    items = case.strings.items
+    heavy = np.flatnonzero(truth > 2 * case.tau)
+    at = result.domain.encode(items.take(heavy)).tolist()
+    listed = {
+        int(result.domain.encode([each.item])[0])
+        for each in table
+        if each.frequency >= _SHOWN * case.tau
+    }
+    # intervals are about all strings of a hash
+    hashes = result.domain.encode([each.item for each in named])
+    of_all = result.domain.encode(items)
+    shares = dict.fromkeys(hashes.tolist(), 0.0)
+    for place in np.flatnonzero(np.isin(of_all, hashes)).tolist():
+        shares[int(of_all[place])] += float(truth[place])
+    held = [
+        each.low <= shares[h] <= each.high
+        for each, h in zip(named, hashes.tolist(), strict=True)
+        if each.low is not None and each.high is not None
+    ]
+    return scores | {
+        "hashes": float(np.mean([h in listed for h in at])) if at else None,
+        "named": len(named),
+        "found": result.num_found,
+        "held": int(sum(held)),
+        "intervals": len(held),
+        "sequence": 1,
+        "seconds": decoded - start,
+        "calibration": calibrated - decoded,
+        "needed": None,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def compared(
+    size: int, clients: Sequence[int], bits: int, data: str, repeats: int, seed: int
+) -> list[Case]:
+    """Return the campaigns of the comparison."""
+    found: list[Case] = []
+    for repeat in range(repeats):
+        for number in clients:
+            for (population, epsilon, many), (rounds, finder, spelling) in _SIZES.items():
+                if many != (number >= _MANY):
+                    continue
+                noise = "none" if epsilon is None else f"{epsilon:g}"
+                ours = Case(
+                    f"{population}, {number:,} clients, epsilon {noise}",
+                    population,
+                    size,
+                    number,
+                    2e-4 if many else 1e-3,
+                    epsilon,
+                    rounds,
+                    finder,
+                    spelling,
+                    bits,
+                    data=data,
+                    seed=seed,
+                    repeat=repeat,
+                )
+                methods = [name for name in METHODS if epsilon is None or name != "IBLT"]
+                found += [ours._replace(method=method) for method in methods]
+    return found
+
+
+def promised(size: int, bits: int, data: str, repeats: int, seed: int) -> list[Case]:
+    """Return the campaigns by which the promises are judged."""
+    sizes = {
+        "words": ("words", None, 33, "4x100", "4x64"),
+        "words, 8 rounds": ("words", None, 8, "5x165", "3x27"),
+        "words, epsilon 1": ("words", 1.0, 8, "12x170", "3x56"),
+        "URLs": ("urls", None, 17, "5x150", "4x235"),
+        "URLs, 8 rounds": ("urls", None, 8, "5x130", "4x165"),
+        "URLs, epsilon 1": ("urls", 1.0, 1, "20x800", "4x190"),
+    }
+    cases = {
+        name: Case(name, population, size, 100_000, 1e-3, epsilon, rounds, finder, spelling, bits)
+        for name, (population, epsilon, rounds, finder, spelling) in sizes.items()
+    }
+    for name, half in (("words, 8 rounds", "3x13"), ("URLs, 8 rounds", "4x82")):
+        cases[f"{name}, one lost"] = cases[name]._replace(lost=1)
+        cases[f"{name}, half the spelling"] = cases[name]._replace(spelling=half)
+    name = "URLs, 8 rounds"
+    cases[f"{name}, garbage"] = cases[name]._replace(garbage=300)
+    return [
+        case._replace(name=name, data=data, seed=seed, repeat=repeat)
+        for repeat in range(repeats)
+        for name, case in cases.items()
+    ]
+
+
+def names_in_random_sums(repeats: int, seed: int, bits: int) -> int:
+    """Return how many names are read for random hashes in sums of counters that mean nothing."""
+    rng, wrong = np.random.default_rng([seed, 1]), 0
+    for _ in range(repeats):
+        key = rng.bytes(32)
+        domain = OpenStrings(MAX_LENGTH, bits, key)
+        spec = SketchSpec(5, 8, Schedule.parse("shared"), 1, key, Spelling(4, 64, MAX_LENGTH))
+        sketch = CountSketch(spec, 0)
+        sketch.vector += rng.integers(-200, 201, len(sketch.vector))
+        sketch.num_clients = 10_000
+        hashes = rng.integers(0, 1 << bits, _RANDOM_HASHES)
+        # as frequent as a name is that can be read
+        wrong += len(read_names([sketch], domain, dict.fromkeys(hashes.tolist(), 0.02)))
+    return wrong
+
+
+class Promise(NamedTuple):
+    """A figure that is promised: its name, its value, its bound, and whether it holds."""
+
+    name: str
+    value: float
+    bound: str
+    holds: bool
+
+
+_RECALL = {  # least recall, and most bytes
+    "words": (0.95, 1_500),
+    "words, 8 rounds": (0.95, 3_000),
+    "words, epsilon 1": (0.95, 7_000),
+    "URLs": (0.95, 8_000),
+    "URLs, 8 rounds": (0.95, 12_500),
+    "URLs, epsilon 1": (0.9, 150_000),
+}
+
+
+def judge(rows: Sequence[study.Row], of_random: int) -> list[Promise]:
+    """Return all promises.
+
+    Args:
+        rows: of the campaigns that judge them.
+        of_random: the names that were read in random sums.
+    """
+    by_case = {
+        name: [row for row in rows if row["case"] == name]
+        for name in dict.fromkeys(row["case"] for row in rows)
+    }
+    found: list[Promise] = []
+
+    def least(name: str, value: float, bound: float) -> None:
+        found.append(Promise(name, value, f">= {bound:g}", value >= bound))
+
+    def most(name: str, value: float, bound: float) -> None:
+        found.append(Promise(name, value, f"<= {bound:g}", value <= bound))
+
+    for name, (recall, size) in _RECALL.items():
+        mine = by_case[name]
+        most(f"{name}: bytes", max(row["bytes"] for row in mine), size)
+        least(f"{name}: recall", _mean(mine, "recall"), recall)
+        least(f"{name}: precision", _mean(mine, "precision"), 0.95)
+    most("URLs, epsilon 1: rms error / tau", _mean(by_case["URLs, epsilon 1"], "rms"), 0.2)
+    for name in ("words, 8 rounds", "URLs, 8 rounds"):
+        whole = _mean(by_case[name], "recall")
+        lost = _mean(by_case[f"{name}, one lost"], "recall")
+        most(f"{name}, one lost: recall that is lost", whole - lost, 0.05)
+        half = by_case[f"{name}, half the spelling"]
+        least(f"{name}, half the spelling: recall", _mean(half, "recall"), whole / 2)
+        least(f"{name}, half the spelling: hashes", _mean(half, "hashes"), 0.99)
+    garbage = by_case["URLs, 8 rounds, garbage"]
+    least("URLs, 8 rounds, 300 of garbage: recall", _mean(garbage, "recall"), 0.85)
+    most("wrong names in all campaigns", sum(row["wrong"] for row in rows), 0)
+    most("names in random sums", of_random, 0)
+    over = max(row["seconds"] - _SECONDS - _EACH * row["found"] for row in rows)
+    most("CPU seconds of hashes and names beyond 20 s + 10 ms a hash", over, 0.0)
+    most("memory, MiB", max(row["memory"] for row in rows), _MEMORY)
+    intervals = sum(row["intervals"] for row in rows)
+    held = sum(row["held"] for row in rows) / max(1, intervals)
+    least("intervals that hold", held, _HELD_SHARE)
+    return found
+
+
+def _mean(rows: Sequence[study.Row], name: str) -> float:
+    values = [row[name] for row in rows if row[name] is not None]
+    return float(np.mean(values)) if values else 0.0
+
+
+def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
+    """Return a line for every cell and method: means over the campaigns, and the worst error."""
+    table: list[study.Row] = []
+    for case, method in dict.fromkeys((row["case"], row["method"]) for row in rows):
+        mine = [row for row in rows if (row["case"], row["method"]) == (case, method)]
+        recalls = [row["recall"] for row in mine if row["recall"] is not None]
+        table.append(
+            {
+                "campaigns": case,
+                "method": method,
+                "bytes": mine[0]["bytes"],
+                "rounds in sequence": mine[0]["sequence"],
+                "recall": _mean(mine, "recall"),
+                "least recall": min(recalls, default=0.0),
+                "least": min(
+                    (row["recall"] for row in mine if row["recall"] is not None), default=0
+                ),
+                "precision": _mean(mine, "precision"),
+                "largest error / tau": max(row["largest"] for row in mine),
+                "rms / tau": _mean(mine, "rms"),
+                "wrong": sum(row["wrong"] for row in mine),
+                "CPU s": _mean(mine, "seconds"),
+                "and of intervals": _mean(mine, "calibration") or None,
+                "would need, bytes": _mean(mine, "needed") or None,
+                "seeds": len(mine),
+            }
+        )
+    return {"means over seeds; the largest error is that of all of them": table}
+
+
+def draw_picture(rows: list[study.Row]) -> Figure:
+    """Draw the recall of every cell, by method."""
+    from matplotlib.figure import Figure
+
+    [table] = summarise(rows).values()
+    cells = list(dict.fromkeys(line["campaigns"] for line in table))
+    methods = list(dict.fromkeys(line["method"] for line in table))
+    figure = Figure(figsize=(8.0, 1.5 + 0.45 * len(cells)), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    colors = ("#0969DA", "#8250DF", "#24292F", "#BF8700")
+    for number, (method, color) in enumerate(zip(methods, colors, strict=False)):
+        mine = [line for line in table if line["method"] == method]
+        places = [
+            len(cells) - 1 - cells.index(line["campaigns"]) + 0.3 - 0.2 * number for line in mine
+        ]
+        axes.barh(places, [line["recall"] for line in mine], 0.18, color=color, label=method)
+    axes.set_yticks(range(len(cells)), cells[::-1], fontsize="small")
+    axes.set_xlabel("recall of the strings above 2 tau, at equal bytes")
+    axes.set_xlim(0, 1)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+    return figure
+
+
+@click.command("open")
+@options.study(size=500, clients=(4000,), bits=16, repeats=1)
+@click.option(
+    "--acceptance", is_flag=True, help="Judge what docs/open-domain.md promises, instead."
+)
+@click.option("--size", type=click.IntRange(100), default=1_000_000, help="Different strings.")
+@click.option(
+    "--clients",
+    type=click.IntRange(1000),
+    multiple=True,
+    default=(100_000, 1_000_000),
+    help="Of the comparison; may be repeated.",
+)
+@click.option("--bits", type=click.IntRange(8, 28), default=26, help="Of a hash.")
+@options.data()
+@options.repeats(10)
+@options.seed
+def command(
+    folder: Path,
+    jobs: int,
+    plot: bool,
+    acceptance: bool,
+    size: int,
+    clients: tuple[int, ...],
+    bits: int,
+    data: Path | None,
+    repeats: int,
+    seed: int,
+) -> None:
+    """Find strings of which nobody has the list, beside other methods at equal bytes."""
+    where = "" if data is None else str(data)
+    about = (
+        f"{size:,} strings at most, hashes of {bits} bits, {repeats} campaigns of each cell. The"
+        " others get the bytes of ours."
+    )
+    if not acceptance:
+        cases = compared(size, clients, bits, where, repeats, seed)
+        asked = study.Study("open", cases, measure, summarise, draw_picture, about)
+        study.run(asked, folder, jobs, plot)
+        return
+    cases = promised(size, bits, where, repeats, seed)
+    rows = study.run(
+        study.Study("open-acceptance", cases, measure, summarise, None, about), folder, jobs, plot
+    )
+    promises = judge(rows, names_in_random_sums(_RANDOM_SUMS * repeats, seed, bits))
+    click.echo("\nwhat is promised")
+    output.show(
+        [
+            {
+                "figure": each.name,
+                "value": each.value,
+                "bound": each.bound,
+                "verdict": "PASS" if each.holds else "MISS",
+            }
+            for each in promises
+        ]
+    )
+    if not all(each.holds for each in promises):
+        sys.exit(1)

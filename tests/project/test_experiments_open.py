@@ -1,0 +1,164 @@
+"""The experiment on open domains: populations, other methods, judgement, command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+
+from experiments import open_domain, open_peers, open_populations, study
+
+SMALL = open_domain.Case(
+    "small", "words", 200, 2000, 0.01, None, 4, "5x40", "4x24", bits=14, data="/nowhere"
+)
+GOOD = {"bytes": 1000, "recall": 1.0, "precision": 1.0, "rms": 0.1, "hashes": 1.0, "wrong": 0}
+GOOD |= {"seconds": 20.5, "found": 100, "memory": 500, "intervals": 100, "held": 93}
+GOOD |= {"largest": 0.2, "sequence": 1, "calibration": 1.0, "needed": None}
+
+
+def strings(items: list[str], law: list[float]) -> open_populations.Strings:
+    return open_populations.Strings("a few", pa.array(items, pa.large_string()), np.array(law))
+
+
+def asked(max_bytes: int, epsilon: float | None = None) -> open_peers.Asked:
+    few = strings(["tea", "coffee", "milk", "water"], [0.4, 0.3, 0.2, 0.1])
+    return open_peers.Asked("words", few, 4000, 0.02, epsilon, 1e-6, max_bytes)
+
+
+def test_words_are_those_of_the_table_or_a_stand_in(tmp_path: Path) -> None:
+    table = pa.table({"word": ["rare", "a" * 65, "often"], "count": [1, 9, 3]})
+    parquet.write_table(table, tmp_path / "sentiment140_words.parquet")
+    real = open_populations.words(10, tmp_path)
+    assert real.items.to_pylist() == ["often", "rare"] and real.law.tolist() == [0.75, 0.25]
+    stand_in = open_populations.words(5000, tmp_path / "nowhere")
+    assert "stand-in" in stand_in.title
+    assert len(set(stand_in.items.to_pylist())) == len(stand_in.law) == 5000
+
+
+def test_urls_are_different_and_short() -> None:
+    found = open_populations.urls(3000)
+    items = found.items.to_pylist()
+    assert len(set(items)) == 3000 and max(map(len, items)) <= open_populations.LONGEST
+    hosts = {item.split("/")[2] for item in items}
+    assert len(hosts) < 2000  # pages share hosts
+    assert found.law.sum() == pytest.approx(1) and (np.diff(found.law) <= 0).all()
+
+
+@pytest.mark.parametrize("method", list(open_peers.METHODS))
+def test_every_other_method_reads_names_where_it_has_bytes(method: str) -> None:
+    """Else the comparison would be with a broken one."""
+    found = open_peers.METHODS[method](asked(200_000), np.random.default_rng(0))
+    assert sorted(found.frequencies) == ["coffee", "milk", "tea", "water"]
+    for name, share in zip(["tea", "coffee", "milk", "water"], found.truth, strict=True):
+        # prefix extension counts the clients of one round of eight
+        assert found.frequencies[name] == pytest.approx(share, abs=0.08)
+
+
+def test_other_methods_fail_without_bytes_and_noise_moves_them() -> None:
+    for method in open_peers.METHODS.values():
+        assert len(method(asked(20), np.random.default_rng(0)).frequencies) < 4
+    exact, noised = (
+        open_peers.extend_prefixes(asked(2000, epsilon), np.random.default_rng(0)).frequencies
+        for epsilon in (None, 4.0)
+    )
+    assert exact["tea"] != noised["tea"]
+
+
+def test_a_campaign_is_scored() -> None:
+    [row] = open_domain.measure(SMALL)
+    assert row == open_domain.measure(SMALL)[0] | {
+        name: row[name] for name in ("seconds", "calibration", "memory")
+    }
+    assert row["recall"] > 0.8 and row["hashes"] == 1.0 and row["named"] <= row["found"]
+    assert row["bytes"] == open_domain.plan_of(SMALL, bytes(32)).bytes_per_client
+
+
+def test_scores_are_those_of_the_names() -> None:
+    """Of two frequent strings one is named; another name is of a string that nobody holds."""
+    truth = np.zeros(200)
+    truth[:2] = 0.5, 0.4
+    first, second = SMALL.strings.items.take([0, 1]).to_pylist()
+    row = open_domain._score(SMALL, {first: 0.52, "nobody's": 0.2}, truth)
+    assert row["frequent"] == 2 and row["recall"] == 0.5
+    assert row["precision"] == 0.5 and row["wrong"] == 1
+    assert row["largest"] == pytest.approx(20)  # 0.2 of a string without holders, in units of tau
+    few = open_domain._score(SMALL, {first: 0.5, second: 0.014}, truth)
+    assert few["recall"] == 0.5  # an estimate below 1.5 tau is not shown
+
+
+def test_lost_rounds_noise_and_garbage_are_in_the_sums() -> None:
+    case = SMALL._replace(lost=1, garbage=40, epsilon=1.0)
+    rng = case.rng()
+    plan = open_domain.plan_of(case, bytes(32))
+    result = open_domain.land(case, plan, open_domain.draw(case, rng), rng)
+    assert [sketch.round for sketch in result.sketches] == [1, 2, 3]
+    assert result.num_contributions == 3 * (500 + 10)
+    assert plan.privacy is not None and plan.privacy.event.rows == plan.spec.touched
+
+
+def test_promises_are_judged_by_the_rows() -> None:
+    cases = open_domain.promised(200, 14, "", 1, 0)
+    assert {case.name for case in cases} >= set(open_domain._RECALL)
+    rows = [GOOD | {"case": case.name} for case in cases]
+    assert all(promise.holds for promise in open_domain.judge(rows, 0))
+    assert not all(promise.holds for promise in open_domain.judge(rows, 1))
+    for change in (
+        *({"bytes": 200_000}, {"recall": 0.5}, {"precision": 0.9}, {"rms": 0.21}, {"hashes": 0.98}),
+        *({"wrong": 1}, {"seconds": 21.5}, {"memory": 2000}, {"held": 92}),
+    ):
+        assert not all(
+            promise.holds for promise in open_domain.judge([r | change for r in rows], 0)
+        )
+    names = [case.name for case in cases]
+    for name in ("words, 8 rounds, one lost", "URLs, 8 rounds, one lost"):
+        rows[names.index(name)] |= {"recall": 0.94}
+        assert any("is lost" in p.name and not p.holds for p in open_domain.judge(rows, 0))
+
+
+def test_the_comparison_has_all_methods_at_the_same_bytes() -> None:
+    cases = open_domain.compared(200, (100_000, 1_000_000), 26, "", 2, 0)
+    assert len(cases) == 2 * 2 * (2 * 4 + 4 * 3)  # no IBLT under noise
+    assert len({repr(case) for case in cases}) == len(cases)
+
+
+def test_the_command_leaves_a_table_and_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = ["--quick", "--size", 300, "--clients", 2000, "--data", tmp_path, "--output"]
+    run = CliRunner().invoke(
+        open_domain.command, [str(one) for one in (*options, tmp_path)], catch_exceptions=False
+    )
+    assert run.exit_code == 0 and "prefix extension" in run.output
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"open.parquet", "open.md", "open.png", "open.svg"}
+
+
+def test_random_sums_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_domain.names_in_random_sums(1, 0, 26) == 0
+    seen = []
+
+    def read(sketches: object, domain: object, frequencies: dict[int, float]) -> dict[int, str]:
+        seen.append(len(frequencies))
+        return {1: "a name"}
+
+    monkeypatch.setattr(open_domain, "read_names", read)
+    assert open_domain.names_in_random_sums(3, 0, 26) == 3 and min(seen) > 1
+
+
+def test_acceptance_ends_with_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--acceptance", "--repeats", "1", "--no-plot", "--output", str(tmp_path)]
+    for recall, code in ((1.0, 0), (0.2, 1)):
+
+        def measured(case: open_domain.Case, recall: float = recall) -> list[study.Row]:
+            told = {"case": case.name, "method": case.method, "seed": 0, "plan": ""}
+            return [GOOD | told | {"recall": recall}]
+
+        monkeypatch.setattr(open_domain, "measure", measured)
+        monkeypatch.setattr(open_domain, "names_in_random_sums", lambda *_: 0)
+        run = CliRunner().invoke(open_domain.command, options, catch_exceptions=False)
+        assert run.exit_code == code and ("MISS" in run.output) == bool(code)
