@@ -658,8 +658,8 @@ class CampaignStore:
                 yield connection
             # The mark is written after the commit: a crash in between leaves a file with more
             # writes than its mark says, and such a file is not taken for a copy that was put back.
-            # A message leaves only after its state and then the mark are written. So the mark counts
-            # the writes of all that clients were told.
+            # A message leaves only after its state and then the mark are written. So the mark
+            # counts the writes of all that clients were told.
             self._written = writes
             write_mark(self._mark, self._name, writes)
 
