@@ -16,6 +16,7 @@ its mark is refused; `Campaigns.give_up` makes it usable, and gives up all sessi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -31,10 +32,12 @@ from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, checked_name
 from fedtally.privacy.events import Trust
+from fedtally.secagg import wire
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch
 from fedtally.store.database import (
+    MOST_NAME_BYTES,
     Database,
     file_url,
     make_table,
@@ -48,13 +51,19 @@ from fedtally.store.marks import read_mark, write_mark
 
 # The phase of a session that goes on in a file of schema 1, until its next checkpoint.
 UNKNOWN = "unknown"
+# Bytes in hexadecimal: a fingerprint and a session of `secagg`. What lands is named by its session
+# or, if another protocol summed it, by a name of up to 64 bytes. SQLite does not enforce a length:
+# it says what the column holds, and stays in the schema of the files that are there.
+_FINGERPRINT = sa.String(2 * hashlib.sha256().digest_size)
+_SESSION = sa.String(2 * wire.SESSION_BYTES)
+_SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
 _metadata = sa.MetaData()
 # Without the triggers that make other tables append-only: these rows are updated and erased.
 _CHANGES = {"changes": True}
 _runs = sa.Table(
     "fedtally_runs",
     _metadata,
-    sa.Column("plan", sa.String(64), primary_key=True),
+    sa.Column("plan", _FINGERPRINT, primary_key=True),
     sa.Column("owner", sa.String(200), nullable=False),  # the name under which it reserves
     sa.Column("epoch", sa.BigInteger, nullable=False),  # how often it was claimed
     sa.Column("writes", sa.BigInteger, nullable=False),  # since it began
@@ -63,7 +72,7 @@ _runs = sa.Table(
 _sessions = sa.Table(
     "fedtally_campaign_sessions",
     _metadata,
-    sa.Column("session", sa.String(64), primary_key=True),
+    sa.Column("session", _SESSION, primary_key=True),
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
@@ -82,13 +91,13 @@ _asked = sa.Table(
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("client", sa.Text, primary_key=True),  # JSON
-    sa.Column("session", sa.String(64), nullable=False),
+    sa.Column("session", _SESSION, nullable=False),
 )
 _landed = sa.Table(
     "fedtally_landed",
     _metadata,
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
-    sa.Column("session", sa.String(128), primary_key=True),
+    sa.Column("session", _SUM_NAME, primary_key=True),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("clients", sa.BigInteger, nullable=False),
     time_column(),
@@ -97,7 +106,7 @@ _failed = sa.Table(
     "fedtally_failed",
     _metadata,
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
-    sa.Column("session", sa.String(64), primary_key=True),
+    sa.Column("session", _SESSION, primary_key=True),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("why", sa.Text, nullable=False),
 )
@@ -105,7 +114,7 @@ _sums = sa.Table(
     "fedtally_sums",
     _metadata,
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
-    sa.Column("session", sa.String(128), primary_key=True),
+    sa.Column("session", _SUM_NAME, primary_key=True),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("sketch", sa.LargeBinary, nullable=False),
     info=_CHANGES,
