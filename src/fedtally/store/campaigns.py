@@ -17,6 +17,7 @@ refused. `Campaigns.give_up` makes such a file usable, and ends all sessions tha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -32,10 +33,12 @@ from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileErr
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, checked_name
 from fedtally.privacy.events import Trust
+from fedtally.secagg import wire
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch
 from fedtally.store.database import (
+    MOST_NAME_BYTES,
     Database,
     StoreError,
     file_url,
@@ -50,6 +53,12 @@ from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
 
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
+# Bytes in hexadecimal: a fingerprint and a session of `secagg`. What lands is named by its session
+# or, if another protocol summed it, by a name of up to 64 bytes. SQLite does not enforce a length:
+# it says what the column holds, and stays in the schema of the files that are there.
+_FINGERPRINT = sa.String(2 * hashlib.sha256().digest_size)
+_SESSION = sa.String(2 * wire.SESSION_BYTES)
+_SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
 _metadata = sa.MetaData()
 # A table with this entry has none of the triggers that make other tables append-only, because its
 # rows are updated and erased.
@@ -57,7 +66,7 @@ _CHANGES = {"changes": True}
 _runs = sa.Table(
     "fedtally_runs",
     _metadata,
-    sa.Column("plan", sa.String(64), primary_key=True),
+    sa.Column("plan", _FINGERPRINT, primary_key=True),
     sa.Column("owner", sa.String(200), nullable=False),  # the name of the run in the ledger
     sa.Column("epoch", sa.BigInteger, nullable=False),  # the number of claims
     sa.Column("writes", sa.BigInteger, nullable=False),  # the number of all writes
@@ -66,7 +75,7 @@ _runs = sa.Table(
 _sessions = sa.Table(
     "fedtally_campaign_sessions",
     _metadata,
-    sa.Column("session", sa.String(64), primary_key=True),
+    sa.Column("session", _SESSION, primary_key=True),
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
@@ -85,13 +94,13 @@ _asked = sa.Table(
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("client", sa.Text, primary_key=True),  # JSON
-    sa.Column("session", sa.String(64), nullable=False),
+    sa.Column("session", _SESSION, nullable=False),
 )
 _landed = sa.Table(
     "fedtally_landed",
     _metadata,
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
-    sa.Column("session", sa.String(128), primary_key=True),
+    sa.Column("session", _SUM_NAME, primary_key=True),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("clients", sa.BigInteger, nullable=False),
     time_column(),
@@ -100,7 +109,7 @@ _failed = sa.Table(
     "fedtally_failed",
     _metadata,
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
-    sa.Column("session", sa.String(64), primary_key=True),
+    sa.Column("session", _SESSION, primary_key=True),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("why", sa.Text, nullable=False),
 )
@@ -108,7 +117,7 @@ _sums = sa.Table(
     "fedtally_sums",
     _metadata,
     sa.Column("plan", sa.ForeignKey(_runs.c.plan), primary_key=True),
-    sa.Column("session", sa.String(128), primary_key=True),
+    sa.Column("session", _SUM_NAME, primary_key=True),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("sketch", sa.LargeBinary, nullable=False),
     info=_CHANGES,

@@ -29,6 +29,7 @@ from fedtally.privacy.budget import (
 )
 from fedtally.privacy.events import Event, Relation, under_demand
 from fedtally.store.database import (
+    MOST_NAME_BYTES,
     GrantDatabase,
     event_from_json,
     event_to_json,
@@ -69,7 +70,7 @@ _caps = sa.Table(
 _sessions = sa.Table(
     "fedtally_sessions",
     _record,
-    sa.Column("session", sa.String(128), primary_key=True),
+    sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
 )
 
@@ -588,6 +589,6 @@ def _put_back(name: str, mark: Path, writes: int, marked: int) -> UnreadableFile
 
 def _session(session: bytes) -> str:
     """Return the name of a session in hexadecimal, as its column keeps it."""
-    if not isinstance(session, bytes) or not 0 < len(session) <= 64:
-        raise InvalidInputError(f"a session is 1 to 64 bytes, got {session!r}")
+    if not isinstance(session, bytes) or not 0 < len(session) <= MOST_NAME_BYTES:
+        raise InvalidInputError(f"a session is 1 to {MOST_NAME_BYTES} bytes, got {session!r}")
     return session.hex()

@@ -28,6 +28,9 @@ from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError,
 from fedtally.privacy.budget import Grant
 from fedtally.privacy.events import Event
 
+# The longest name of a session that a table keeps, in hexadecimal: twice as long as those of
+# `secagg`, to leave room for the names of other protocols.
+MOST_NAME_BYTES = 64
 # A writer that waits longer for the lock fails. Writes take milliseconds: something hangs.
 WAIT_SECONDS = 30
 # The number of PostgreSQL's advisory lock, a signed 64-bit integer. It is derived from a name so
