@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +156,24 @@ def test_too_many_open_files_do_not_end_the_search_for_agents(
 
     monkeypatch.setattr(Path, "glob", fails)
     assert carry(world, sockets, people(world, N)) is Ending.COMPLETE
+
+
+def test_an_agent_that_this_user_may_not_reach_is_named_once(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the run would say only that nobody is connected."""
+    world, said = World(tmp_path, plan_of()), []
+    for number in range(2):
+        (sockets / f"p{number}.sock").touch()
+
+    async def forbidden(path: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(asyncio, "open_unix_connection", forbidden)
+    assert asyncio.run(engine(world, sockets, wait=0.1, warn=said.append).run()) is Ending.STALLED
+    assert [line.partition(" (")[0] for line in said] == [
+        f"cannot reach the agent at {sockets}/p0.sock"
+    ]
 
 
 class SetClock:

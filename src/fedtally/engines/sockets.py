@@ -75,6 +75,7 @@ class SocketEngine:
         self._agents: dict[str, asyncio.Task[None]] = {}
         self._pace = Pace(self.driver, self.clock, self.wait, self.warn, self.steady)
         self._most_open, self._open, self._is_full = _most_connections(), 0, False
+        self._is_forbidden = False
         self._wake, self._news = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> Ending:
@@ -152,13 +153,27 @@ class SocketEngine:
     async def _connect(self, place: Path) -> None:
         """Carry frames to and from one agent for as long as its pipe holds."""
         with suppress(OSError, PipeError, TimeoutError):
-            reader, writer = await asyncio.open_unix_connection(os.fspath(place))
+            try:
+                reader, writer = await asyncio.open_unix_connection(os.fspath(place))
+            except PermissionError as error:
+                self._warn_forbidden(place, error)
+                raise
             self.present.add(place.stem)
             try:
                 await self._carry(place.stem, reader, writer)
             finally:
                 self.present.discard(place.stem)
                 writer.close()
+
+    def _warn_forbidden(self, place: Path, error: OSError) -> None:
+        """Say once that an agent is there, and this user may not reach it."""
+        if self._is_forbidden:
+            return
+        self._is_forbidden = True
+        self.warn(
+            f"cannot reach the agent at {place} ({error.strerror}), nor others like it, which are"
+            " not named: be in the group of each agent's user, and log in anew after a change"
+        )
 
     def _warn_full(self) -> None:
         """Say once that agents wait for others to go, and what lets them in."""
