@@ -173,7 +173,7 @@ class OpenStrings(Domain):
         write, and in the normal form where there is one. Joiners and marks stay: emoji, Persian and
         Hindi need them.
 
-        >>> OpenStrings().name(b"cafÃ©"), OpenStrings().name(b"")
+        >>> OpenStrings().name(b"caf\xc3\xa9"), OpenStrings().name(b"\x07")
         ('café', None)
         """
         try:
