@@ -16,6 +16,7 @@ from benchmarks import (
     planning,
     secagg,
     silos,
+    tables,
 )
 
 
@@ -36,6 +37,7 @@ for module in (
     planning,
     secagg,
     silos,
+    tables,
 ):
     main.add_command(module.command)
 

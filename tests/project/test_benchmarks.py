@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("benchmarks", reason="run from the root of the repository: python -m pytest")
 
-from benchmarks import measure, peers, secagg, secagg_peer
+from benchmarks import measure, peers, secagg, secagg_peer, tables
 from benchmarks.__main__ import main
 
 from fedtally import kernels
@@ -162,3 +163,35 @@ def test_the_peer_is_a_round_of_flower() -> None:
         ["client", "/", "ours"],
         ["server", "/", "ours"],
     ]
+
+
+def test_tables_are_counted_in_processes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "FORMATS", ("parquet",))
+    folder = ("--rows", "20000", "--turns", "1", "--folder", str(tmp_path))
+    measured = document("tables", "--job", "count", *folder)
+    runs = [json.loads(note) for note in measured["notes"] if note.startswith("{")]
+    assert runs[0]["engine"] == "fedtally"
+    assert {run["total"] for run in runs} == {20_000}
+    assert all(run["memory"] > 0 and run["cpu"] > 0 for run in runs)
+
+
+@pytest.mark.parametrize("engine", tables.ENGINES)
+def test_every_engine_does_the_same_job(engine: str, tmp_path: Path) -> None:
+    pytest.importorskip(engine)
+    tables.write_tables(tmp_path, 2_000)
+    for kind in tables.FORMATS:
+        path = str(tmp_path / f"table.{kind}")
+        totals = {job: tables.measure_here(engine, path, job).total for job in tables.JOBS}
+        assert (totals["count"], totals["one"]) == (2_000, 100)
+        assert 100 < totals["twenty"] < 2_000  # some clients hold an item twice
+
+
+def test_engines_that_disagree_are_no_measurement(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    totals = iter([7, 8])
+    monkeypatch.setattr(tables, "measured", lambda *_: tables.Run(1, 1, 1, next(totals)))
+    with pytest.raises(click.ClickException, match="disagree on count"):
+        tables.compare(tmp_path, ["count"], ["fedtally", "duckdb"], 1)

@@ -428,3 +428,29 @@ def test_the_default_hardly_ever_binds(rows: int, width: int, max_items: int) ->
         for norm in (default, one_above)
     ]
     assert found[0] < 2e-3 and found[1] > 2e-2
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.sampled_from([0, 1, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]),
+            st.integers(0, 2**64 - 1),
+        ),
+        max_size=40,
+    )
+)
+def test_rows_are_sorted_by_their_columns(rows: list[tuple[int, int, int]]) -> None:
+    columns = np.array(rows, np.uint64).reshape(-1, 3).T
+    order = clip.sort_order(columns)
+    assert sorted(order.tolist()) == list(range(len(rows)))
+    assert [rows[place] for place in order.tolist()] == sorted(rows)
+
+
+def test_rows_of_many_groups_that_differ_in_the_last_bit_are_sorted() -> None:
+    # 2^12 groups leave 52 bits of the second column, so that its last bits are not in one integer
+    group = np.repeat(np.arange(1 << 12), 2)
+    own = np.tile(np.array([2**64 - 1, 2**64 - 2], np.uint64), 1 << 12)
+    own[0] = 0
+    order = clip.sort_order([group, own])
+    assert np.array_equal(order, np.lexsort((own, group)))

@@ -66,6 +66,19 @@ def test_each_row_is_a_client():
     assert counts_of([only]) == [{3: 2, 7: 1}]
 
 
+def test_each_distinct_item_is_encoded_once():
+    class Encoder(Declared):
+        def encode(self, items):
+            encoded.extend(items.to_pylist())
+            return super().encode(items)
+
+    encoded = []
+    tally = tally_of(from_items([7, 3, 7, 7]), encoder=Encoder(RANGE, "error"))
+    assert counts_of(tally.finish()) == [{3: 1, 7: 3}]
+    assert sorted(encoded) == [3, 7]
+    assert not tally.has_counts  # the rows are clients all the same
+
+
 def test_counts_stand_for_clients():
     [only] = tally_of(from_items([3, 7, 3], counts=[2, 0, 5])).finish()
     assert only.num_clients == 7

@@ -15,7 +15,7 @@ sketch pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -157,11 +157,12 @@ def bound_items_of_each(
     for block in _blocks(dropping, sizes[dropping]):
         owners = np.repeat(np.arange(len(block)), sizes[block])
         places = places_of(block, starts)
-        places = places[np.lexsort((words(block), owners))]
+        places = places[sort_order([owners, words(block)])]
         stays[places] = False
         # The owners are in order, so an item's place in its client's order is its distance from
         # that client's first item.
-        rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
+        held = sizes[block]
+        rank = np.arange(len(owners)) - np.repeat(np.cumsum(held) - held, held)
         places, owners, rank = (part[rank < max_items] for part in (places, owners, rank))
         if clip is not None:
             fits = _running_squares(clip, ids[places], owners) <= clip.largest_square
@@ -183,6 +184,47 @@ def places_of(clients: I64, starts: I64) -> I64:
     sizes = starts[clients + 1] - starts[clients]
     ends = np.cumsum(sizes)
     return np.repeat(starts[clients] - (ends - sizes), sizes) + np.arange(sizes.sum())
+
+
+def sort_order(columns: Sequence[npt.NDArray[Any]]) -> I64:
+    """Return an order of the rows by several columns, the first of which weighs most.
+
+    It is `numpy.lexsort` of integers, but rows that are equal in all columns may come in any order.
+    That allows the sorts of single columns that NumPy has in vector instructions, which are several
+    times as fast.
+
+    Args:
+        columns: integers of at least 0, [n] each, below 2^64; n <= 2^32.
+
+    >>> sort_order([np.array([7, 5, 7]), np.array([2**63, 9, 1], np.uint64)]).tolist()
+    [1, 2, 0]
+    """
+    order = np.arange(len(columns[0]))
+    if not len(order):
+        return order
+    group = np.zeros(len(order), np.uint64)  # equal in the columns so far, rising along `order`
+    for column in columns:
+        least, most = column.min(), column.max()
+        if least == most:
+            continue
+        own = column[order].astype(np.uint64, copy=False) - np.uint64(least)
+        # Group and column in one integer. What does not fit is left out, and may be missed.
+        room = np.uint64(64 - int(group[-1]).bit_length())
+        surplus = np.uint64(max(0, (int(most) - int(least)).bit_length() - int(room)))
+        # shifted twice by a half: a shift by all 64 bits is undefined
+        whole = (
+            group << (room >> np.uint64(1)) << (room - (room >> np.uint64(1)))
+        ) | own >> surplus
+        by_both = np.argsort(whole)
+        whole, own = whole[by_both], own[by_both]
+        is_new = whole[1:] != whole[:-1]
+        if surplus and np.any(~is_new & (own[1:] != own[:-1])):
+            by_both = np.lexsort((column[order], group))
+            own, group = (column[order])[by_both], group[by_both]
+            is_new = (own[1:] != own[:-1]) | (group[1:] != group[:-1])
+        order = order[by_both]
+        group = np.concatenate([np.zeros(1, np.uint64), np.cumsum(is_new, dtype=np.uint64)])
+    return order
 
 
 def by_owner(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, I64]:

@@ -328,7 +328,7 @@ def _read_parquet(
     import pyarrow.parquet as parquet
 
     size = 0 if path == "-" else _file_size(path) or 0
-    rows, done = max(1, layout.block_size // 64), 0  # as if a row took 64 bytes
+    rows, done = max(1, layout.block_size // 32), 0  # as if a row took 32 bytes
     with (
         _seekable(path) as place,
         parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20) as file,

@@ -19,6 +19,7 @@ from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
 from fedtally.engines.local import notes, unit
+from fedtally.engines.local.ahead import read_ahead
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
 from fedtally.engines.local.encoding import Declared, FromInput, Spelled, add_items
@@ -381,9 +382,11 @@ def read(
     )
     tally: Tally | None = None
     hides_clients = spec.hides_clients
-    for batch in source.batches(
+    batches = source.batches(
         private=spec.is_private, may_be_empty=hides_clients and domain is not None
-    ):
+    )
+    # standard input may block, and then Ctrl-C would have to wait for it
+    for batch in read_ahead(batches) if source.repeatable else batches:
         if tally is None:
             if batch.rounds is not None and spec.num_rounds is not None:
                 raise InvalidInputError(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Callable, Iterator
+from typing import IO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fedtally import kernels
 from fedtally.errors import InvalidInputError
-from fedtally.sketch.clip import bound_items_of_each, places_of
+from fedtally.sketch.clip import bound_items_of_each, places_of, sort_order
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
+Made = TypeVar("Made")
 _BUCKETS = 64  # one is in memory at a time when rows are read back: a 64th of them
 _BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash number one of 64 buckets
 _ROW_BYTES = 4 * 8
@@ -40,13 +42,14 @@ class ClientRows:
 
     def add(self, clients: U64, ids: U64 | None, rounds: U64) -> None:
         """Add rows of clients; `ids` is None where the rows have no item."""
-        bucket = (clients * _GOLDEN) >> _BUCKET_SHIFT
+        # a stable sort of bytes counts them, which is faster than comparing
+        bucket = ((clients * _GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         held = np.full(len(clients), ids is not None, np.uint64)
         rows = np.column_stack(
             [clients, rounds, held, np.zeros_like(clients) if ids is None else ids]
         )[order]
-        bounds = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=_BUCKETS))])
         for b in range(_BUCKETS):
             if bounds[b] < bounds[b + 1]:
                 self._held[b].append(rows[bounds[b] : bounds[b + 1]])
@@ -54,17 +57,28 @@ class ClientRows:
         if self._bytes > self._memory:
             self._spill()
 
-    def buckets(self) -> Iterator[U64]:
-        """Yield every bucket's rows, uint64 [n, 4], and drop them: a second call yields nothing."""
-        for b in range(_BUCKETS):
-            parts = self._held[b]
-            self._held[b] = []
-            if self._files:
-                with self._files[b] as file:
-                    file.seek(0)
-                    parts = [np.frombuffer(file.read(), np.uint64).reshape(-1, 4), *parts]
-            yield np.concatenate(parts) if parts else np.empty((0, 4), np.uint64)
+    def map_buckets(self, work: Callable[[U64], Made]) -> Iterator[Made]:
+        """Yield what `work` makes of each bucket's rows, uint64 [n, 4], in order of the buckets.
+
+        The rows are dropped: a second call has none. Up to four buckets are worked on at a time.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = min(kernels.num_threads(), 4)
+        with ThreadPoolExecutor(threads) as pool:
+            for start in range(0, _BUCKETS, threads):
+                some = range(start, min(start + threads, _BUCKETS))
+                yield from pool.map(work, [self._taken(bucket) for bucket in some])
         self._files = []
+
+    def _taken(self, bucket: int) -> U64:
+        """Return the rows of a bucket, and drop them."""
+        parts, self._held[bucket] = self._held[bucket], []
+        if self._files:
+            with self._files[bucket] as file:
+                file.seek(0)
+                parts = [np.frombuffer(file.read(), np.uint64).reshape(-1, 4), *parts]
+        return np.concatenate(parts) if parts else np.empty((0, 4), np.uint64)
 
     def _spill(self) -> None:
         try:
@@ -119,31 +133,41 @@ def bound_clients(
     if not len(rows):
         nothing = np.empty(0, np.int64)
         return np.empty(0, np.uint64), nothing, nothing, np.empty(0, np.uint64), nothing
-    rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))]
-    # equal rows are one: a client's items are a set
-    rows = rows[np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])]
+    columns = np.ascontiguousarray(rows.T)  # each column by itself, for speed
+    columns = columns.take(sort_order(list(columns)), axis=1)
+    columns = columns[:, _is_new(columns)]  # equal rows are one: a client's items are a set
     if max_rounds is not None:
-        groups = rows[:, :2] // np.array([1, rounds_each], np.uint64)
-        rows = rows[_in_drawn_rounds(groups, max_rounds, keys[2])]
-    first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
-    who = rows[first, 0]
+        groups = columns[:2] // np.array([[1], [rounds_each]], np.uint64)
+        columns = columns[:, _in_drawn_rounds(groups, max_rounds, keys[2])]
+    first = np.flatnonzero(_is_new(columns[:2]))
+    who, named = columns[:2, first]
     if num_rounds is None:
-        drawn = rows[first, 1].astype(np.int64)
+        drawn = named.astype(np.int64)
     else:
         # 53 random bits times num_rounds / 2^53: uniform as far as a float is exact
         drawn = ((_mixed(keys[1], who) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
-    has_item = rows[:, 2] > 0
+    has_item = columns[2] > 0
     before = np.add.reduceat(has_item, first, dtype=np.int64)
-    items, starts = rows[has_item], np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
+    owners, rounds, _, ids = columns[:, has_item]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
 
     def words(clients: I64) -> U64:
-        own = items[places_of(clients, starts)]
+        own = places_of(clients, starts)
         # for one client and round this is one to one in the id, so no two items have equal words
-        return _mixed(keys[0], own[:, 0], own[:, 1], own[:, 3])
+        return _mixed(keys[0], owners[own], rounds[own], ids[own])
 
-    kept = bound_items_of_each(items[:, 3], starts, max_items, words)
+    kept = bound_items_of_each(ids, starts, max_items, words)
     sizes = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts])
-    return items[kept, 3], sizes, drawn, who, before
+    return ids[kept], sizes, drawn, who, before
+
+
+def _is_new(columns: U64) -> npt.NDArray[np.bool_]:
+    """Return which rows differ from the row before them in one of the columns, uint64 [k, n]."""
+    is_new = np.zeros(columns.shape[1], np.bool_)
+    is_new[0] = True
+    for column in columns:
+        is_new[1:] |= column[1:] != column[:-1]
+    return is_new
 
 
 def _mixed(key: np.uint64, *columns: U64) -> U64:
@@ -163,17 +187,17 @@ def _mixed(key: np.uint64, *columns: U64) -> U64:
     return mixed
 
 
-def _in_drawn_rounds(rows: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[np.bool_]:
+def _in_drawn_rounds(columns: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows in the rounds that are drawn for their client.
 
-    The rows, uint64 [n, 2]: client and round, are sorted by them.
+    The columns, uint64 [2, n], are client and round, and the rows are sorted by them.
     """
-    starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
-    clients = rows[starts, 0]
+    starts = np.flatnonzero(_is_new(columns))
+    clients, rounds = columns[:, starts]
     # Clients stay together, their rounds are shuffled.
-    order = np.lexsort((_mixed(key, clients, rows[starts, 1]), clients))
+    order = sort_order([clients, _mixed(key, clients, rounds)])
     first = np.searchsorted(clients, clients)
     kept = np.zeros(len(starts), np.bool_)
     kept[order] = np.arange(len(starts)) - first < max_rounds
-    chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff([*starts, len(rows)]))
+    chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff([*starts, columns.shape[1]]))
     return chosen

@@ -330,8 +330,10 @@ class Tally:
         self._count_clients(
             len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
         )
-        ids, inside = self._encoder.encode(batch.items)
-        clients, rounds, silos = batch.clients, batch.rounds, batch.silos
+        items, clients, rounds, silos = batch.items, batch.clients, batch.rounds, batch.silos
+        if counts is None and clients is None and rounds is None and silos is None:
+            items, counts = _distinct(items)  # then only distinct items are hashed
+        ids, inside = self._encoder.encode(items)
         if inside is not None:
             if self._keep_itemless:
                 lost = [
@@ -517,12 +519,15 @@ class Tally:
         names: list[list[U64]] = [[] for _ in range(num_rounds)]
         drawn = Drawn(0, 0, 0, 0, 0)
         keys = self._rng.integers(0, 2**64, 3, np.uint64)
+
         # all rows of a client are in one bucket, so each bucket can be bounded by itself
-        for rows in self._pairs.buckets():
+        def bound(rows: U64) -> tuple[U64, I64, I64, U64, I64]:
             rows[:, 1] = place_of(rows[:, 1])
-            ids, sizes, participants, who, before = bound_clients(
+            return bound_clients(
                 rows, self._max_items, keys, num_drawn, max_rounds, rounds_each=rounds_each
             )
+
+        for ids, sizes, participants, who, before in self._pairs.map_buckets(bound):
             drawn = Drawn(
                 drawn.clients + len(who),
                 drawn.several + int((before > 1).sum()),
@@ -575,6 +580,18 @@ def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
         )
     labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
     return labels
+
+
+def _distinct(items: Any) -> tuple[Any, I64]:
+    """Return the distinct values of an Arrow array, and how many rows have each.
+
+    >>> import pyarrow as pa
+    >>> items, counts = _distinct(pa.array(["tea", "rice", "tea"]))
+    >>> items.to_pylist(), counts.tolist()
+    (['tea', 'rice'], [2, 1])
+    """
+    found = items.value_counts()
+    return found.field("values"), found.field("counts").to_numpy()
 
 
 def _in_order(labels: Iterable[Any]) -> list[Any]:

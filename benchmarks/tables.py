@@ -1,0 +1,221 @@
+"""Counting the items of a table, beside DuckDB and Polars: seconds, CPU and memory.
+
+Each job runs in a fresh process, which says how long it took after its imports. The counts of all
+three must agree where the job leaves no choice. The peers come with ``pip install
+'fedtally[bench]'``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.measure import Goal, Report, machine
+
+ITEMS, EACH = 200_000, 20  # distinct items; rows of a client
+FORMATS = ("csv", "parquet")
+JOBS = {
+    "count": "how many rows hold each item",
+    "one": "how many clients hold each item, one item of each client",
+    "twenty": f"how many clients hold each item, up to {EACH} items of each client",
+}
+ENGINES = ("fedtally", "duckdb", "polars")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One job: seconds by the clock, CPU seconds, peak memory in MB, and the sum of all counts."""
+
+    seconds: float
+    cpu: float
+    memory: float
+    total: int
+
+
+def write_tables(folder: Path, rows: int) -> None:
+    """Write the table as CSV and as Parquet; items follow Zipf's law of exponent 1.05."""
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+    import pyarrow.parquet as parquet
+
+    rng = np.random.default_rng(26)
+    weights = np.arange(1, ITEMS + 1) ** -1.05
+    places = np.searchsorted(np.cumsum(weights / weights.sum()), rng.random(rows))
+    words = pa.array([f"item-{7919 * i % 1_000_003:06d}" for i in range(ITEMS)])
+    owners = pa.array([f"user-{i:07d}" for i in range(rows // EACH)])
+    table = pa.table(
+        {
+            "item": words.take(pa.array(places.clip(max=ITEMS - 1))),
+            "client": owners.take(pa.array(rng.permutation(rows) % len(owners))),
+        }
+    )
+    arrow_csv.write_csv(table, folder / "table.csv")
+    parquet.write_table(table, folder / "table.parquet", row_group_size=1 << 20)
+
+
+def ours(path: str, job: str) -> int:
+    """Count with fedtally's reader and tally, as `fedtally.estimate` does before it encodes."""
+    from fedtally.engines.local.ahead import read_ahead
+    from fedtally.engines.local.encoding import FromInput
+    from fedtally.engines.local.tally import Tally
+    from fedtally.sources import Columns, open_source
+
+    encoder = FromInput(bytes(32))
+    tally = Tally(
+        encoder,
+        num_rounds=1,
+        max_items=EACH if job == "twenty" else 1,
+        rng=np.random.default_rng(0),
+        memory=1 << 30,
+    )
+    columns = Columns("item", client=None if job == "count" else "client")
+    for batch in read_ahead(open_source(path, columns).batches()):
+        tally.add(batch)
+    [counted] = tally.finish()
+    encoder.domain()  # the distinct items, by name
+    return int(counted.counts.sum())
+
+
+def duckdb(path: str, job: str) -> int:
+    """Count with DuckDB, which takes some item of each client in the job ``one``."""
+    import duckdb as engine
+
+    rows = {
+        "count": "rows",
+        "one": "(SELECT any_value(item) AS item FROM rows GROUP BY client)",
+        "twenty": "(SELECT DISTINCT client, item FROM rows)",
+    }[job]
+    with engine.connect() as connection:
+        reader = connection.read_csv if path.endswith(".csv") else connection.read_parquet
+        reader(path).create_view("rows")
+        query = f"SELECT item, count(*) AS n FROM {rows} GROUP BY item"  # noqa: S608 - constants
+        counted: Any = connection.sql(query)
+        return int(counted.to_arrow_table().column("n").to_numpy().sum())
+
+
+def polars(path: str, job: str) -> int:
+    """Count with Polars' streaming engine, which takes some item of each client in ``one``."""
+    import polars as pl
+
+    table = pl.scan_csv(path) if path.endswith(".csv") else pl.scan_parquet(path)
+    if job == "one":
+        table = table.group_by("client").agg(pl.col("item").first())
+    elif job == "twenty":
+        table = table.unique()
+    return int(table.group_by("item").len().collect(engine="streaming")["len"].sum())
+
+
+_ENGINES: dict[str, Callable[[str, str], int]] = {
+    "fedtally": ours,
+    "duckdb": duckdb,
+    "polars": polars,
+}
+_IMPORTS = {
+    "fedtally": "import fedtally, pyarrow.csv, pyarrow.parquet, fedtally.engines.local.campaign",
+    "duckdb": "import duckdb, pyarrow",
+    "polars": "import polars",
+}
+
+
+def measure_here(engine: str, path: str, job: str) -> Run:
+    """Run a job in this process."""
+    cpu, start = time.process_time(), time.perf_counter()
+    total = _ENGINES[engine](path, job)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return Run(seconds, cpu, _peak_memory(), total)
+
+
+def _peak_memory() -> float:
+    """Return the most memory of this process so far, in MB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage counts what the process was before it became this program
+        [line] = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS
+
+
+def measured(engine: str, path: str, job: str) -> Run:
+    """Run a job in a process of its own, whose imports do not count."""
+    code = (
+        f"{_IMPORTS[engine]}\nimport json\nfrom dataclasses import asdict\n"
+        "from benchmarks.tables import measure_here\n"
+        f"print(json.dumps(asdict(measure_here({engine!r}, {path!r}, {job!r}))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"{engine} failed at {job} of {path}:\n{done.stderr}")
+    return Run(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(folder: Path, jobs: Iterable[str], engines: list[str], turns: int) -> list[Any]:
+    """Return a row for each format and job: the runs of each engine, which take turns."""
+    rows = []
+    for kind in FORMATS:
+        path = str(folder / f"table.{kind}")
+        for job in jobs:
+            runs = [
+                {engine: measured(engine, path, job) for engine in engines} for _ in range(turns)
+            ]
+            if len({run.total for turn in runs for run in turn.values()}) > 1:
+                raise click.ClickException(f"the engines disagree on {job} of {path}: {runs[0]}")
+            best = {
+                engine: min((turn[engine] for turn in runs), key=lambda run: run.seconds)
+                for engine in engines
+            }
+            rows.append((kind, job, best))
+    return rows
+
+
+@click.command("tables")
+@click.option("--rows", type=int, default=10_000_000, help="Rows of the table.")
+@click.option("--turns", type=int, default=3, help="Runs of each engine; the fastest counts.")
+@click.option("--job", "jobs", multiple=True, type=click.Choice([*JOBS]), help="  [default: all]")
+@click.option("--folder", type=click.Path(path_type=Path), help="Keep the table here, or take it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def command(
+    rows: int, turns: int, jobs: tuple[str, ...], folder: Path | None, as_json: bool
+) -> None:
+    """Count the items of a table from CSV and from Parquet, beside DuckDB and Polars."""
+    report = Report(machine() | {"rows": f"{rows:,}, {rows // EACH:,} clients"})
+    present = [name for name in ENGINES if importlib.util.find_spec(name) is not None]
+    report.notes += [
+        f"{name} is not installed: pip install 'fedtally[bench]'"
+        for name in ENGINES
+        if name not in present
+    ]
+    with tempfile.TemporaryDirectory() as temporary:
+        place = folder or Path(temporary)
+        place.mkdir(parents=True, exist_ok=True)
+        if not (place / "table.parquet").exists():
+            write_tables(place, rows)
+        compared = compare(place, jobs or JOBS, present, turns)
+    lines = [f"{'':22}{'engine':10}{'seconds':>9}{'CPU s':>9}{'MB':>7}"]
+    documents = []
+    for kind, job, runs in compared:
+        for engine, run in runs.items():
+            figures = f"{run.seconds:9.2f}{run.cpu:9.2f}{run.memory:7.0f}"
+            lines.append(f"{job + ', ' + kind:22}{engine:10}{figures}")
+            documents.append({"format": kind, "job": job, "engine": engine, **asdict(run)})
+        peers = [run.seconds for engine, run in runs.items() if engine != "fedtally"]
+        if peers:
+            ratio = runs["fedtally"].seconds / min(peers)
+            report.goals.append(
+                Goal(f"{job}, {kind}: seconds over the faster peer", ratio, 2, "x", at_most=True)
+            )
+    if as_json:
+        report.notes += [json.dumps(document) for document in documents]
+    else:
+        click.echo("\n".join([*lines, *(f"{job}: {text}" for job, text in JOBS.items()), ""]))
+    report.emit(as_json)
