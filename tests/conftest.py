@@ -30,6 +30,8 @@ settings.register_profile(
     max_examples=80,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+# CI runs the tests with this one on the lowest versions of the dependencies.
+settings.register_profile("few", settings.get_profile("fedtally"), max_examples=10)
 settings.load_profile("fedtally")
 
 
