@@ -499,7 +499,7 @@ def draw_picture(rows: list[study.Row]) -> Figure:
 
 
 @click.command("open")
-@options.study(size=500, clients=(4000,), bits=16, repeats=1)
+@options.study(size=500, clients=(1000,), bits=16, repeats=1)
 @click.option(
     "--acceptance", is_flag=True, help="Judge what docs/open-domain.md promises, instead."
 )

@@ -1,5 +1,5 @@
-"""Shared by all tests: the Hypothesis profile, the kernels to test, a slow, independent oracle, and
-which tests run where."""
+"""Shared by all tests: the Hypothesis profile, what is kept from them, the kernels to test, a slow,
+independent oracle, and which tests run where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -30,7 +30,30 @@ settings.register_profile(
     max_examples=80,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+# CI runs the tests with this one on the lowest versions of the dependencies.
+settings.register_profile("few", settings.get_profile("fedtally"), max_examples=10)
 settings.load_profile("fedtally")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give linear algebra one thread in each worker of pytest-xdist, which inherits this.
+
+    There is a worker for each core. More threads would wait for each other in loops that do
+    nothing: that doubles the processor time of some tests.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the user's cache away: what `fedtally plan --calibrate` left there changes bills."""
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        if "MPLCONFIGDIR" not in os.environ:  # matplotlib takes seconds to list the fonts again
+            patch.setenv("MPLCONFIGDIR", str(users / "matplotlib"))
+        yield folder
 
 
 @pytest.fixture(params=kernels.available_backends())

@@ -106,6 +106,13 @@ def test_a_calibration_is_kept_and_read(
     assert default_path() == tmp_path / ".cache" / "fedtally" / "host.json"
 
 
+def test_no_test_reads_what_the_user_of_this_machine_keeps(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    assert default_path().is_relative_to(tmp_path_factory.getbasetemp())
+    assert load() is None
+
+
 @pytest.mark.parametrize("changed", [{"kernels": "other"}, {"version": "0.0.1", "seconds": {}}])
 def test_a_calibration_of_another_machine_is_not_used(
     tmp_path: Path, host: Host, changed: dict[str, object]
