@@ -13,8 +13,9 @@ differential privacy does not protect such items.
 
 Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
 Counter Braids. docs/recovery.md names the differences, and gives the reasons for each step. This
-module uses the symbols of that page: b for the share of an item's mass that the fit of the others
-leaves in the residual, and e for the value that the item has if it is fitted.
+module uses the symbols of that page. The symbol b stands for the share of an item's own count that
+is in the residual if all others are fitted and the item is not. The symbol e stands for the value
+that the item has if it is fitted with all others.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from fedtally.sketch import CountSketch, Recovery
 Progress = Callable[[int, int], None]
 # The rungs of the ladder are falling thresholds, in robust standard deviations of the estimates.
 # High ones come first: a false item that is taken in early spoils the estimates of its neighbours.
-# The lowest one comes twice: the residual of the second time lacks the items of the first time.
+# The lowest one comes twice: the second pass sees a residual without the items of the first pass.
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)
 SWEEPS = 6  # sweeps of the fit over the support, on each rung of the ladder
-# A polish chooses the support by leave-one-out values. The fit has at least POLISHES polishes.
-# Further ones follow, up to MOST_POLISHES in all, as long as each multiplies the noise by at most
-# IMPROVES. Near exact recovery the noise falls step by step to nothing.
+# A polish chooses the support by the values e (see `LeaveOneOut`). The fit has at least POLISHES
+# polishes. Further ones follow, up to MOST_POLISHES in all, as long as each multiplies the noise by
+# at most IMPROVES. Near exact recovery the noise falls step by step to nothing.
 POLISHES = 3
 MOST_POLISHES = 12
 IMPROVES = 0.9
@@ -86,8 +87,8 @@ class Support:
         positions: int64 [n], the places of the items among the candidates.
         ids: uint64 [n], their ids.
         values: float64 [n, batches], their frequencies in each batch, as `kernels.refit` has them.
-        shrinkage: float64 [n, batches], the share of a batch's deviation from the mean over batches
-            that `kernels.refit` keeps; 1 keeps all of it.
+        shrinkage: float64 [n, batches]. The fit moves the value of an item in a batch towards the
+            item's mean over all batches. This share of the distance remains; 1: nothing is moved.
     """
 
     positions: I64
@@ -420,7 +421,8 @@ class Fit:
         If the bound on the support kept items out, the threshold in force is larger than the given
         one: it lies between the items on the support and those that were kept out.
         """
-        # A phantom's estimate is b e, or e: `null` times or divided by sqrt(b).
+        # `null` is e sqrt(b) of the phantoms. So an estimate of b e is `null` times sqrt(b), and an
+        # estimate of e is `null` divided by sqrt(b).
         root = np.sqrt(self.share)
         self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
         # One phantom in a thousand has an estimate whose size exceeds `error`. `worst` is the
@@ -510,8 +512,8 @@ class JointDecoder:
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
     """Return the best of several fits with falling bounds on the support.
 
-    The first well-conditioned fit is the last one that is tried. With few rows and a light tail,
-    the support can fill with false items. Then the fit can hardly tell some fitted items from their
+    The search ends at the first fit that is well-conditioned. With few rows and a light tail, the
+    support can fill with false items. Then the fit can hardly tell some fitted items from their
     neighbours, and the own shares of these items are small.
     """
     best: Fit | None = None
