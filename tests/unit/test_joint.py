@@ -219,6 +219,49 @@ def test_ids_and_ranges_agree_and_repeat(backend):
     assert decoder.support_size > 0
 
 
+@pytest.mark.parametrize("schedule", ["hybrid", "fresh"])
+def test_a_found_fit_answers_as_before_without_a_look_at_the_candidates(monkeypatch, schedule):
+    counts = zipf_rounds(1.3, 500, 5000, 3, seed=7)
+    domain = IntegerRange(1, 500)
+    sketches = landed(counts, schedule, 5, 40, seed=8)
+    first = JointDecoder(sketches, domain)
+    limits = make_intervals(first, sketches, domain).at(range(1, 501))
+    found = first.found
+
+    def refuse(*_):
+        raise AssertionError("a pass over all candidates")
+
+    monkeypatch.setattr(Candidates, "decoded", refuse)
+    again = JointDecoder(sketches, domain, found=found)
+    assert np.array_equal(again.range(1, 500), first.range(1, 500))
+    assert np.array_equal(make_intervals(again, sketches, domain).at(range(1, 501)), limits)
+    assert np.array_equal(again.found.residual, found.residual)
+
+
+def test_a_found_fit_of_other_sums_is_ignored():
+    counts, other = (zipf_rounds(1.3, 500, 5000, 3, seed=seed) for seed in (7, 9))
+    domain = IntegerRange(1, 500)
+    sketches = landed(counts, "hybrid", 5, 40, seed=8)
+    true, found = (
+        JointDecoder(sketches, domain),
+        JointDecoder(landed(other, "hybrid", 5, 40, seed=8), domain).found,
+    )
+    mine = true.found
+    for wrong in (
+        found,
+        replace(mine, positions=mine.positions + 500),
+        replace(mine, positions=mine.positions[:1].repeat(len(mine.positions))),
+        replace(mine, values=mine.values + 1e-3),
+        replace(mine, residual=mine.residual * np.nan),
+        replace(mine, residual=mine.residual[:-1]),
+        replace(mine, shrinkage=mine.shrinkage[:, :1]),
+        replace(mine, most=1),
+        replace(mine, draws={"bit_generator": "MT19937"}),
+    ):
+        decoder = JointDecoder(sketches, domain, found=wrong)
+        assert np.array_equal(decoder.range(1, 500), true.range(1, 500))
+
+
 def test_backends_agree():
     counts = zipf_rounds(1.3, 500, 5000, 3, seed=9)
     sketches = landed(counts, "hybrid", 5, 40, seed=10)

@@ -203,7 +203,7 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     bare = report.answer(result.decoded(confidence=0), top[:1])
     assert "told from 0" not in report.plain(bare, 300)
     mixed = report.plain(report.estimates_table([top[-1], top[0]]))
-    assert "1 of these 2 cannot be told from 0 (at most)" in mixed
+    assert "1 of these 2 cannot be told from 0 (at most): an item's margin depends on" in mixed
 
 
 def test_an_interval_is_one_number_where_its_sides_are_alike() -> None:
@@ -226,13 +226,13 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
         " beforehand, not" in text
     )
     alone = report.plain(report.answer(result, (), result.estimates([3])), 300)
-    assert "± covers the true share with 95 % confidence for an item named beforehand" in alone
-    assert "on average over the list" not in alone
-    assert "± covers the true share with 95 % confidence on average over the list" in text_of(
-        result
-    )
+    assert "± covers the true share of an item named beforehand with 95 % confidence" in alone
+    assert "list" not in alone
+    assert "± covers 95 % of the true shares in a list on average" in text_of(result)
+    both = report.plain(report.answer(result, result.top(1), result.estimates([3])), 300)
+    assert "of the true shares in a list on average, and the true share of an item named" in both
     at_once = result.decoded(intervals="simultaneous", confidence=0.9)
-    assert "± covers the true share with 90 % confidence for all items at once" in text_of(at_once)
+    assert "± covers all true shares at once with 90 % confidence" in text_of(at_once)
     assert "Error    not estimated: the confidence is 0" in text_of(result.decoded(confidence=0))
 
 

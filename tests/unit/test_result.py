@@ -15,7 +15,8 @@ from fedtally.errors import (
     OutsideDomainError,
     UnreadableFileError,
 )
-from fedtally.result import SCHEMA, Result
+from fedtally.recovery import joint
+from fedtally.result import SCHEMA, Result, files
 
 WORDS = ["tea"] * 50 + ["milk"] * 30 + ["naïve café"] * 20
 
@@ -109,6 +110,42 @@ def test_true_counts_are_not_saved(tmp_path, result):
     result.save(tmp_path / "run.fed")
     _, _, arrays = _archive.read(tmp_path / "run.fed", SCHEMA)
     assert sorted(arrays) == ["counters", "domain_offsets", "domain_seed", "domain_utf8"]
+
+
+def test_a_file_of_a_large_domain_keeps_the_fit(tmp_path, monkeypatch, result):
+    monkeypatch.setattr(files, "_SLOW", 1)
+    path = tmp_path / "run.fed"
+    top = result.top()
+    result.save(path)
+    schema, meta, arrays = _archive.read(path)
+
+    def refuse(*_):
+        raise AssertionError("decoded anew")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joint, "_best_fit", refuse)
+        again = Result.load(path)
+        assert again.top() == top
+        assert again.decoded(confidence=0.5).estimates(["tea"])[0].frequency == top[0].frequency
+        Result.load(path).save(path)  # a file that was only read keeps the fit, too
+        assert Result.load(path).top() == top
+    bare = _archive.read(path)[1] | {"fit": None}
+    _archive.write(tmp_path / "bare.fed", schema, bare, arrays)
+    assert Result.load(tmp_path / "bare.fed").top() == top
+    for fit in (
+        {**meta["fit"], "most": 0},
+        {**meta["fit"], "threshold": "high"},
+        {**meta["fit"], "kappa": 3},
+        {"most": 3},
+        "a fit",
+    ):
+        _archive.write(tmp_path / "bad.fed", schema, {**meta, "fit": fit}, arrays)
+        with pytest.raises(UnreadableFileError, match="damaged"):
+            Result.load(tmp_path / "bad.fed")
+    wrong = {**arrays, "fit_positions": arrays["fit_positions"].astype(float)}
+    _archive.write(tmp_path / "bad.fed", schema, meta, wrong)
+    with pytest.raises(UnreadableFileError, match="damaged"):
+        Result.load(tmp_path / "bad.fed")
 
 
 def test_damaged_files(tmp_path, result):

@@ -17,7 +17,7 @@ from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.belief_intervals import BeliefIntervals
 from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.joint_intervals import JointIntervals, kappa_of
+from fedtally.recovery.joint_intervals import JointIntervals, Kappa, kappa_of
 from fedtally.recovery.limits import KINDS, Intervals
 from fedtally.recovery.linear_system import Landed
 from fedtally.recovery.median import MedianDecoder
@@ -108,7 +108,13 @@ def _limits_of_joint(
     kind: str,
 ) -> Intervals:
     if decoder.fallback is None:
-        return JointIntervals(decoder.fit, confidence, domain.size, kappa_of(decoder.fit), kind)
+        # Kappa and the largest error take passes over all candidates, and depend on the fit alone.
+        kappa = kappa_of(decoder.fit) if decoder.kappa is None else Kappa(*decoder.kappa)
+        made = JointIntervals(
+            decoder.fit, confidence, domain.size, kappa, kind, decoder.largest_error
+        )
+        decoder.kappa, decoder.largest_error = tuple(kappa), made.predicted_linf
+        return made
     # The fit was given up and the median answers, so its errors are those of the median.
     median = MedianDecoder(sketches, expected=domain.size)
     return _limits_of_median(median, sketches, domain, confidence, kind)

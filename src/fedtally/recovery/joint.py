@@ -13,17 +13,18 @@ differential privacy does not protect such items.
 
 Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
 Counter Braids. docs/recovery.md names the differences, and gives the reasons for each step. This
-module uses the symbols of that page: b for the share of an item's mass that the fit of the others
-leaves in the residual, and e for the value that the item has if it is fitted.
+module uses the symbols of that page. The symbol b stands for the share of an item's own count that
+is in the residual if all others are fitted and the item is not. The symbol e stands for the value
+that the item has if it is fitted with all others.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +39,12 @@ from fedtally.sketch import CountSketch, Recovery
 Progress = Callable[[int, int], None]
 # The rungs of the ladder are falling thresholds, in robust standard deviations of the estimates.
 # High ones come first: a false item that is taken in early spoils the estimates of its neighbours.
-# The lowest one comes twice: the residual of the second time lacks the items of the first time.
+# The lowest one comes twice: the second pass sees a residual without the items of the first pass.
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)
 SWEEPS = 6  # sweeps of the fit over the support, on each rung of the ladder
-# A polish chooses the support by leave-one-out values. The fit has at least POLISHES polishes.
-# Further ones follow, up to MOST_POLISHES in all, as long as each multiplies the noise by at most
-# IMPROVES. Near exact recovery the noise falls step by step to nothing.
+# A polish chooses the support by the values e (see `LeaveOneOut`). The fit has at least POLISHES
+# polishes. Further ones follow, up to MOST_POLISHES in all, as long as each multiplies the noise by
+# at most IMPROVES. Near exact recovery the noise falls step by step to nothing.
 POLISHES = 3
 MOST_POLISHES = 12
 IMPROVES = 0.9
@@ -72,6 +73,7 @@ WELL_CONDITIONED = 0.5
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # stands for a scale of 0, since z is divided by the scale
+_SAME = 1e-9  # frequencies: a fit and its residual add up to the sums, but for rounding
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
@@ -86,8 +88,8 @@ class Support:
         positions: int64 [n], the places of the items among the candidates.
         ids: uint64 [n], their ids.
         values: float64 [n, batches], their frequencies in each batch, as `kernels.refit` has them.
-        shrinkage: float64 [n, batches], the share of a batch's deviation from the mean over batches
-            that `kernels.refit` keeps; 1 keeps all of it.
+        shrinkage: float64 [n, batches]. The fit moves the value of an item in a batch towards the
+            item's mean over all batches. This share of the distance remains; 1: nothing is moved.
     """
 
     positions: I64
@@ -119,6 +121,56 @@ class LeaveOneOut(NamedTuple):
     estimate: F64
 
 
+@dataclass(frozen=True)
+class FoundFit:
+    """What a fit found. From it, `Fit` is made again without a look at all candidates.
+
+    Attributes:
+        most: as for `Fit`.
+        selected: the threshold that the fit began with.
+        threshold: the threshold that was in force at the end.
+        positions: as for `Support`.
+        values: as for `Support`.
+        shrinkage: as for `Support`.
+        residual: float64 [rows, width, batches], what is left of the sums.
+        draws: the state of the generator before the last probe.
+        kappa: the scale of fitted items' errors and its source, as for `joint_intervals.Kappa`;
+            None: not measured yet.
+        largest_error: the predicted largest error, a frequency; None: not predicted yet.
+    """
+
+    most: int
+    selected: float
+    threshold: float
+    positions: I64
+    values: F64
+    shrinkage: F64
+    residual: F64
+    draws: dict[str, Any]
+    kappa: tuple[float, str] | None = None
+    largest_error: float | None = None
+
+    def fits(self, landed: Landed, candidates: Candidates) -> bool:
+        """Return whether this is a fit of these sums: it may come from a file."""
+        shape = (len(self.positions), len(landed.clients))
+        if not (
+            self.residual.shape == landed.frequencies.shape
+            and self.values.shape == self.shrinkage.shape == shape
+            and len(np.unique(self.positions)) == len(self.positions) <= max(1, self.most)
+            and ((self.positions >= 0) & (self.positions < candidates.size)).all()
+        ):
+            return False
+        try:
+            np.random.PCG64().state = self.draws
+        except (KeyError, OverflowError, TypeError, ValueError):
+            return False
+        explained = self.residual.copy()
+        places = landed.places(candidates.ids(self.positions))
+        landed.add(explained, *places, self.values)
+        # Values that are not finite fail this comparison, too.
+        return bool(np.allclose(explained, landed.frequencies, rtol=0.0, atol=_SAME))
+
+
 class Fit:
     """One run of the ladder and of the polishes on landed sums, with a bound on the support.
 
@@ -131,6 +183,7 @@ class Fit:
             follows from the number of candidates.
         progress: called with the number of candidates decoded so far, and with the number to decode
             in all. Both count a candidate once for each pass over the candidates.
+        found: what the same fit found before; None: the fit looks for it.
     """
 
     def __init__(
@@ -141,6 +194,7 @@ class Fit:
         rng: np.random.Generator,
         threshold: float | None = None,
         progress: Progress | None = None,
+        found: FoundFit | None = None,
     ) -> None:
         self.landed, self.candidates, self.most = landed, candidates, max(1, most)
         self._looked, self._progress = 0, progress
@@ -159,12 +213,23 @@ class Fit:
             threshold = max(
                 SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size))
             )
-        # `_settle` may raise `threshold`; a fit that is repeated starts from `selected`
+        # `_raise_threshold` may raise `threshold`; a fit that is repeated starts from `selected`
         self.selected = self.threshold = threshold
+        if found is None:
+            self._search()
+        else:
+            self._restore(found)
+        self._calibrate(self.phantoms)
+        self._settle()
+        if found is None:
+            self._raise_threshold()
+
+    def _search(self) -> None:
+        """Find the support: all rungs of the ladder, and then polishes."""
         # The ladder chooses the support by the paper's estimates. A polish chooses the support by
         # e, in units of each item's own standard deviation.
         for rung in THRESHOLDS:
-            self._climb(max(rung, threshold))
+            self._climb(max(rung, self.threshold))
         # The loop ends after a measurement of the noise, never after a polish.
         scale = np.inf
         for polish in range(MOST_POLISHES + 1):
@@ -174,8 +239,30 @@ class Fit:
                 break
             scale = self.scale
             self._polish()
-        self._calibrate(self.phantoms)
-        self._settle()
+
+    @property
+    def found(self) -> FoundFit:
+        """What this fit found, so that it can be made again."""
+        return FoundFit(
+            self.most,
+            self.selected,
+            self.threshold,
+            self.support.positions,
+            self.support.values,
+            self.support.shrinkage,
+            self.residual,
+            self._draws,
+        )
+
+    def _restore(self, found: FoundFit) -> None:
+        """Take what the same fit found before, and measure it as at the end of `_search`."""
+        self.selected, self.threshold = found.selected, found.threshold
+        ids = self.candidates.ids(found.positions)
+        self.support = Support(found.positions, ids, found.values, found.shrinkage)
+        self._places = self.landed.places(ids)
+        self.residual = found.residual
+        self._rng.bit_generator.state = found.draws
+        self._probe()
 
     # ---- the ladder ----
 
@@ -273,6 +360,7 @@ class Fit:
         landed, support = self.landed, self.support
         cells, signs = self._places
         weights = landed.weights
+        self._draws = dict(self._rng.bit_generator.state)
         # Suppose that an item's cells change in one batch only. Without shrinkage, the item's value
         # in that batch moves by the whole change. With shrinkage, the value moves by a share of the
         # change: the batch's weight w, by which the mean over batches moves, and the share s of the
@@ -415,18 +503,22 @@ class Fit:
         self._fit(positions[chosen], POLISH_SWEEPS)
 
     def _settle(self) -> None:
-        """Measure how good the fit is, and correct the threshold to the one that was in force.
-
-        If the bound on the support kept items out, the threshold in force is larger than the given
-        one: it lies between the items on the support and those that were kept out.
-        """
-        # A phantom's estimate is b e, or e: `null` times or divided by sqrt(b).
+        """Measure how good the fit is."""
+        # `null` is e sqrt(b) of the phantoms. So an estimate of b e is `null` times sqrt(b), and an
+        # estimate of e is `null` divided by sqrt(b).
         root = np.sqrt(self.share)
         self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
         # One phantom in a thousand has an estimate whose size exceeds `error`. `worst` is the
         # largest standard deviation of any fitted item.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
         self.worst = self.scale / self.least_own_share**0.5
+
+    def _raise_threshold(self) -> None:
+        """Correct the threshold to the one that was in force.
+
+        If the bound on the support kept items out, the threshold in force is larger than the given
+        one: it lies between the items on the support and those that were kept out.
+        """
         # A support within 2 % of the bound counts as full.
         if len(self.support.positions) < 0.98 * self.most:
             return
@@ -448,6 +540,16 @@ class JointDecoder:
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
         progress: as for `Fit`.
+        found: what a decoder of the same sums found before (`JointDecoder.found`). If it is no fit
+            of these sums, it is ignored.
+
+    Attributes:
+        spec: the spec of the sketches.
+        num_clients: the number of all clients.
+        fit: the fit of the sums.
+        fallback: the paper's decoder if it answers in place of the fit; else None.
+        kappa: as for `FoundFit`; intervals measure it.
+        largest_error: as for `FoundFit`; intervals predict it.
 
     Raises:
         InvalidInputError: no sketch, two of one round, no client in any, or fewer than 3 rows.
@@ -465,13 +567,25 @@ class JointDecoder:
     """
 
     def __init__(
-        self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None
+        self,
+        sketches: Sequence[CountSketch],
+        domain: Domain,
+        progress: Progress | None = None,
+        found: FoundFit | None = None,
     ) -> None:
         self.spec = check_landed(sketches)
         Recovery.JOINT.check_rows(self.spec.rows)
         landed = Landed(self.spec, sketches)
         self.num_clients = landed.num_clients
-        self.fit = _best_fit(landed, Candidates(domain), progress)
+        candidates = Candidates(domain)
+        self.kappa: tuple[float, str] | None = None
+        self.largest_error: float | None = None
+        if found is not None and found.fits(landed, candidates):
+            rng = generator(landed.spec.seed, b"fit")
+            self.fit = Fit(landed, candidates, found.most, rng, found.selected, found=found)
+            self.kappa, self.largest_error = found.kappa, found.largest_error
+        else:
+            self.fit = _best_fit(landed, candidates, progress)
         phantoms = (
             np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms))
             / self.num_clients
@@ -481,6 +595,11 @@ class JointDecoder:
         self.fallback = None
         if self.fit.error > quantile(phantoms, 0.999) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
+
+    @property
+    def found(self) -> FoundFit:
+        """What the decoder found and measured, for a decoder of the same sums."""
+        return replace(self.fit.found, kappa=self.kappa, largest_error=self.largest_error)
 
     @property
     def support_size(self) -> int:
@@ -510,8 +629,8 @@ class JointDecoder:
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
     """Return the best of several fits with falling bounds on the support.
 
-    The first well-conditioned fit is the last one that is tried. With few rows and a light tail,
-    the support can fill with false items. Then the fit can hardly tell some fitted items from their
+    The search ends at the first fit that is well-conditioned. With few rows and a light tail, the
+    support can fill with false items. Then the fit can hardly tell some fitted items from their
     neighbours, and the own shares of these items are small.
     """
     best: Fit | None = None

@@ -87,10 +87,17 @@ class JointIntervals:
         size: number of candidates.
         kappa: the scale of fitted items over that of phantoms.
         kind: as for `make_intervals`, but "order".
+        largest_error: the predicted largest error, if it is known already.
     """
 
     def __init__(
-        self, fit: Fit, confidence: float, size: int, kappa: Kappa, kind: str = "pointwise"
+        self,
+        fit: Fit,
+        confidence: float,
+        size: int,
+        kappa: Kappa,
+        kind: str = "pointwise",
+        largest_error: float | None = None,
     ) -> None:
         self.fit, self._alpha = fit, 1.0 - confidence
         self.kappa = kappa.value
@@ -114,7 +121,9 @@ class JointIntervals:
             * float(-ndtri(tail))
             * distribution.excess(tail)
         )
-        self.predicted_linf = self._largest_error(distribution, size)
+        self.predicted_linf = (
+            self._largest_error(distribution, size) if largest_error is None else largest_error
+        )
 
     def _largest_error(self, distribution: PhantomLaw, size: int) -> float:
         """Return the median of the largest error: the size that an expected ln 2 errors exceed.

@@ -354,9 +354,7 @@ class Candidates:
         taken = np.sort(taken)
         while len(found) < count:
             drawn = rng.integers(0, 2**64, count, dtype=np.uint64)
-            if (
-                self._ids is None
-            ):  # the difference wraps mod 2^64: one comparison excludes the range
+            if self._ids is None:
                 # The difference wraps mod 2^64, so that one comparison is enough.
                 drawn = drawn[drawn - np.uint64(self._first) >= np.uint64(self._listed)]
             if len(taken):

@@ -145,10 +145,10 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
         ]
         cells.append({"text": f"{estimate.count:,.0f}", "key": repr(float(estimate.count))})
         rows.append({"cells": cells, "is_doubtful": not is_told_from_zero(estimate)})
-    doubtful = sum(not is_told_from_zero(estimate) for estimate in estimates)
-    doubts = f"{doubtful:,} of these {len(rows):,}, in grey, cannot be told from 0." * bool(
-        doubtful
-    )
+    grey = [not is_told_from_zero(estimate) for estimate in estimates]
+    doubts = f"{sum(grey):,} of these {len(rows):,}, in grey, cannot be told from 0." * any(grey)
+    if grey != sorted(grey):  # then a larger share is less certain than a smaller one
+        doubts += " An item's margin depends on the items in its counters."
     return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts}
 
 

@@ -301,7 +301,10 @@ def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | N
             (rows - number, Text(f"── the {number:,} below cannot be told from 0", style="dim")),
             None,
         )
-    return None, Text(f"{number:,} of these {rows:,} cannot be told from 0 (at most)", style="dim")
+    # Without the reason a reader would ask why a larger share can be less certain.
+    why = "an item's margin depends on the items in its counters"
+    text = f"{number:,} of these {rows:,} cannot be told from 0 (at most): {why}"
+    return None, Text(text, style="dim")
 
 
 def _plus_minus(estimate: Estimate, digits: int) -> str:

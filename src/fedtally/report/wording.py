@@ -19,7 +19,11 @@ from fedtally.result import Estimate, Result
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 COVERS = "frequencies among those that took part"
 # what a kind of interval covers, in a few words; the other kinds cover one item each
-_HOLDS = {"selective": "on average over the list", "simultaneous": "for all items at once"}
+_COVERED = {  # by the limits of a kind
+    "selective": "{} of the true shares in a list on average",
+    "simultaneous": "all true shares at once with {} confidence",
+}
+_COVERED_ALONE = "the true share of an item named beforehand with {} confidence"
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
 
@@ -590,14 +594,13 @@ def holds(
         limits: how the table shows intervals, with a verb.
 
     >>> holds(0.95, "simultaneous", [], [Estimate("tea", 0.1, 0.0, 0.2, 10.0)])
-    ['± covers the true share with 95 % confidence for all items at once']
+    ['± covers all true shares at once with 95 % confidence']
     """
     kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
-    certain = [_HOLDS.get(kind, "for an item named beforehand") for kind in kinds]
+    shares = [_COVERED.get(kind, _COVERED_ALONE).format(level(confidence)) for kind in kinds]
     said = []
-    if kinds:
-        sure_of = f"{level(confidence)} confidence {', '.join(dict.fromkeys(certain))}"
-        said.append(f"{limits} the true share with {sure_of}")
+    if shares:
+        said.append(f"{limits} {', and '.join(dict.fromkeys(shares))}")
     sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:
         said.append(f"if these {unit} are a sample, add ± {points(sampling)}")

@@ -14,6 +14,7 @@ from fedtally import domain as domains
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import CONFIDENCE, Decoding
+from fedtally.recovery.joint import FoundFit
 from fedtally.result.evaluation import Evaluation
 from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from fedtally.result.result import Result
 
 SCHEMA = "fedtally-result/1"
+# Candidates from which decoding takes long enough for a file to keep the fit of joint recovery.
+_SLOW = 1 << 20
+_FIT_FIELDS = ("most", "selected", "threshold", "draws", "kappa", "largest_error")
+_FIT_ARRAYS = {
+    "positions": np.int64,
+    "values": np.float64,
+    "shrinkage": np.float64,
+    "residual": np.float64,
+}
 # Of a table of all candidates: estimate, order, label and the row that is being written.
 _BYTES_PER_ROW = 96
 
@@ -30,7 +40,9 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     """Write sums, plan and candidates of a result to one file, whole or not at all.
 
     Estimates are not written: they are decoded from the sums again, in any way the reader asks for.
+    If that takes long, and joint recovery has decoded the sums, the file also keeps what it found.
     """
+    kept, fitted = _fit_parts(result)
     meta = {
         "plan": result.plan.to_dict(),
         "domain": result.domain.describe(),
@@ -53,6 +65,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "columns": result.columns,
         "words": list(result.words),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+        "fit": kept,
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
     # True counts are left out: a file may go to people that must not see them.
@@ -64,6 +77,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
             "counters": np.stack([s.counters for s in result.sketches]),
             **_spelled(result.sketches),
             **arrays,
+            **fitted,
         },
     )
 
@@ -103,6 +117,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             draw=meta["draw"],
             columns=meta.get("columns"),
             words=meta.get("words", ()),
+            known_fit=_read_fit(meta.get("fit"), arrays),
         )
         if meta["evaluation"] is not None:
             result.evaluation = Evaluation(**meta["evaluation"])
@@ -110,6 +125,36 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
         # a file is data of strangers: anything in it that a constructor refuses is damage
         raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
     return result
+
+
+def _fit_parts(result: Result) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
+    """Return what joint recovery found, for the header of a file and as arrays of it."""
+    found = result.known_fit
+    if found is None or result.domain.size < _SLOW:
+        return None, {}
+    fields = {name: getattr(found, name) for name in _FIT_FIELDS}
+    return fields, {f"fit_{name}": getattr(found, name) for name in _FIT_ARRAYS}
+
+
+def _read_fit(
+    fields: Mapping[str, Any] | None, arrays: Mapping[str, npt.NDArray[Any]]
+) -> FoundFit | None:
+    """Return what joint recovery found, as a file has it; None if the file has nothing of it."""
+    if fields is None:
+        return None
+    known = {name: fields[name] for name in _FIT_FIELDS}
+    if known["kappa"] is not None:
+        value, source = known["kappa"]
+        known["kappa"] = (_validate.real(kappa=value), str(source))
+    if known["largest_error"] is not None:
+        known["largest_error"] = _validate.real(largest_error=known["largest_error"])
+    _validate.integer(1, most=known["most"])
+    for name in ("selected", "threshold"):
+        known[name] = _validate.real(**{name: known[name]})
+    parts = {name: arrays[f"fit_{name}"] for name in _FIT_ARRAYS}
+    if any(values.dtype != _FIT_ARRAYS[name] for name, values in parts.items()):
+        raise InvalidInputError("arrays of a fit must be integers and floating-point numbers")
+    return FoundFit(**known, **parts)
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:

@@ -34,7 +34,7 @@ from fedtally.recovery.intervals import (
     make_intervals,
     sampling_error,
 )
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.joint import FoundFit, JointDecoder
 from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, ids_between
 from fedtally.recovery.median import check_landed
 from fedtally.recovery.names import read_names
@@ -85,6 +85,7 @@ class Result:
             "round", "count"), where the source says which there are. A column without a name has
             an empty list.
         words: of a public list, those whose hashes stand out (`recognise`).
+        known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
@@ -126,6 +127,7 @@ class Result:
         draw: Mapping[str, Any] | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
+        known_fit: FoundFit | None = None,
     ) -> None:
         self.plan = plan
         self.domain = domain.with_seed(plan.seed) if isinstance(domain, OpenStrings) else domain
@@ -141,7 +143,7 @@ class Result:
         self.draw = None if draw is None else dict(draw)
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
-        self.words = tuple(words)
+        self.words, self._known_fit = tuple(words), known_fit
         self.timings = dict(timings or {})
         self.decoding = decoding.resolved(domain.size, plan.rows)
         self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
@@ -208,11 +210,17 @@ class Result:
         kind, report = kind_of(self.recovery), self._progress
         if kind.fits_items:
             check_enumerable(self.domain)
-        return kind.make(
-            self.sketches,
-            self.domain,
-            None if report is None else lambda done, total: report("recover", done, total),
-        )
+        told = None if report is None else lambda done, total: report("recover", done, total)
+        if self._known_fit is not None and self.recovery == Recovery.JOINT:
+            return JointDecoder(self.sketches, self.domain, told, self._known_fit)
+        return kind.make(self.sketches, self.domain, told)
+
+    @property
+    def known_fit(self) -> FoundFit | None:
+        """The fit that joint recovery found in these sums; None before it has decoded them."""
+        # past the cached property: whoever saves a result must not start a fit
+        decoder = self.__dict__.get("_recovered")
+        return decoder.found if isinstance(decoder, JointDecoder) else self._known_fit
 
     @cached_property
     def _found(self) -> dict[int, float]:
@@ -360,6 +368,7 @@ class Result:
             draw=self.draw,
             columns=self.columns,
             words=self.words,
+            known_fit=self.known_fit,
         )
 
     @property

@@ -5,9 +5,10 @@
 *epoch*. Each writing transaction first compares the epoch, so that the earlier process can write
 nothing any more.
 
-Rows of sessions and of sums change and are erased: SQLite overwrites what it deletes
-(`secure_delete`), and keeps no write-ahead log. Three kinds of rows are append-only: the clients
-that were asked, the sessions that landed, and the reasons why other sessions did not land.
+Rows of sessions and of sums change and are erased. Nothing of an erased row stays in the file:
+SQLite overwrites what it deletes (`secure_delete`), and keeps no write-ahead log. Three kinds of
+rows are append-only: the clients that were asked, the sessions that landed, and the reasons why
+other sessions did not land.
 
 If an operator *puts back* a copy of the file, such as a backup, then the file does not know what
 was sent after the copy was made. Therefore a *mark* outside of the file, on another disk if
@@ -54,8 +55,9 @@ from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
 # Bytes in hexadecimal: a fingerprint and a session of `secagg`. What lands is named by its session
-# or, if another protocol summed it, by a name of up to 64 bytes. SQLite does not enforce a length:
-# it says what the column holds, and stays in the schema of the files that are there.
+# or, if another protocol summed it, by a name of up to 64 bytes. SQLite enforces none of these
+# lengths: they say what a column holds. They must not change, since existing files have them in
+# their schema.
 _FINGERPRINT = sa.String(2 * hashlib.sha256().digest_size)
 _SESSION = sa.String(2 * wire.SESSION_BYTES)
 _SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
@@ -325,10 +327,11 @@ class Campaigns(Database):
     def give_up(self, plan: Plan, *, mark: str | os.PathLike[str]) -> int:
         """End all open sessions of a campaign, and return how many rows of sessions were erased.
 
-        The ended sessions have no sum, and the file counts its writes on from the mark. Call this
-        after a copy was put back. The sums that landed after the copy was made are lost. Under
-        central trust the sums that this copy holds as unreleased are erased, too: they may have
-        been released since the copy was made, and a second release would have other noise.
+        Call this after a copy was put back. The ended sessions have no sum. Afterwards the file and
+        its mark have the same number of writes again, so `claim` takes the file. The sums that
+        landed after the copy was made are lost. Under central trust the sums that this copy holds
+        as unreleased are erased, too: they may have been released since the copy was made, and a
+        second release would have other noise.
 
         Args:
             plan: the plan of the campaign.
@@ -676,7 +679,8 @@ class CampaignStore:
         """Refuse to write if another copy of the file was written since: its process may speak."""
         try:
             marked = read_mark(self._mark, self._name)
-        except UnreadableFileError as error:  # the driver would give a session up for it
+        except UnreadableFileError as error:
+            # The driver takes an UnreadableFileError for a damaged session, which it may give up.
             raise StoreError(str(error)) from error
         if marked is not None and marked > writes:
             raise OvertakenError(
