@@ -11,7 +11,7 @@ from pathlib import Path
 from fedtally.store.marks import write_mark
 
 # As `fedtally.store.database` sets them: what makes a commit survive a loss of power, and erases.
-SETTINGS = ("synchronous = EXTRA", "secure_delete = ON", "journal_mode = DELETE")
+SETTINGS = ("synchronous = EXTRA", "secure_delete = ON", "journal_mode = TRUNCATE")
 
 
 def floor(writes: int, size: int, files: int = 1) -> float:

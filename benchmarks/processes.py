@@ -1,8 +1,6 @@
 """Agents over the bare state machines of the protocol: their records, sockets and processes.
 
-CPU is that of everybody: server, store, engine, agents and their records on disk. Agents that share
-a process share one thread, since each of them uses one in a process of its own. Several would take
-the interpreter's lock from each other, up to a hundred thousand times a round.
+CPU is that of everybody: server, store, engine, agents and their records on disk.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -118,7 +115,6 @@ def guarded(plan: Plan, clients: int) -> float:
     """Return the CPU seconds of a round with agents, all in this process, on Unix sockets."""
 
     async def run(folder: Path) -> float:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         policy = AgentPolicy(
             sums=ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2), cap=None
         )

@@ -1,9 +1,12 @@
 """Agents on Unix sockets of this machine: who may connect, how long, and how much.
 
 A socket has mode 0660, in a folder that nobody but its owner may write. A peer is known by its user
-(`SO_PEERCRED`), which the kernel vouches for. Each connection is read and written by itself, and an
-agent works in a thread: a slow or silent peer keeps nobody waiting. One process may serve many
-agents.
+(`SO_PEERCRED`), which the kernel vouches for. Each connection is read and written by itself: a slow
+or silent peer keeps nobody waiting. One process may serve many agents.
+
+An agent answers between two steps of the event loop, which waits for it: mostly milliseconds, and
+as long as the items are read. A thread for it would cost more CPU than the answer, since it and the
+loop would take the interpreter's lock from each other at each write of the record.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class _Connection:
 
     task: asyncio.Task[None]
     since: float = field(default_factory=time.monotonic)
-    is_busy: bool = False  # an agent works for it
+    is_busy: bool = False  # it has sent a frame, and has not taken the answer yet
 
 
 class Served:
@@ -56,7 +59,6 @@ class Served:
         self._agent, self._path, self._log, self._clock = agent, path, log, clock
         # root can do all that the agent's own user can: to refuse it would protect from nothing
         self._peers = frozenset({0, os.getuid(), *peers})
-        self._turn = asyncio.Lock()  # a state machine is used by one thread at a time
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -79,7 +81,7 @@ class Served:
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
-        """Close socket and connections, let the agent finish its answer, wipe its secrets."""
+        """Close socket and connections, and wipe the agent's secrets."""
         if self._server is None:
             return
         self._server.close()
@@ -89,8 +91,7 @@ class Served:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with self._turn:  # an answer that is being made has been written down
-            await asyncio.to_thread(self._agent.close)
+        self._agent.close()
         with suppress(OSError):
             os.unlink(self._path)
         os.close(self._lock)  # last: nobody else may bind the name before
@@ -111,7 +112,7 @@ class Served:
                 connection.since, connection.is_busy = time.monotonic(), False
                 frame = await read_frame(reader, self._agent.most_bytes, FRAME_SECONDS)
                 connection.is_busy = True
-                answer = await self._answer(frame)
+                answer = self._agent.answer(frame, self._clock())
                 async with asyncio.timeout(FRAME_SECONDS):
                     await write_frame(writer, answer or b"")
         except PipeClosedError:
@@ -123,18 +124,6 @@ class Served:
         finally:
             self._connections.discard(connection)
             writer.close()
-
-    async def _answer(self, frame: bytes) -> bytes | None:
-        async with self._turn:
-            # shielded: what a thread has begun goes on, so the lock must not be given up before
-            work = asyncio.ensure_future(
-                asyncio.to_thread(self._agent.answer, frame, self._clock())
-            )
-            try:
-                return await asyncio.shield(work)
-            except asyncio.CancelledError:
-                await work
-                raise
 
     def _close_silent(self) -> None:
         """Close the connections that were silent for longest, if there are too many."""
@@ -148,8 +137,7 @@ class Served:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            async with self._turn:
-                await asyncio.to_thread(self._agent.expire, self._clock())
+            self._agent.expire(self._clock())
 
 
 async def serve(

@@ -396,7 +396,7 @@ class _File:
         # The file may also be overwritten in its place, or put into another mode: what was read of
         # it before does not count.
         connection.execute("PRAGMA shrink_memory")
-        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA journal_mode = TRUNCATE")
 
     def _identity(self) -> tuple[int, int, int]:
         """Return the process, and device and inode of the file; 0 if there is none."""
@@ -409,16 +409,17 @@ class _File:
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions begin where `Database._transaction` says
-    # EXTRA syncs the folder, too: a commit survives a loss of power. Foreign keys are off by
-    # default. A schema that is not trusted cannot call functions with side effects.
     # What is deleted is overwritten, and no write-ahead log keeps a copy: a database that somebody
-    # put into that mode goes back.
+    # put into that mode goes back. A commit empties the journal in its place, and syncs it: that
+    # costs less than to delete it, and to sync the folder. EXTRA would do the latter, if another
+    # program put the file into the mode DELETE. Foreign keys are off by default. A schema that is
+    # not trusted cannot call functions with side effects.
     for setting in (
         "foreign_keys = ON",
         "synchronous = EXTRA",
         "trusted_schema = OFF",
         "secure_delete = ON",
-        "journal_mode = DELETE",
+        "journal_mode = TRUNCATE",
     ):
         connection.execute(f"PRAGMA {setting}")
 

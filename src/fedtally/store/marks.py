@@ -3,6 +3,10 @@
 A mark holds the number of the last write that somebody may know of. It lies outside of the
 database and of its backups. A database with fewer writes than its mark is a copy that was put back:
 it has forgotten what was said since.
+
+A mark is one line, and a new one overwrites it in its place. The line always has the same length
+and lies in the first sector of the file, which a disk writes whole: a loss of power leaves the old
+line or the new one.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedtally.errors import UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 
+_DIGITS = 19  # of the number: as many as the largest integer of SQLite has
+
 
 def real_path(mark: str | os.PathLike[str]) -> Path:
-    """Return the path of a mark without links: renaming would replace a link, on its own disk."""
+    """Return the path of a mark without links: the lock and the folder are those of the file."""
     return Path(os.path.realpath(mark))
 
 
@@ -38,6 +44,8 @@ def read_mark(path: Path, name: str) -> int | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(f"cannot read the mark {path}: {error}") from error
+    if not text:  # a crash, or a full disk, when it was to be written for the first time
+        return None
     found, _, writes = text.strip().partition(" ")
     if found != name or not writes.isdecimal():
         raise UnreadableFileError(f"{path} is not the mark of {name[:16]}")
@@ -49,7 +57,7 @@ def hold_mark(path: Path) -> Iterator[None]:
     """Keep every other process that holds this mark waiting until the block is over.
 
     Args:
-        path: of the mark. The lock is a file beside it, since a mark is replaced by renaming.
+        path: of the mark. The lock is a file beside it: a mark is not made before its first write.
 
     Raises:
         StoreError: the lock cannot be opened or taken, or another process keeps it for too long, as
@@ -88,26 +96,32 @@ def _is_locked(handle: int) -> bool:
 
 
 def write_mark(path: Path, name: str, writes: int) -> None:
-    """Replace a mark. It is on the disk, whole, before this returns.
+    """Write a mark, whole: it is on the disk before this returns.
 
     Raises:
         StoreError: it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.new")
+    is_new = not path.exists()
     try:
-        with open(temporary, "wb", buffering=0) as file:
-            file.write(f"{name} {writes}\n".encode())
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            os.fsync(folder)  # the new name, too, survives a loss of power
+            os.write(handle, f"{name} {writes:0{_DIGITS}}\n".encode())
+            os.fsync(handle)
         finally:
-            os.close(folder)
+            os.close(handle)
+        if is_new:
+            _sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(temporary)  # a full disk gets its bytes back
         raise _unwritten(path, error) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names of a folder survive a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _unwritten(path: Path, error: OSError) -> StoreError:
