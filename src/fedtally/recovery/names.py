@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally import kernels
 from fedtally.domain import OpenStrings, symbols
 from fedtally.domain.open_strings import hashes_of
 from fedtally.recovery.linear_system import F64, I64
@@ -103,13 +104,6 @@ def read_names(
     return _Reader(sketches, domain, words).read(frequencies, progress or (lambda *_: None))
 
 
-class _Seen(NamedTuple):
-    """The counters of a hash's symbols: [positions, rows, 256]."""
-
-    cells: I64
-    signs: F64
-
-
 class _Taken(NamedTuple):
     """What a hash explains: counters and signs [positions, rows], and values [positions]."""
 
@@ -151,6 +145,10 @@ class _Reader:
         )
         self._row_starts = np.arange(spelling.rows) * spelling.width
         self._places = np.arange(self._positions)
+        # which positions hold the end mark of a name of `size` symbols: row size - 1
+        self._ends = np.zeros((self._max_size, self._positions))
+        for size in range(1, self._max_size + 1):
+            self._ends[size - 1, size - 1 : self._positions - self._positions % size : size] = 1.0
         self._taken: dict[int, _Taken] = {}
         self._tries: dict[int, int] = {}
         self._names: dict[int, U8] = {}
@@ -183,10 +181,9 @@ class _Reader:
         weights = np.minimum(expected, _SURE)
         if h not in self._taken and not self._is_readable(weights, _SHORT):
             return
-        seen = self._counters(h)
         if h in self._taken:
             self._add(self._taken[h], 1.0)
-        means, z = self._scores(seen, frequency)
+        means, z = self._scores(h, frequency)
         if h not in self._names:
             self._name(h, z, expected, effort)
         if h in self._names:
@@ -199,34 +196,30 @@ class _Reader:
         drawn = frequency / self._clients
         kept = drawn / (drawn + self._scale**2)
         values = frequency + kept * (means[self._places, chosen] - frequency)
-        self._taken[h] = _Taken(
-            seen.cells[self._places, :, chosen], seen.signs[self._places, :, chosen], values * clear
-        )
+        self._taken[h] = _Taken(*self._counters(h, chosen), values * clear)
         self._add(self._taken[h], -1.0)
 
-    def _counters(self, h: int) -> _Seen:
-        """Return the counters of every symbol of a hash."""
+    def _counters(self, h: int, chosen: I64) -> tuple[I64, F64]:
+        """Return the counters of one symbol of a hash at each position, and their signs.
+
+        Both are [positions, rows].
+        """
         word = h << 8
-        base = np.bitwise_xor.reduce(
+        words = np.bitwise_xor.reduce(
             [self._tables[:, :, byte, word >> 8 * byte & 255] for byte in range(1, 8)]
         )
-        words = base[:, :, None] ^ self._tables[:, :, 0]
-        cells = ((words >> np.uint32(8)).astype(np.int64) * self._width) >> 24
-        cells += self._row_starts[:, None]
-        return _Seen(cells, 1.0 - 2.0 * (words & np.uint32(1)))
+        words ^= self._tables[self._places, :, 0, chosen]
+        return kernels.locations(words, self._width) + self._row_starts, 1.0 - 2.0 * (words & 1)
 
-    def _scores(self, seen: _Seen, frequency: float) -> tuple[F64, F64]:
+    def _scores(self, h: int, frequency: float) -> tuple[F64, F64]:
         """Return the mean of each symbol's counters, and that in standard deviations.
 
         What exceeds the most that the hash can have there belongs to others and is cut off.
         """
-        flat = seen.cells.reshape(self._positions, -1)
-        values = np.take_along_axis(self._left, flat, axis=1).reshape(seen.cells.shape)
-        values *= seen.signs
-        most = (
-            frequency + 3 * np.sqrt(frequency / self._clients) + 2 * self._scale * self._rows**0.5
-        )[:, None, None]
-        means = np.clip(values, -most, most).mean(axis=1)
+        most = frequency + 3 * np.sqrt(frequency / self._clients)
+        most += 2 * self._scale * self._rows**0.5
+        left = self._left.reshape(self._positions, self._rows, -1)
+        means = kernels.symbol_means(self._tables, left, h << 8, most)
         return means, means / self._scale[:, None]
 
     def _add(self, taken: _Taken, sign: float) -> None:
@@ -250,16 +243,16 @@ class _Reader:
         """Give a hash the name that fits, if it is ahead of all other words of that hash.
 
         Clients of another string of the same hash may be many, perhaps on purpose: so the first
-        word that fits is not taken before others were looked for, and one that is hardly better
-        than another is none.
+        word that fits is not taken before others were looked for. Of two that fit none is given,
+        nor one that is hardly better than another.
         """
         strength = float(np.sqrt(expected @ expected))
         listed = self._listed.get(h, []) if strength >= _STRONG else []
         found = {*listed, *self._spelled(h, z, expected, effort)}
         scores = {word: self._score(word, z, expected) for word in found}
-        first, *others = sorted(found, key=lambda word: (-scores[word], word)) or [b""]
-        if first not in found or scores[first] <= _FITS * strength:
+        if sum(score > _FITS * strength for score in scores.values()) != 1:
             return
+        first, *others = sorted(found, key=lambda word: -scores[word])
         if others and scores[first] - scores[others[0]] < _AHEAD:
             return
         self._names[h] = np.frombuffer(first, np.uint8)
@@ -296,11 +289,7 @@ class _Reader:
         # not outweigh those that are missing.
         shares = z[:, symbols.END] / np.maximum(expected, _TINY)
         clarity = weights**2 * (shares - 0.5)
-        ends = [
-            clarity[size - 1 : self._positions - self._positions % size : size].sum()
-            for size in range(1, self._max_size + 1)
-        ]
-        clearest = 1 + np.argsort(-np.array(ends), kind="stable")[: effort.lengths]
+        clearest = 1 + np.argsort(-(self._ends @ clarity), kind="stable")[: effort.lengths]
         return [size for size in clearest.tolist() if self._is_readable(weights, size)]
 
 
@@ -422,24 +411,36 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     )
     order = np.argsort(-gap, kind="stable")
     flips = min(effort.flips, size - 1)
-    flipped = np.arange(1 << flips)[:, None] >> np.arange(flips) & 1
     # fewest flips first: a word that is cut off by the bound on tries is the less likely one
-    flipped = flipped[np.argsort(flipped.sum(axis=1), kind="stable")]
+    flipped = np.arange(1 << flips)
+    by_flips = np.argsort((flipped[:, None] >> np.arange(flips) & 1).sum(axis=1), kind="stable")
     found = []
     for out in range(min(effort.replaced, len(order) - size, size - 1) + 1):
         places = order[:size]
         if out:
             places = np.append(np.delete(places, size - out), order[size])
-        known = np.tile(best[places, 0], (len(flipped), 1))
-        known[:, size - flips :] = best[places[size - flips :, None], flipped.T].T
-        word = np.empty((len(known), size), np.uint8)
+        # The code is linear: a flip of a symbol adds a word of its own to the whole word. So one
+        # word and one for each flip are interpolated, and all combinations are sums of them.
+        known = np.zeros((1 + flips, size), np.uint8)
+        known[0] = best[places, 0]
+        doubtful = np.arange(flips)
+        known[1 + doubtful, size - flips + doubtful] = (best[:, 0] ^ best[:, 1])[
+            places[size - flips :]
+        ]
+        whole = np.empty((1 + flips, size), np.uint8)
         is_own = places < size
-        word[:, places[is_own]] = known[:, is_own]
-        missing = np.setdiff1d(np.arange(size), places)
-        if len(missing):
-            word[:, missing] = symbols.interpolate(
+        whole[:, places[is_own]] = known[:, is_own]
+        is_missing = np.ones(size, bool)
+        is_missing[places[is_own]] = False
+        if is_missing.any():
+            missing = np.flatnonzero(is_missing)
+            whole[:, missing] = symbols.interpolate(
                 tuple(places.tolist()), known, tuple(missing.tolist())
             )
+        word = whole[:1]
+        for flip in whole[1:]:
+            word = np.vstack([word, word ^ flip])
+        word = word[by_flips]
         is_name = (word[:, -1] == symbols.END) & (word[:, :-1] < symbols.FIRST_UNUSED).all(axis=1)
         found.append(word[is_name, :-1])
     return np.vstack(found)
