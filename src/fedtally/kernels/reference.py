@@ -109,7 +109,8 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
     total = np.zeros((sketches, 256))
     for row in range(rows):
         total += np.minimum(np.maximum(values[:, row], -bound), bound)
-    return total / rows
+    total /= rows
+    return total
 
 
 def refit(

@@ -18,7 +18,7 @@ with a probability of 2^-bits. docs/open-domain.md states the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -270,16 +270,15 @@ class _Reader:
             return found
         weights = np.minimum(expected, _SURE)
         likely = z * weights[:, None]  # log likelihoods, up to a constant for each position
-        for size in self._sizes(z, expected, weights, effort):
-            for words in _words(likely, size, self._prior, effort):
-                words = words[: MOST_TRIES - self._tries.get(h, 0)]
-                if not len(words):
-                    continue
-                self._tries[h] = self._tries.get(h, 0) + len(words)
-                for place in np.flatnonzero(hashes_of(words, self._domain) == np.uint64(h)):
-                    word = words[place].tobytes()
-                    if self._domain.name(word) is not None:
-                        found.add(word)
+        for words in _words(likely, self._sizes(z, expected, weights, effort), self._prior, effort):
+            words = words[: MOST_TRIES - self._tries.get(h, 0)]
+            if not len(words):
+                continue
+            self._tries[h] = self._tries.get(h, 0) + len(words)
+            for place in np.flatnonzero(hashes_of(words, self._domain) == np.uint64(h)):
+                word = words[place].tobytes()
+                if self._domain.name(word) is not None:
+                    found.add(word)
         return found
 
     def _sizes(self, z: F64, expected: F64, weights: F64, effort: _Effort) -> list[int]:
@@ -321,29 +320,31 @@ class _Prior:
         self.log = np.log(np.maximum(self.follow, _TINY))
 
 
-def _words(likely: F64, size: int, prior: _Prior, effort: _Effort) -> list[U8]:
-    """Return words of a size to try, the likeliest first, in lists: uint8 [n, size - 1].
+def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Iterator[U8]:
+    """Yield words of some sizes to try, the likeliest first, in lists: uint8 [n, size - 1].
 
     Args:
         likely: [positions, 256], the log likelihoods of symbols.
-        size: of the name in symbols, with its end mark.
-        prior: of its bytes.
+        sizes: of the names in symbols, with their end marks.
+        prior: of their bytes.
         effort: how many to try.
     """
-    positions = len(likely)
-    rest = positions % size
-    copies = likely[: positions - rest].reshape(-1, size, 256).sum(axis=0)
-    copies[:-1, symbols.FIRST_UNUSED :] = -np.inf
-    if size == 1:
-        return [np.empty((1, 0), np.uint8)]
-    posterior = _posterior(copies[:-1], prior)
-    found = []
-    if size <= _LISTED or not rest:
-        found.append(_likeliest(copies[:-1], posterior, prior, effort.words))
-    if rest:
-        parity = likely[positions - rest :]
-        found.append(_interpolated(posterior, parity - _log_sum(parity)[:, None], effort))
-    return found
+    positions, every = len(likely), []
+    for size in sizes:
+        whole = likely[: positions - positions % size].reshape(-1, size, 256)
+        copies = whole.sum(axis=0)[:-1]
+        copies[:, symbols.FIRST_UNUSED :] = -np.inf
+        every.append(copies)
+    for size, copies, posterior in zip(sizes, every, _posteriors(every, prior), strict=True):
+        rest = positions % size
+        if size == 1:
+            yield np.empty((1, 0), np.uint8)
+            continue
+        if size <= _LISTED or not rest:
+            yield _likeliest(copies, posterior, prior, effort.words)
+        if rest:
+            parity = likely[positions - rest :]
+            yield _interpolated(posterior, parity - _log_sum(parity)[:, None], effort)
 
 
 def _log_sum(logs: F64) -> F64:
@@ -352,25 +353,45 @@ def _log_sum(logs: F64) -> F64:
     return total
 
 
-def _posterior(copies: F64, prior: _Prior) -> F64:
-    """Return the log probability of each byte at each place, given all places: [size - 1, 256].
+def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
+    """Return the log probability of each byte at each place of names, given all their places.
 
-    Forward and backward through the chain (Baum and others 1970), scaled at each step.
+    Forward and backward through the chain (Baum and others 1970), scaled at each step, for all
+    names at once: a product with a few vectors takes as long as one with a single one.
+
+    Args:
+        every: for each name, the log likelihoods of its bytes, [places, 256].
+        prior: of its bytes.
+
+    Returns:
+        For each name, [places, 256].
     """
-    places, follow = len(copies), prior.follow[:256]
-    own = np.exp(copies - copies.max(axis=1, keepdims=True))
-    before, after = np.empty((places, 256)), np.empty((places, 256))
-    state = prior.follow[256] * own[0]
-    for place in range(places):
-        if place:
-            state = (before[place - 1] @ follow) * own[place]
-        before[place] = state / max(state.sum(), _TINY)
-    state = follow[:, symbols.END]
-    for place in range(places - 1, -1, -1):
-        after[place] = state / max(state.max(), _TINY)
-        state = follow @ (own[place] * after[place])
-    both = before * after
-    found: F64 = np.log(both / np.maximum(both.sum(axis=1, keepdims=True), _TINY) + _TINY)
+    # the longest first, so that the names with a place of that number are the first ones
+    order = sorted(range(len(every)), key=lambda name: -len(every[name]))
+    lengths = np.array([len(every[name]) for name in order], np.int64)
+    shape = (len(order), int(lengths.max(initial=0)), 256)
+    # places count from the first one forward, and from the last one backward
+    ahead, back, before, after = (np.zeros(shape) for _ in range(4))
+    for row, name in enumerate(order):
+        own = np.exp(every[name] - every[name].max(axis=1, keepdims=True))
+        ahead[row, : len(own)], back[row, : len(own)] = own, own[::-1]
+    follow = prior.follow[:256]
+    state, next_state = prior.follow[256][None], follow[:, symbols.END][None]
+    for place in range(shape[1]):
+        having = int((lengths > place).sum())
+        state = state[:having] * ahead[:having, place]
+        before[:having, place] = state / np.maximum(state.sum(axis=1, keepdims=True), _TINY)
+        state = before[:having, place] @ follow
+        next_state = next_state[:having]
+        after[:having, place] = next_state / np.maximum(
+            next_state.max(axis=1, keepdims=True), _TINY
+        )
+        next_state = (back[:having, place] * after[:having, place]) @ follow.T
+    found = [np.empty(0)] * len(order)
+    for row, name in enumerate(order):
+        size = len(every[name])
+        both = before[row, :size] * after[row, :size][::-1]
+        found[name] = np.log(both / np.maximum(both.sum(axis=1, keepdims=True), _TINY) + _TINY)
     return found
 
 
@@ -404,11 +425,12 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     size = len(posterior) + 1
     logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
     logs[size - 1, symbols.END] = 0.0
-    best = np.argsort(-logs, axis=1, kind="stable")[:, :2].astype(np.uint8)
-    gap = (
-        np.take_along_axis(logs, best[:, :1].astype(np.int64), 1)[:, 0]
-        - np.take_along_axis(logs, best[:, 1:].astype(np.int64), 1)[:, 0]
-    )
+    every = np.arange(len(logs))
+    best = logs.argmax(axis=1)
+    gap = logs[every, best]
+    logs[every, best] = -np.inf
+    second = logs.argmax(axis=1)
+    gap -= logs[every, second]
     order = np.argsort(-gap, kind="stable")
     flips = min(effort.flips, size - 1)
     # fewest flips first: a word that is cut off by the bound on tries is the less likely one
@@ -422,11 +444,9 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
         # The code is linear: a flip of a symbol adds a word of its own to the whole word. So one
         # word and one for each flip are interpolated, and all combinations are sums of them.
         known = np.zeros((1 + flips, size), np.uint8)
-        known[0] = best[places, 0]
-        doubtful = np.arange(flips)
-        known[1 + doubtful, size - flips + doubtful] = (best[:, 0] ^ best[:, 1])[
-            places[size - flips :]
-        ]
+        known[0] = best[places]
+        doubtful = np.arange(size - flips, size)
+        known[1:, doubtful] = np.diag((best ^ second)[places[doubtful]])
         whole = np.empty((1 + flips, size), np.uint8)
         is_own = places < size
         whole[:, places[is_own]] = known[:, is_own]
@@ -437,9 +457,11 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
             whole[:, missing] = symbols.interpolate(
                 tuple(places.tolist()), known, tuple(missing.tolist())
             )
-        word = whole[:1]
-        for flip in whole[1:]:
-            word = np.vstack([word, word ^ flip])
+        word = np.empty((1 << flips, size), np.uint8)
+        word[0] = whole[0]
+        for flip in range(flips):
+            half = 1 << flip
+            np.bitwise_xor(word[:half], whole[1 + flip], out=word[half : 2 * half])
         word = word[by_flips]
         is_name = (word[:, -1] == symbols.END) & (word[:, :-1] < symbols.FIRST_UNUSED).all(axis=1)
         found.append(word[is_name, :-1])
