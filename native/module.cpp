@@ -232,6 +232,34 @@ static void refit(In<int64_t, 3> cells, In<int8_t, 3> signs, In<double, 1> clien
 
 static constexpr uint64_t kPrime = (uint64_t(1) << 61) - 1;
 
+// kernels.reference.symbol_means is the definition. The operations here are the same, in the same
+// order, so that the results are equal bit by bit.
+static void symbol_means(In<uint32_t, 4> tables, In<double, 3> sums, uint64_t first,
+                         In<double, 1> most, Array<double, 2> means) {
+  const size_t sketches = sums.shape(0), rows = sums.shape(1), width = sums.shape(2);
+  nb::gil_scoped_release release;
+  for (size_t sketch = 0; sketch < sketches; sketch++) {
+    const double bound = most.data()[sketch];
+    double* const mean = means.data() + sketch * 256;
+    std::fill(mean, mean + 256, 0.0);
+    for (size_t row = 0; row < rows; row++) {
+      const uint32_t* const table = tables.data() + (sketch * rows + row) * 2048;
+      const double* const counters = sums.data() + (sketch * rows + row) * width;
+      uint32_t upper = 0;
+      for (int byte = 1; byte < 8; byte++)
+        upper ^= table[byte * 256 + ((first >> (8 * byte)) & 255)];
+      for (size_t symbol = 0; symbol < 256; symbol++) {
+        const uint32_t word = table[symbol] ^ upper;
+        // a product, since signs are random and a branch would be mispredicted
+        const double value =
+            counters[((uint64_t)(word >> 8) * width) >> 24] * (double)(1 - 2 * (int)(word & 1));
+        mean[symbol] += std::min(std::max(value, -bound), bound);
+      }
+    }
+    for (size_t symbol = 0; symbol < 256; symbol++) mean[symbol] /= (double)rows;
+  }
+}
+
 // a * b mod 2^61 - 1, not fully reduced: for a, b < 2^62 the result is < 2^62. Since 2^61 = 1 mod
 // the prime, the bits above the 61st are added to those below.
 static inline uint64_t multiply_mod(uint64_t a, uint64_t b) {
@@ -304,6 +332,7 @@ NB_MODULE(_native, m) {
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
   m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "shrinkage"_a,
         "sweeps"_a, "frozen"_a);
+  m.def("symbol_means", &symbol_means, "tables"_a, "sums"_a, "first"_a, "most"_a, "means"_a);
   m.def("fingerprint", &fingerprint, "data"_a, "offsets"_a, "k"_a, "k2"_a, "out"_a);
   m.def("invert", &invert, "level"_a, "bounds"_a, "guide"_a, "base"_a, "scan"_a, "words"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);

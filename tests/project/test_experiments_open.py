@@ -19,7 +19,7 @@ SMALL = open_domain.Case(
 )
 GOOD = {"bytes": 1000, "recall": 1.0, "precision": 1.0, "rms": 0.1, "hashes": 1.0, "wrong": 0}
 GOOD |= {"seconds": 20.5, "found": 100, "memory": 500, "intervals": 100, "held": 93}
-GOOD |= {"largest": 0.2, "sequence": 1, "calibration": 1.0, "needed": None}
+GOOD |= {"named": 0, "largest": 0.2, "sequence": 1, "calibration": 1.0, "needed": None}
 
 
 def strings(items: list[str], law: list[float]) -> open_populations.Strings:
@@ -105,20 +105,20 @@ def test_lost_rounds_noise_and_garbage_are_in_the_sums() -> None:
 def test_promises_are_judged_by_the_rows() -> None:
     cases = open_domain.promised(200, 14, "", 1, 0)
     assert {case.name for case in cases} >= set(open_domain._RECALL)
-    rows = [GOOD | {"case": case.name} for case in cases]
-    assert all(promise.holds for promise in open_domain.judge(rows, 0))
-    assert not all(promise.holds for promise in open_domain.judge(rows, 1))
+    rows = [GOOD | {"case": case.name, "method": case.method} for case in cases]
+    assert all(promise.holds for promise in open_domain.judge(rows))
+    rows[-1] |= {"named": 1}
+    assert [p.name for p in open_domain.judge(rows) if not p.holds] == ["names in random sums"]
+    rows[-1] |= {"named": 0}
     for change in (
         *({"bytes": 200_000}, {"recall": 0.5}, {"precision": 0.9}, {"rms": 0.21}, {"hashes": 0.98}),
         *({"wrong": 1}, {"seconds": 21.5}, {"memory": 2000}, {"held": 92}),
     ):
-        assert not all(
-            promise.holds for promise in open_domain.judge([r | change for r in rows], 0)
-        )
+        assert not all(promise.holds for promise in open_domain.judge([r | change for r in rows]))
     names = [case.name for case in cases]
     for name in ("words, 8 rounds, one lost", "URLs, 8 rounds, one lost"):
         rows[names.index(name)] |= {"recall": 0.94}
-        assert any("is lost" in p.name and not p.holds for p in open_domain.judge(rows, 0))
+        assert any("is lost" in p.name and not p.holds for p in open_domain.judge(rows))
 
 
 def test_the_comparison_has_all_methods_at_the_same_bytes() -> None:
@@ -139,7 +139,15 @@ def test_the_command_leaves_a_table_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_random_sums_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert open_domain.names_in_random_sums(1, 0, 26) == 0
+    cases = [
+        case
+        for case in open_domain.promised(200, 26, "", 10, 0)
+        if case.method == open_domain.RANDOM
+    ]
+    assert len({repr(case) for case in cases}) == 100
+    [row] = open_domain.measure(cases[0])
+    [campaign] = open_domain.measure(SMALL)
+    assert row["named"] == row["wrong"] == 0 and list(row) == list(campaign)
     seen = []
 
     def read(sketches: object, domain: object, frequencies: dict[int, float]) -> dict[int, str]:
@@ -147,7 +155,7 @@ def test_random_sums_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
         return {1: "a name"}
 
     monkeypatch.setattr(open_domain, "read_names", read)
-    assert open_domain.names_in_random_sums(3, 0, 26) == 3 and min(seen) > 1
+    assert open_domain.measure(cases[0])[0]["named"] == 1 and min(seen) > 1
 
 
 def test_acceptance_ends_with_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +167,5 @@ def test_acceptance_ends_with_a_verdict(tmp_path: Path, monkeypatch: pytest.Monk
             return [GOOD | told | {"recall": recall}]
 
         monkeypatch.setattr(open_domain, "measure", measured)
-        monkeypatch.setattr(open_domain, "names_in_random_sums", lambda *_: 0)
         run = CliRunner().invoke(open_domain.command, options, catch_exceptions=False)
         assert run.exit_code == code and ("MISS" in run.output) == bool(code)

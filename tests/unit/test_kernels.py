@@ -420,6 +420,59 @@ def test_fingerprints_by_definition(
     ]
 
 
+# ---- means of symbols ----
+
+
+@given(
+    SEEDS,
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.one_of(st.sampled_from([1, 2, 64, 300]), st.integers(1, 70_000)),
+    st.one_of(st.just(0), st.just(2**56 - 1), st.integers(0, 2**56 - 1)),
+)
+def test_means_of_symbols_by_definition(
+    backend: str, seed: int, sketches: int, rows: int, width: int, upper: int
+) -> None:
+    """Each sketch and each id by itself, through the words of the usual kernel."""
+    rng = np.random.default_rng(seed)
+    tables, sums = tables_of(rng, sketches, rows), rng.normal(size=(sketches, rows, width))
+    most = rng.choice([0.0, 0.5, 9.0], sketches)
+    means = kernels.symbol_means(tables, sums, upper << 8, most)
+    assert means.shape == (sketches, 256)
+    for sketch in range(sketches):
+        words = reference.hash_words(tables[sketch], kernels.range_ids(upper << 8, 256))
+        cells, signs = reference.locations(words, width), reference.signs(words, 0)
+        values = np.take_along_axis(sums[sketch], cells, axis=1) * signs
+        cut = np.clip(values, -most[sketch], most[sketch])
+        # exactly: names that are read must not depend on the machine
+        assert np.array_equal(means[sketch], sum(cut, np.zeros(256)) / rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"tables": np.zeros((2, 3, 8, 255), np.uint32)}, "tables must"),
+        ({"tables": np.zeros((1, 3, 8, 256), np.uint32)}, "tables must"),
+        ({"tables": np.zeros((2, 3, 8, 256), np.int64)}, "tables must"),
+        ({"sums": np.zeros((2, 3, 7), np.float32)}, "sums must"),
+        ({"sums": np.zeros((2, 21))}, "sums must"),
+        ({"sums": np.zeros((2, 7, 3)).swapaxes(1, 2)}, "sums must"),
+        ({"sums": np.zeros((2, 3, 0))}, "width must"),
+        ({"first_id": 255}, "multiple of 256"),
+        ({"first_id": 2**64}, "first_id must"),
+        ({"first_id": -256}, "first_id must"),
+        ({"most": np.ones(3)}, "most must"),
+        ({"most": np.ones(2, np.float32)}, "most must"),
+    ],
+)
+def test_bad_means_of_symbols(backend: str, change: dict[str, Any], match: str) -> None:
+    good = {"tables": np.zeros((2, 3, 8, 256), np.uint32), "sums": np.zeros((2, 3, 7))}
+    good |= {"first_id": 256, "most": np.ones(2)}
+    kernels.symbol_means(**good)
+    with pytest.raises(InvalidInputError, match=match):
+        kernels.symbol_means(**(good | change))
+
+
 # ---- the door ----
 
 GOOD = np.zeros((3, 16), np.int64)

@@ -276,16 +276,15 @@ def test_a_name_with_control_characters_or_too_long_stays_unread():
     assert list(found.values()) == ["\u200d\u2764"]
 
 
-@pytest.mark.parametrize(("other", "held"), [("rum", 50), ("rum", 20), ("rumba", 50), ("te", 0)])
-def test_a_name_must_be_ahead_of_all_words_of_its_hash(monkeypatch, other, held):
-    """Clients of another string have the same hash: where they are as many, no name is given."""
-    plan, h = plan_of(num_clients=180, spelling=Spelling(3, 40, 8)), hash_of("tea")
+def sums_of_one_hash(monkeypatch, h, other, counts):
+    """Return sums in which "tea" and another string have the same hash, h."""
+    plan = plan_of(num_clients=180, spelling=Spelling(3, 40, 8))
     names = Names(STRINGS, ["tea", other])
     rows = names.spell(fingerprints(["tea", other], STRINGS.key), plan.spec.num_positions)
     rows[1, 0], rows[1, 1:] = h, rows[1, 1:] & np.uint64(255) | np.uint64(h << 8)
     sketches = [CountSketch(plan.spec, round) for round in range(3)]
     for sketch in sketches:
-        sketch.add(rows, np.array([50, held]))
+        sketch.add(rows, np.array(counts))
     second, hashes = np.frombuffer(other.encode(), np.uint8), reader.hashes_of
 
     def colliding(each, domain):
@@ -295,8 +294,23 @@ def test_a_name_must_be_ahead_of_all_words_of_its_hash(monkeypatch, other, held)
         return found
 
     monkeypatch.setattr(reader, "hashes_of", colliding)
-    found = read_names(sketches, STRINGS, {h: 1.0})
+    return sketches
+
+
+@pytest.mark.parametrize(("other", "held"), [("rum", 50), ("rum", 20), ("rumba", 50), ("te", 0)])
+def test_a_name_must_be_ahead_of_all_words_of_its_hash(monkeypatch, other, held):
+    """Clients of another string have the same hash: where they are as many, no name is given."""
+    h = hash_of("tea")
+    found = read_names(sums_of_one_hash(monkeypatch, h, other, [50, held]), STRINGS, {h: 1.0})
     assert found == ({} if held == 50 else {h: "tea"})
+
+
+@pytest.mark.parametrize(("held", "name"), [(40, {}), (10, "tea")])
+def test_of_two_words_that_fit_none_is_given(monkeypatch, held, name):
+    """Clients hold both: each word has more than half of the hash's frequency, and one has more."""
+    h = hash_of("tea")
+    sketches = sums_of_one_hash(monkeypatch, h, "rum", [50, held])
+    assert read_names(sketches, STRINGS, {h: 0.5}) == ({h: name} if name else {})
 
 
 def test_at_most_so_many_words_are_tried(monkeypatch):
@@ -319,7 +333,7 @@ def test_at_most_so_many_words_are_tried(monkeypatch):
         reader, "_words", lambda *given: (spelled.append(given[1]), words(*given))[1]
     )
     read_names([sketch], STRINGS, {7: 0.6})
-    assert 0 < len(spelled) <= reader._QUICK.lengths
+    assert 0 < sum(map(len, spelled)) <= reader._QUICK.lengths
 
 
 # ---- what sums show without noise ----

@@ -24,6 +24,7 @@ I64 = npt.NDArray[np.int64]
 END = 0xFF
 FIRST_UNUSED = 0xF8  # no byte of UTF-8 is as large as this
 _POLYNOMIAL = 0x11D
+_AT_ONCE = 1 << 16  # products, to bound the memory
 
 
 def _make_field() -> tuple[I64, I64, U8]:
@@ -73,8 +74,10 @@ def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> 
     """
     basis = _basis(known, wanted)
     found = np.empty((len(values), len(wanted)), np.uint8)
-    for place, row in enumerate(basis):
-        found[:, place] = np.bitwise_xor.reduce(_PRODUCTS[row, values], axis=1)
+    step = max(1, _AT_ONCE // max(1, basis.size))
+    for start in range(0, len(values), step):
+        products = _PRODUCTS[basis, values[start : start + step, None]]
+        np.bitwise_xor.reduce(products, axis=2, out=found[start : start + step])
     return found
 
 

@@ -64,6 +64,7 @@ __all__ = [
     "range_ids",
     "refit",
     "signs",
+    "symbol_means",
 ]
 
 
@@ -272,6 +273,53 @@ def refit(
     else:
         cells, signs = np.ascontiguousarray(cells, np.int64), np.ascontiguousarray(signs, np.int8)
         native.refit(cells, signs, clients, residual, values, shrinkage, sweeps, frozen)
+
+
+def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
+    """Return the mean over rows of an id's signed counters, each cut to -most .. most.
+
+    It is asked of many small sketches at once, for the 256 ids that differ in their last byte:
+    first_id, first_id + 1 and so on. Bit 0 of a word is the sign. The rule is
+    `reference.symbol_means`.
+
+    Args:
+        tables: uint32 [sketches, rows, 8, 256].
+        sums: float64 [sketches, rows, width], C-contiguous.
+        first_id: a multiple of 256, 0 .. 2^64 - 256.
+        most: float64 [sketches], at least 0.
+
+    Returns:
+        float64 [sketches, 256].
+
+    >>> tables = np.zeros((1, 3, 8, 256), np.uint32)  # all ids lie in cell 0, with sign +1
+    >>> sums = np.array([[[1.0, 0.0], [2.0, 0.0], [9.0, 0.0]]])
+    >>> symbol_means(tables, sums, 512, np.array([6.0]))[0, :3].tolist()
+    [3.0, 3.0, 3.0]
+    """
+    if sums.dtype != np.float64 or sums.ndim != 3 or not sums.flags.c_contiguous:
+        raise InvalidInputError("sums must be C-contiguous float64 [sketches, rows, width]")
+    sketches, rows, width = sums.shape
+    _validate.integer(1, MAX_ROWS, rows=rows)
+    _validate.integer(1, MAX_WIDTH, width=width)
+    if tables.dtype != np.uint32 or tables.shape != (sketches, rows, 8, 256):
+        raise InvalidInputError(
+            f"tables must be uint32 {(sketches, rows, 8, 256)} as sums, got {tables.dtype}"
+            f" {tables.shape}"
+        )
+    if most.dtype != np.float64 or most.shape != (sketches,):
+        raise InvalidInputError(
+            f"most must be float64 ({sketches},), got {most.dtype} {most.shape}"
+        )
+    first_id = _validate.integer(0, 2**64 - 256, first_id=first_id)
+    if first_id % 256:
+        raise InvalidInputError(f"first_id must be a multiple of 256, got {first_id}")
+    if backend() == "numpy":
+        return reference.symbol_means(tables, sums, first_id, most)
+    means = np.empty((sketches, 256))
+    native.symbol_means(
+        np.ascontiguousarray(tables), sums, first_id, np.ascontiguousarray(most), means
+    )
+    return means
 
 
 def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], None]) -> None:

@@ -91,6 +91,28 @@ def decode(
     return estimates
 
 
+def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
+    """Return means over rows of sign * counter, each cut to -most .. most: float64 [sketches, 256].
+
+    `tables` is [sketches, rows, 8, 256] and `sums` [sketches, rows, width], one sketch after the
+    other. The ids are first_id .. first_id + 255, of which first_id is a multiple of 256. Bit 0 of
+    a word is its sign. The rows are added one after the other.
+    """
+    sketches, rows, width = sums.shape
+    upper = tables[:, :, 1, first_id >> 8 & 255].copy()
+    for byte in range(2, 8):
+        upper ^= tables[:, :, byte, first_id >> 8 * byte & 255]
+    words = tables[:, :, 0] ^ upper[:, :, None]
+    values = np.take_along_axis(sums, locations(words, width), axis=2)
+    values *= signs(words, 0)
+    bound = most[:, None]
+    total = np.zeros((sketches, 256))
+    for row in range(rows):
+        total += np.minimum(np.maximum(values[:, row], -bound), bound)
+    total /= rows
+    return total
+
+
 def refit(
     cells: I64,
     signs: npt.NDArray[np.int8],

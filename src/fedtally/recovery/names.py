@@ -18,13 +18,14 @@ with a probability of 2^-bits. docs/open-domain.md states the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from fedtally import kernels
 from fedtally.domain import OpenStrings, symbols
 from fedtally.domain.open_strings import hashes_of
 from fedtally.recovery.linear_system import F64, I64
@@ -103,13 +104,6 @@ def read_names(
     return _Reader(sketches, domain, words).read(frequencies, progress or (lambda *_: None))
 
 
-class _Seen(NamedTuple):
-    """The counters of a hash's symbols: [positions, rows, 256]."""
-
-    cells: I64
-    signs: F64
-
-
 class _Taken(NamedTuple):
     """What a hash explains: counters and signs [positions, rows], and values [positions]."""
 
@@ -151,6 +145,10 @@ class _Reader:
         )
         self._row_starts = np.arange(spelling.rows) * spelling.width
         self._places = np.arange(self._positions)
+        # which positions hold the end mark of a name of `size` symbols: row size - 1
+        self._ends = np.zeros((self._max_size, self._positions))
+        for size in range(1, self._max_size + 1):
+            self._ends[size - 1, size - 1 : self._positions - self._positions % size : size] = 1.0
         self._taken: dict[int, _Taken] = {}
         self._tries: dict[int, int] = {}
         self._names: dict[int, U8] = {}
@@ -183,10 +181,9 @@ class _Reader:
         weights = np.minimum(expected, _SURE)
         if h not in self._taken and not self._is_readable(weights, _SHORT):
             return
-        seen = self._counters(h)
         if h in self._taken:
             self._add(self._taken[h], 1.0)
-        means, z = self._scores(seen, frequency)
+        means, z = self._scores(h, frequency)
         if h not in self._names:
             self._name(h, z, expected, effort)
         if h in self._names:
@@ -199,34 +196,30 @@ class _Reader:
         drawn = frequency / self._clients
         kept = drawn / (drawn + self._scale**2)
         values = frequency + kept * (means[self._places, chosen] - frequency)
-        self._taken[h] = _Taken(
-            seen.cells[self._places, :, chosen], seen.signs[self._places, :, chosen], values * clear
-        )
+        self._taken[h] = _Taken(*self._counters(h, chosen), values * clear)
         self._add(self._taken[h], -1.0)
 
-    def _counters(self, h: int) -> _Seen:
-        """Return the counters of every symbol of a hash."""
+    def _counters(self, h: int, chosen: I64) -> tuple[I64, F64]:
+        """Return the counters of one symbol of a hash at each position, and their signs.
+
+        Both are [positions, rows].
+        """
         word = h << 8
-        base = np.bitwise_xor.reduce(
+        words = np.bitwise_xor.reduce(
             [self._tables[:, :, byte, word >> 8 * byte & 255] for byte in range(1, 8)]
         )
-        words = base[:, :, None] ^ self._tables[:, :, 0]
-        cells = ((words >> np.uint32(8)).astype(np.int64) * self._width) >> 24
-        cells += self._row_starts[:, None]
-        return _Seen(cells, 1.0 - 2.0 * (words & np.uint32(1)))
+        words ^= self._tables[self._places, :, 0, chosen]
+        return kernels.locations(words, self._width) + self._row_starts, 1.0 - 2.0 * (words & 1)
 
-    def _scores(self, seen: _Seen, frequency: float) -> tuple[F64, F64]:
+    def _scores(self, h: int, frequency: float) -> tuple[F64, F64]:
         """Return the mean of each symbol's counters, and that in standard deviations.
 
         What exceeds the most that the hash can have there belongs to others and is cut off.
         """
-        flat = seen.cells.reshape(self._positions, -1)
-        values = np.take_along_axis(self._left, flat, axis=1).reshape(seen.cells.shape)
-        values *= seen.signs
-        most = (
-            frequency + 3 * np.sqrt(frequency / self._clients) + 2 * self._scale * self._rows**0.5
-        )[:, None, None]
-        means = np.clip(values, -most, most).mean(axis=1)
+        most = frequency + 3 * np.sqrt(frequency / self._clients)
+        most += 2 * self._scale * self._rows**0.5
+        left = self._left.reshape(self._positions, self._rows, -1)
+        means = kernels.symbol_means(self._tables, left, h << 8, most)
         return means, means / self._scale[:, None]
 
     def _add(self, taken: _Taken, sign: float) -> None:
@@ -250,16 +243,16 @@ class _Reader:
         """Give a hash the name that fits, if it is ahead of all other words of that hash.
 
         Clients of another string of the same hash may be many, perhaps on purpose: so the first
-        word that fits is not taken before others were looked for, and one that is hardly better
-        than another is none.
+        word that fits is not taken before others were looked for. Of two that fit none is given,
+        nor one that is hardly better than another.
         """
         strength = float(np.sqrt(expected @ expected))
         listed = self._listed.get(h, []) if strength >= _STRONG else []
         found = {*listed, *self._spelled(h, z, expected, effort)}
         scores = {word: self._score(word, z, expected) for word in found}
-        first, *others = sorted(found, key=lambda word: (-scores[word], word)) or [b""]
-        if first not in found or scores[first] <= _FITS * strength:
+        if sum(score > _FITS * strength for score in scores.values()) != 1:
             return
+        first, *others = sorted(found, key=lambda word: -scores[word])
         if others and scores[first] - scores[others[0]] < _AHEAD:
             return
         self._names[h] = np.frombuffer(first, np.uint8)
@@ -277,16 +270,15 @@ class _Reader:
             return found
         weights = np.minimum(expected, _SURE)
         likely = z * weights[:, None]  # log likelihoods, up to a constant for each position
-        for size in self._sizes(z, expected, weights, effort):
-            for words in _words(likely, size, self._prior, effort):
-                words = words[: MOST_TRIES - self._tries.get(h, 0)]
-                if not len(words):
-                    continue
-                self._tries[h] = self._tries.get(h, 0) + len(words)
-                for place in np.flatnonzero(hashes_of(words, self._domain) == np.uint64(h)):
-                    word = words[place].tobytes()
-                    if self._domain.name(word) is not None:
-                        found.add(word)
+        for words in _words(likely, self._sizes(z, expected, weights, effort), self._prior, effort):
+            words = words[: MOST_TRIES - self._tries.get(h, 0)]
+            if not len(words):
+                continue
+            self._tries[h] = self._tries.get(h, 0) + len(words)
+            for place in np.flatnonzero(hashes_of(words, self._domain) == np.uint64(h)):
+                word = words[place].tobytes()
+                if self._domain.name(word) is not None:
+                    found.add(word)
         return found
 
     def _sizes(self, z: F64, expected: F64, weights: F64, effort: _Effort) -> list[int]:
@@ -296,11 +288,7 @@ class _Reader:
         # not outweigh those that are missing.
         shares = z[:, symbols.END] / np.maximum(expected, _TINY)
         clarity = weights**2 * (shares - 0.5)
-        ends = [
-            clarity[size - 1 : self._positions - self._positions % size : size].sum()
-            for size in range(1, self._max_size + 1)
-        ]
-        clearest = 1 + np.argsort(-np.array(ends), kind="stable")[: effort.lengths]
+        clearest = 1 + np.argsort(-(self._ends @ clarity), kind="stable")[: effort.lengths]
         return [size for size in clearest.tolist() if self._is_readable(weights, size)]
 
 
@@ -332,29 +320,31 @@ class _Prior:
         self.log = np.log(np.maximum(self.follow, _TINY))
 
 
-def _words(likely: F64, size: int, prior: _Prior, effort: _Effort) -> list[U8]:
-    """Return words of a size to try, the likeliest first, in lists: uint8 [n, size - 1].
+def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Iterator[U8]:
+    """Yield words of some sizes to try, the likeliest first, in lists: uint8 [n, size - 1].
 
     Args:
         likely: [positions, 256], the log likelihoods of symbols.
-        size: of the name in symbols, with its end mark.
-        prior: of its bytes.
+        sizes: of the names in symbols, with their end marks.
+        prior: of their bytes.
         effort: how many to try.
     """
-    positions = len(likely)
-    rest = positions % size
-    copies = likely[: positions - rest].reshape(-1, size, 256).sum(axis=0)
-    copies[:-1, symbols.FIRST_UNUSED :] = -np.inf
-    if size == 1:
-        return [np.empty((1, 0), np.uint8)]
-    posterior = _posterior(copies[:-1], prior)
-    found = []
-    if size <= _LISTED or not rest:
-        found.append(_likeliest(copies[:-1], posterior, prior, effort.words))
-    if rest:
-        parity = likely[positions - rest :]
-        found.append(_interpolated(posterior, parity - _log_sum(parity)[:, None], effort))
-    return found
+    positions, every = len(likely), []
+    for size in sizes:
+        whole = likely[: positions - positions % size].reshape(-1, size, 256)
+        copies = whole.sum(axis=0)[:-1]
+        copies[:, symbols.FIRST_UNUSED :] = -np.inf
+        every.append(copies)
+    for size, copies, posterior in zip(sizes, every, _posteriors(every, prior), strict=True):
+        rest = positions % size
+        if size == 1:
+            yield np.empty((1, 0), np.uint8)
+            continue
+        if size <= _LISTED or not rest:
+            yield _likeliest(copies, posterior, prior, effort.words)
+        if rest:
+            parity = likely[positions - rest :]
+            yield _interpolated(posterior, parity - _log_sum(parity)[:, None], effort)
 
 
 def _log_sum(logs: F64) -> F64:
@@ -363,25 +353,45 @@ def _log_sum(logs: F64) -> F64:
     return total
 
 
-def _posterior(copies: F64, prior: _Prior) -> F64:
-    """Return the log probability of each byte at each place, given all places: [size - 1, 256].
+def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
+    """Return the log probability of each byte at each place of names, given all their places.
 
-    Forward and backward through the chain (Baum and others 1970), scaled at each step.
+    Forward and backward through the chain (Baum and others 1970), scaled at each step, for all
+    names at once: a product with a few vectors takes as long as one with a single one.
+
+    Args:
+        every: for each name, the log likelihoods of its bytes, [places, 256].
+        prior: of its bytes.
+
+    Returns:
+        For each name, [places, 256].
     """
-    places, follow = len(copies), prior.follow[:256]
-    own = np.exp(copies - copies.max(axis=1, keepdims=True))
-    before, after = np.empty((places, 256)), np.empty((places, 256))
-    state = prior.follow[256] * own[0]
-    for place in range(places):
-        if place:
-            state = (before[place - 1] @ follow) * own[place]
-        before[place] = state / max(state.sum(), _TINY)
-    state = follow[:, symbols.END]
-    for place in range(places - 1, -1, -1):
-        after[place] = state / max(state.max(), _TINY)
-        state = follow @ (own[place] * after[place])
-    both = before * after
-    found: F64 = np.log(both / np.maximum(both.sum(axis=1, keepdims=True), _TINY) + _TINY)
+    # the longest first, so that the names with a place of that number are the first ones
+    order = sorted(range(len(every)), key=lambda name: -len(every[name]))
+    lengths = np.array([len(every[name]) for name in order], np.int64)
+    shape = (len(order), int(lengths.max(initial=0)), 256)
+    # places count from the first one forward, and from the last one backward
+    ahead, back, before, after = (np.zeros(shape) for _ in range(4))
+    for row, name in enumerate(order):
+        own = np.exp(every[name] - every[name].max(axis=1, keepdims=True))
+        ahead[row, : len(own)], back[row, : len(own)] = own, own[::-1]
+    follow = prior.follow[:256]
+    state, next_state = prior.follow[256][None], follow[:, symbols.END][None]
+    for place in range(shape[1]):
+        having = int((lengths > place).sum())
+        state = state[:having] * ahead[:having, place]
+        before[:having, place] = state / np.maximum(state.sum(axis=1, keepdims=True), _TINY)
+        state = before[:having, place] @ follow
+        next_state = next_state[:having]
+        after[:having, place] = next_state / np.maximum(
+            next_state.max(axis=1, keepdims=True), _TINY
+        )
+        next_state = (back[:having, place] * after[:having, place]) @ follow.T
+    found = [np.empty(0)] * len(order)
+    for row, name in enumerate(order):
+        size = len(every[name])
+        both = before[row, :size] * after[row, :size][::-1]
+        found[name] = np.log(both / np.maximum(both.sum(axis=1, keepdims=True), _TINY) + _TINY)
     return found
 
 
@@ -415,31 +425,44 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     size = len(posterior) + 1
     logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
     logs[size - 1, symbols.END] = 0.0
-    best = np.argsort(-logs, axis=1, kind="stable")[:, :2].astype(np.uint8)
-    gap = (
-        np.take_along_axis(logs, best[:, :1].astype(np.int64), 1)[:, 0]
-        - np.take_along_axis(logs, best[:, 1:].astype(np.int64), 1)[:, 0]
-    )
+    every = np.arange(len(logs))
+    best = logs.argmax(axis=1)
+    gap = logs[every, best]
+    logs[every, best] = -np.inf
+    second = logs.argmax(axis=1)
+    gap -= logs[every, second]
     order = np.argsort(-gap, kind="stable")
     flips = min(effort.flips, size - 1)
-    flipped = np.arange(1 << flips)[:, None] >> np.arange(flips) & 1
     # fewest flips first: a word that is cut off by the bound on tries is the less likely one
-    flipped = flipped[np.argsort(flipped.sum(axis=1), kind="stable")]
+    flipped = np.arange(1 << flips)
+    by_flips = np.argsort((flipped[:, None] >> np.arange(flips) & 1).sum(axis=1), kind="stable")
     found = []
     for out in range(min(effort.replaced, len(order) - size, size - 1) + 1):
         places = order[:size]
         if out:
             places = np.append(np.delete(places, size - out), order[size])
-        known = np.tile(best[places, 0], (len(flipped), 1))
-        known[:, size - flips :] = best[places[size - flips :, None], flipped.T].T
-        word = np.empty((len(known), size), np.uint8)
+        # The code is linear: a flip of a symbol adds a word of its own to the whole word. So one
+        # word and one for each flip are interpolated, and all combinations are sums of them.
+        known = np.zeros((1 + flips, size), np.uint8)
+        known[0] = best[places]
+        doubtful = np.arange(size - flips, size)
+        known[1:, doubtful] = np.diag((best ^ second)[places[doubtful]])
+        whole = np.empty((1 + flips, size), np.uint8)
         is_own = places < size
-        word[:, places[is_own]] = known[:, is_own]
-        missing = np.setdiff1d(np.arange(size), places)
-        if len(missing):
-            word[:, missing] = symbols.interpolate(
+        whole[:, places[is_own]] = known[:, is_own]
+        is_missing = np.ones(size, bool)
+        is_missing[places[is_own]] = False
+        if is_missing.any():
+            missing = np.flatnonzero(is_missing)
+            whole[:, missing] = symbols.interpolate(
                 tuple(places.tolist()), known, tuple(missing.tolist())
             )
+        word = np.empty((1 << flips, size), np.uint8)
+        word[0] = whole[0]
+        for flip in range(flips):
+            half = 1 << flip
+            np.bitwise_xor(word[:half], whole[1 + flip], out=word[half : 2 * half])
+        word = word[by_flips]
         is_name = (word[:, -1] == symbols.END) & (word[:, :-1] < symbols.FIRST_UNUSED).all(axis=1)
         found.append(word[is_name, :-1])
     return np.vstack(found)
