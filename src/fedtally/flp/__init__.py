@@ -11,6 +11,7 @@ This is a library for researchers: campaigns do not use it.
 - `fields`: GF(p^K), as arrays
 - `proof`: circuits, and prove, query and decide
 - `circuits`: the circuits of Prio3
+- `one_hot`: the circuit of a client's count sketch, and the small fields that it is for
 - `prio3`: shard, verify, aggregate, unshard; needs `pip install 'fedtally[prio3]'`
 
 The modules have no input, output, clock or randomness.
@@ -18,10 +19,14 @@ The modules have no input, output, clock or randomness.
 
 from fedtally.flp.circuits import Count, Histogram, SumVec
 from fedtally.flp.fields import FIELD64, FIELD128, Field
+from fedtally.flp.one_hot import FIELD16, FIELD24, FIELD32, SignedOneHot, field_for_sums
 from fedtally.flp.prio3 import Prio3, VerifyState
 from fedtally.flp.proof import Circuit, FullyLinearProof, ReportRefusedError, TestPointError
 
 __all__ = [
+    "FIELD16",
+    "FIELD24",
+    "FIELD32",
     "FIELD64",
     "FIELD128",
     "Circuit",
@@ -31,7 +36,9 @@ __all__ = [
     "Histogram",
     "Prio3",
     "ReportRefusedError",
+    "SignedOneHot",
     "SumVec",
     "TestPointError",
     "VerifyState",
+    "field_for_sums",
 ]

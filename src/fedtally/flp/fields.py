@@ -193,14 +193,13 @@ class Field:
             count: the words.
         """
         mask = (1 << self.prime.bit_length()) - 1
-        size = count * self.word_bytes
+        tries = count + count * (mask - self.prime) // self.prime + 16
         while True:
-            words = self._integers(stream(size)) & mask
+            words = self._integers(stream(tries * self.word_bytes)) & mask
             words = words[words < self.prime]
             if len(words) >= count:
                 return np.asarray(words[:count])
-            # more than were missed: half of all are skipped at worst
-            size += 2 * (count - len(words)) * self.word_bytes
+            tries += 2 * (count - len(words))  # at least half of the integers are words
 
     def _integers(self, data: bytes) -> Array:
         places = np.array([256**i for i in range(self.word_bytes)], self.dtype)
