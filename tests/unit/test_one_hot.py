@@ -265,6 +265,16 @@ def cheats(rng: np.random.Generator) -> dict[str, Any]:
             row[place % 40] += value
         return with_row(row)
 
+    # w (1 - w) + c (1 - c) = 0: without weights, z z - s y of both rows would cancel
+    p = FIELD16.prime
+    products = {x * (1 - x) % p: x for x in range(2, 2000)}
+    w, c = next((x, products[-y % p]) for y, x in products.items() if -y % p in products)
+
+    def pair_row(x: int) -> Any:
+        row = np.zeros(40, np.int64)
+        row[:2] = x, 1 - x
+        return row
+
     return {
         "one item many times": [*(honest * any_word), *ending],
         "twice in a row": [*(honest * np.repeat([2, 1], [40, size - 40])), *ending],
@@ -272,11 +282,13 @@ def cheats(rng: np.random.Generator) -> dict[str, Any]:
         "two in a row, sum 1": at({first: any_word, first + 1: 1 - any_word}),
         "three in a row, sum 1": at({first: 1, first + 1: 1, first + 20: -1}),
         "two that cancel": at({first: 1, first + 7: -1}),
+        "two rows that make up for each other": [*pair_row(w), *pair_row(c), *honest[80:], *ending],
         "noise": [*rng.integers(0, FIELD16.prime, size), *ending],
         "one row empty": at({}),
         "e but nothing": [*np.zeros(size, np.int64), *ending],
         "something but not e": [*honest, 1, 1, 1, 1, 0],
         "e is another word": [*honest, 1, 1, 1, 1, any_word],
+        "many times, and e fits": [*(honest * any_word), 1, 1, 1, 1, any_word**2],
         "e is -1": [*honest, 1, 1, 1, 1, -1],
         "a checksum word": [*honest, 1, 1, any_word, 1, 1],
         "no checksum": [*honest, 0, 0, 0, 0, 1],
