@@ -30,9 +30,9 @@ from fedtally.flp.fields import Array, Field
 FIELD16 = Field(64513, 5, 9)
 """GF(p^9), p of 16 bits: 2^143.8 elements."""
 FIELD24 = Field(16770049, 11, 6)
-"""GF(p^6), p of 24 bits: 2^143.9 elements."""
+"""GF(p^6), p of 24 bits: 2^144.0 elements."""
 FIELD32 = Field(4293918721, 19, 4)
-"""GF(p^4), p of 32 bits: 2^127.9 elements."""
+"""GF(p^4), p of 32 bits: 2^128.0 elements."""
 
 MAX_WIDTH = 1 << 24
 
