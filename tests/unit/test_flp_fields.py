@@ -73,13 +73,30 @@ def test_products_broadcast_their_leading_axes():
             assert product[i, j].tolist() == slow_multiply(field, a[i, 0].tolist(), b[j].tolist())
 
 
-def test_the_largest_sums_of_products_fit():
-    """int64 is taken for primes below 2^24: 2^15 products of the largest words."""
-    field = Field(16770049, 11, 6)
-    assert field.dtype == np.int64
-    assert (1 << 15) * (field.prime - 1) ** 2 < 2**63
-    top = field.element([field.prime - 1] * 6)
-    assert field.multiply(top, top).tolist() == slow_multiply(field, top.tolist(), top.tolist())
+@each_case(
+    ("field", "dtype", "count"),
+    [
+        (Field(64513, 5, 9), np.int64, 4096),
+        (Field(16770049, 11, 6), np.int64, 32),  # the most that double precision takes
+        (Field(16770049, 11, 6), np.int64, 4096),  # the most that int64 takes
+        (Field(4293918721, 19, 4), object, 5),
+        (FIELD64, object, 3),
+    ],
+)
+def test_sums_of_products_are_exact(field, dtype, count):
+    """Of random words, and of the largest ones."""
+    assert field.dtype == dtype
+    rng, top = np.random.default_rng(2), field.prime - 1
+    shape = (3, count, field.degree)
+    random = field.words(rng.integers(0, min(top, 2**62), shape, endpoint=True))
+    for a, b in ((random[:2], random[2]), (0 * random[:2] + top, 0 * random[2] + top)):
+        products = field.multiply(a, b).astype(object).sum(-2) % field.prime
+        assert field.dot(a, b).tolist() == products.tolist()
+        words = a[..., 0]
+        scaled = (words.astype(object)[..., None] * b.astype(object)).sum(-2) % field.prime
+        assert field.mix(words, b).tolist() == scaled.tolist()
+        one = slow_multiply(field, a[0, 0].tolist(), b[0].tolist())
+        assert field.multiply(a[0, 0], b[0]).tolist() == one
 
 
 @each_case("field", FIELDS)

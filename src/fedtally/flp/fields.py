@@ -4,8 +4,8 @@ A field is GF(p)[X] / (X^K - g), with g a primitive root of p. An *element* is i
 the lowest first: an array of elements has the shape [..., K]. *Words* are integers of GF(p) alone,
 as [...]: what is added up over clients, and the roots of unity. A prime field has K = 1.
 
-Arrays are int64 where sums of 2^15 products of two words fit, and hold Python integers otherwise
-(dtype object). So one piece of code serves small fields fast and large fields at all.
+Arrays are int64 where sums of products fit, and hold Python integers otherwise (dtype object). So
+one piece of code serves small fields fast and large fields at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
 Array = npt.NDArray[Any]
+
+MAX_TERMS = 4096  # of one sum of products: the lines of the largest grid
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,13 @@ class Field:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The type of arrays: int64 for primes below 2^24, else object."""
-        return np.dtype(np.int64 if self.prime < 1 << 24 else object)
+        """The type of arrays: int64 where no sum of products overflows, else object.
+
+        `dot` adds up MAX_TERMS K products of words, and `multiply` adds up K, all but one of them
+        times g.
+        """
+        terms = self.degree * max(MAX_TERMS, self.generator)
+        return np.dtype(np.int64 if terms * self.prime**2 < 1 << 63 else object)
 
     @cached_property
     def word_bytes(self) -> int:
@@ -108,8 +115,28 @@ class Field:
         """Return the products of elements: [..., K] each, their leading axes broadcast."""
         # row i of the matrix is X^i b: its coefficients turned i places, and those that went
         # around the end times g
-        matrix = self.reduce(b[..., self._turned] * self._around)
+        matrix = b[..., self._turned] * self._around
         return self.reduce((a[..., None, :] @ matrix)[..., 0, :])
+
+    def dot(self, a: Array, b: Array) -> Array:
+        """Return sums of products of elements: [..., m, n, K] and [..., n, K] -> [..., m, K].
+
+        Args:
+            a: m lists of n elements.
+            b: the other factors of each list, at most 4096.
+        """
+        *lead, count, degree = b.shape
+        matrix = self.reduce(b[..., self._turned] * self._around)
+        matrix = matrix.reshape(*lead, count * degree, degree)
+        return self.mix(a.reshape(*a.shape[:-2], count * degree), matrix)
+
+    def mix(self, words: Array, elements: Array) -> Array:
+        """Return sums of words times elements: [..., m, n] and [..., n, K] -> [..., m, K]."""
+        if self.dtype == np.int64 and words.shape[-1] * self.prime**2 < 1 << 53:
+            # double precision is exact below 2^53, and NumPy has fast products of matrices for it
+            product = words.astype(np.float64) @ elements.astype(np.float64)
+            return self.reduce(product.astype(np.int64))
+        return self.reduce(words @ elements)
 
     def sum(self, elements: Array, axis: int) -> Array:
         """Return the sums of elements along an axis, which counts the last one, too."""

@@ -255,5 +255,7 @@ def _grid_sum(field: Field, cells: Array, down: Array, along: Array) -> Array:
         down: the powers of r1 [..., at least lines, K].
         along: the powers of r2 [..., B, K].
     """
-    lines = field.reduce(cells @ along[..., None, :, :])
-    return field.sum(field.multiply(lines, down[..., None, : cells.shape[-2], :]), -2)
+    rows, lines, side = cells.shape[-3:]
+    flat = field.mix(cells.reshape(*cells.shape[:-3], rows * lines, side), along)
+    sums = flat.reshape(*flat.shape[:-2], rows, lines, field.degree)
+    return field.dot(sums, down[..., :lines, :])

@@ -200,12 +200,11 @@ class FullyLinearProof:
         results = values[..., 2 : 2 * self.circuit.calls + 1 : 2, :]
         outputs = self.circuit.evaluate(measurement, joint, shares, results)
         if self.circuit.outputs > 1:
-            outputs = field.multiply(query_random[..., :-1, :], outputs)
-        output = field.sum(outputs, -2)
+            outputs = field.dot(outputs[..., None, :, :], query_random[..., :-1, :])
         wires = self._wires(seeds, self.circuit.inputs(measurement, joint, shares))
         at_point = _at(field, wires, _lagrange(field, point, self.nodes))
         gadget = _at(field, values[..., None, :], _lagrange(field, point, 2 * self.nodes))
-        parts = [output[..., None, :], at_point, gadget]
+        parts = [outputs, at_point, gadget]
         lead = np.broadcast_shapes(*(part.shape[:-2] for part in parts))
         return np.concatenate(
             [np.broadcast_to(part, (*lead, *part.shape[-2:])) for part in parts], -2
@@ -244,8 +243,7 @@ class FullyLinearProof:
 
     def _gadget(self, wires: Array) -> Array:
         """Return the sums of the products of neighbours: [..., 2 chunk, K] -> [..., K]."""
-        products = self.field.multiply(wires[..., ::2, :], wires[..., 1::2, :])
-        return self.field.sum(products, -2)
+        return self.field.dot(wires[..., None, ::2, :], wires[..., 1::2, :])[..., 0, :]
 
     def _check(self, measurement: Array, joint: Array) -> None:
         if measurement.ndim < 1 or measurement.shape[-1] != self.circuit.length:
@@ -270,7 +268,7 @@ def _doubled(field: Field, values: Array) -> Array:
     flat = values.reshape(*lead, n, m * degree)
     result = np.empty((*lead, 2 * n, m * degree), field.dtype)
     result[..., ::2, :] = flat
-    result[..., 1::2, :] = field.reduce(_between(field, n) @ flat)
+    result[..., 1::2, :] = field.mix(_between(field, n), flat)
     return result.reshape(*lead, 2 * n, m, degree)
 
 
@@ -286,8 +284,7 @@ def _completed(field: Field, values: Array) -> Array:
     # The highest coefficient is 0: the sum of all w^i y_i, so that y_(2P-1) = -w sum of the others.
     roots = field.roots(values.shape[-2] + 1)
     weights = field.words([-root for root in roots[1:]])
-    last = field.reduce(weights @ values)
-    return np.concatenate([values, last[..., None, :]], -2)
+    return np.concatenate([values, field.mix(weights[None], values)], -2)
 
 
 def _lagrange(field: Field, point: Array, n: int) -> Array:
@@ -313,4 +310,4 @@ def _lagrange(field: Field, point: Array, n: int) -> Array:
 
 def _at(field: Field, values: Array, basis: Array) -> Array:
     """Return polynomials at a point, by its Lagrange basis: [..., n, m, K] -> [..., m, K]."""
-    return field.sum(field.multiply(values, basis[..., None, :]), -3)
+    return field.dot(values.swapaxes(-3, -2), basis)
