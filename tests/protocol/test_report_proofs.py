@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import each_case
 
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret
 from fedtally.errors import InvalidInputError
-from fedtally.flp import FIELD16, Field, SignedOneHot
+from fedtally.flp import FIELD16, Field, SignedOneHot, field_for_sums
 from fedtally.flp.proof import _lagrange
 from fedtally.secagg.two_server.proofs import (
     Digests,
@@ -22,7 +24,7 @@ from fedtally.secagg.two_server.proofs import (
     Verdict,
     proof_digest,
 )
-from fedtally.secagg.two_server.reports import Bound, Kind, part_digest
+from fedtally.secagg.two_server.reports import Bound, Kind, TwoServerParameters, part_digest
 
 CIRCUIT = SignedOneHot((40, 40, 40, 40, 17), FIELD16, abstain=True, checksum=4)
 KEY = Secret(bytes(range(32)))
@@ -150,6 +152,34 @@ def test_bytes_that_cannot_be_read_are_refused():
 def test_shares_do_not_print():
     sent = send(ReportProof(CIRCUIT), one_hot(np.random.default_rng(4)), 1)
     assert "words" not in repr(sent.leader) and "proof=array" not in repr(sent.leader)
+
+
+@each_case(("rows", "width", "most"), [(5, 400, 1.10), (7, 571, 1.07), (16, 1000, 1.03)])
+def test_a_proof_adds_the_bytes_that_the_page_says(rows, width, most):
+    """To today's report: the proof, its digest for the helper, and the word e."""
+    parameters = TwoServerParameters(
+        length=rows * width,
+        bits=16,
+        n_max=20_000,
+        min_batch=1_000,
+        corrupt=50,
+        helper_key=PrivateKey(Secret(bytes(32))).public,
+        allow_list=bytes(32),
+        fingerprint=bytes(32),
+    )
+    circuit = SignedOneHot((width,) * rows, field_for_sums(20_000), True, 4)
+    proof = ReportProof(circuit)
+    assert proof.words_bytes == parameters.packed_bytes + 2
+    today = parameters.report_bytes
+    upload = today + 2 + proof.proof_bytes + 32
+    assert upload / today < most
+    page = (Path(__file__).parents[2] / "docs" / "validity.md").read_text()
+    shown = (
+        f"| {rows} x {width} | {circuit.products} | {circuit.chunk} | {proof.flp.nodes} "
+        f"| {proof.proof_bytes} | {proof.check_bytes} | {today:,} | {upload:,} "
+        f"| {upload / today:.3f} |"
+    )
+    assert shown in page
 
 
 # ---- the test point ----

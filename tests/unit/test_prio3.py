@@ -23,6 +23,7 @@ def report(prio3: Prio3, measurement: object) -> tuple[bytes, list[bytes]]:
     ("prio3", "measurements", "total"),
     [
         (Prio3.count(context=b"c", shares=3), [0, 1, 1], 2),
+        (Prio3.sum_vec(2, 6, 2, context=b"c"), [], [0, 0]),
         (Prio3.histogram(3, 2, context=b""), [2, 2, 0], [1, 0, 2]),
         (Prio3.sum_vec(2, 6, 2, context=b"c"), [[1, 6], [3, 0]], [4, 6]),
         (Prio3.sum_vec_with_multiproof(2, 6, 2, context=b"c", proofs=2), [[1, 6]], [1, 6]),
@@ -84,6 +85,7 @@ def test_bad_arguments_name_themselves():
         ("verify_key must be 32", lambda: prio3.verify_init(b"", 0, NONCE, public, shares[0])),
         ("aggregator must be at most 1", lambda: prio3.verify_init(KEY, 2, NONCE, b"", b"")),
         ("must be 2 shares, got 1", lambda: prio3.verifier_shares_to_message([b""])),
+        ("aggregate_share must be 8 bytes", lambda: prio3.unshard([bytes(8), bytes(16)])),
         ("must be 2 shares of the sum, got 0", lambda: prio3.unshard([])),
         ("shares must be at least 2, got 1", lambda: Prio3.count(context=b"", shares=1)),
         ("entries must be at least 1", lambda: Prio3.sum_vec(0, 1, 1, context=b"")),

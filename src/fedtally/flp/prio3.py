@@ -41,7 +41,7 @@ class Measured(Circuit, Protocol):
         """Return the result of a sum of truncated words."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VerifyState:
     """What an aggregator keeps of a report between the messages.
 
@@ -226,9 +226,9 @@ class Prio3:
         return state.out_share
 
     def aggregate(self, out_shares: Sequence[Array]) -> bytes:
-        """Return an aggregator's share of the sum, from its output shares, at least one."""
+        """Return an aggregator's share of the sum, from its output shares."""
         field = self.circuit.field
-        return field.encode(field.reduce(np.stack(out_shares).sum(0)))
+        return field.encode(field.reduce(np.stack([self._nothing, *out_shares]).sum(0)))
 
     # ---- the collector ----
 
@@ -239,6 +239,8 @@ class Prio3:
                 f"there must be {self.shares} shares of the sum, got {len(aggregate_shares)}"
             )
         field = self.circuit.field
+        for share in aggregate_shares:
+            _exactly(len(self._nothing) * field.word_bytes, aggregate_share=share)
         total = np.stack([field.decode(share) for share in aggregate_shares]).sum(0)
         return self.circuit.decode(field.reduce(total))
 
@@ -247,6 +249,10 @@ class Prio3:
     @property
     def _proof(self) -> FullyLinearProof:
         return FullyLinearProof(self.circuit)
+
+    @property
+    def _nothing(self) -> Array:
+        return self.circuit.truncate(self.circuit.field.words([0] * self.circuit.length))
 
     @property
     def _blind_bytes(self) -> int:

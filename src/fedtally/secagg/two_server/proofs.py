@@ -61,7 +61,7 @@ class Digests(NamedTuple):
     proof: bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ServerShare:
     """One server's share of a report.
 
@@ -294,19 +294,21 @@ class ReportProof:
             count += 1
 
     def _words_mask(self, bound: Bound, seed: Secret) -> Array:
-        stream = partial(prg.expand, mask_key(seed, bound))
-        return self.circuit.field.sample(stream, self.circuit.length)
+        return self._words(mask_key(seed, bound), self.circuit.length)
 
     def _proof_mask(self, bound: Bound, seed: Secret) -> Array:
         key = hkdf(seed, bound.context + bound.id, Label.TWO_SERVER_PROOF_MASK)
         return self._elements(key, self.flp.proof_length)
 
     def _elements(self, key: Secret, count: int) -> Array:
-        """Return uniform elements of the stream of a key: [count, K]."""
-        field = self.circuit.field
-        return field.sample(partial(prg.expand, key), count * field.degree).reshape(
-            count, field.degree
-        )
+        """Return uniform elements of the stream of a key, which is used up: [count, K]."""
+        degree = self.circuit.field.degree
+        return self._words(key, count * degree).reshape(count, degree)
+
+    def _words(self, key: Secret, count: int) -> Array:
+        words = self.circuit.field.sample(partial(prg.expand, key), count)
+        key.wipe()
+        return words
 
     @property
     def _element_bytes(self) -> int:
