@@ -149,12 +149,25 @@ def _sizes() -> str:
     return table(["type", "message", "sent by", "body, semi_honest", "body, active"], rows)
 
 
+_TWO_SERVERS = "[two-server summation](protocol_two_server.md)"
+_PROOFS = "[proofs of valid vectors](validity.md), in no message yet"
+_OF_PROOFS = {
+    Label.TWO_SERVER_CIRCUIT,
+    Label.TWO_SERVER_JOINT_RANDOMNESS,
+    Label.TWO_SERVER_JOINT_DIGEST,
+    Label.TWO_SERVER_PROVE,
+    Label.TWO_SERVER_PROOF_MASK,
+    Label.TWO_SERVER_PROOF_SHARE,
+    Label.TWO_SERVER_POINT,
+}
+
+
 def _labels() -> str:
     rows = [
         (
             f"`{label.decode()}`",
             len(label),
-            _USES.get(label, "[two-server summation](protocol_two_server.md)"),
+            _USES.get(label, _PROOFS if label in _OF_PROOFS else _TWO_SERVERS),
         )
         for label in Label
     ]

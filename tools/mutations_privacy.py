@@ -89,6 +89,12 @@ _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
     "secagg/server.py",
     "secagg/two_server/servers.py",
 )
+_FLP_FILE, _ONE_HOT_FILE, _PROOFS_FILE, _PROOFS = (
+    "flp/proof.py",
+    "flp/one_hot.py",
+    "secagg/two_server/proofs.py",
+    "test_report_proofs.py",
+)
 _RUNS = "test_campaign_cohort.py"
 _DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
     "campaign/driver.py",
@@ -1521,6 +1527,78 @@ MUTATIONS = (
         "        with self._marked() as connection:\n            self._check_part(",
         "        with self._transaction(write=True) as connection:\n            self._check_part(",
         f"{_AGENT}::test_a_vector_leaves_only_once_the_mark_counts_it",
+    ),
+    # Proofs of valid vectors, which no campaign uses yet: what hides the vector, what is proven.
+    _mutation(
+        "proof-without-seeds",
+        _FLP_FILE,
+        "        wires[..., 0, :, :] = seeds\n",
+        "",
+        "test_flp_proof.py",
+    ),
+    _mutation(
+        "proof-at-a-root",
+        _FLP_FILE,
+        "self.field.power(point, self.nodes) != one",
+        "self.field.power(point, 1) != one",
+        "test_flp_proof.py",
+    ),
+    _mutation(
+        "proof-not-decided",
+        _FLP_FILE,
+        "(verifier[..., 0, :] == 0).all(-1) & (product == verifier[..., -1, :]).all(-1)",
+        "(product == verifier[..., -1, :]).all(-1)",
+        "test_flp_proof.py",
+    ),
+    _mutation(
+        "point-of-a-batch",
+        _PROOFS_FILE,
+        "hkdf(verify_key, joint, Label.TWO_SERVER_POINT)",
+        "hkdf(verify_key, joint, Label.TWO_SERVER_POINT + bytes([len(reports)]))",
+        _PROOFS,
+    ),
+    _mutation(
+        "point-without-the-proof",
+        _PROOFS_FILE,
+        "            *report.digests,\n",
+        "            *report.digests[:2],\n",
+        _PROOFS,
+    ),
+    _mutation(
+        "point-at-a-root",
+        _PROOFS_FILE,
+        "if self.flp.is_test_point(drawn[-1]):",
+        "if count:",
+        _PROOFS,
+    ),
+    _mutation(
+        "proof-of-any-circuit",
+        _PROOFS_FILE,
+        '            *(width.to_bytes(4, "little") for width in circuit.widths),\n',
+        "",
+        _PROOFS,
+    ),
+    _mutation("two-reports", _PROOFS_FILE, "if agreed else", "if True else", _PROOFS),
+    _mutation(
+        "rows-of-one-weight",
+        _ONE_HOT_FILE,
+        "odd, even = powers[..., 1:-1:2, :], powers[..., 2::2, :]",
+        "odd, even = 0 * powers[..., 1:-1:2, :] + powers[..., 1:2, :], powers[..., 2::2, :]",
+        "test_one_hot.py::test_cheats_of_all_kinds_are_refused",
+    ),
+    _mutation(
+        "e-of-any-value",
+        _ONE_HOT_FILE,
+        "pairs[..., end, 1, :] = field.constant(e - field.inverse(shares))",
+        "pairs[..., end, 1, :] = 0",
+        "test_one_hot.py::test_cheats_of_all_kinds_are_refused",
+    ),
+    _mutation(
+        "checksum-of-any-value",
+        _ONE_HOT_FILE,
+        "return np.concatenate([rows, checks], -2)",
+        "return np.concatenate([rows, 0 * checks], -2)",
+        "test_one_hot.py::test_cheats_of_all_kinds_are_refused",
     ),
 )
 

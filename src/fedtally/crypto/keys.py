@@ -91,6 +91,13 @@ class Label(bytes, Enum):
     TWO_SERVER_PART = _PREFIX + b"two-server part"
     TWO_SERVER_REPORT = _PREFIX + b"two-server report"
     TWO_SERVER_BATCH = _PREFIX + b"two-server batch"
+    TWO_SERVER_CIRCUIT = _PREFIX + b"two-server circuit"
+    TWO_SERVER_JOINT_RANDOMNESS = _PREFIX + b"two-server joint randomness"
+    TWO_SERVER_JOINT_DIGEST = _PREFIX + b"two-server joint digest"
+    TWO_SERVER_PROVE = _PREFIX + b"two-server prove"
+    TWO_SERVER_PROOF_MASK = _PREFIX + b"two-server proof mask"
+    TWO_SERVER_PROOF_SHARE = _PREFIX + b"two-server proof share"
+    TWO_SERVER_POINT = _PREFIX + b"two-server point"
 
 
 class _Hidden:

@@ -1,0 +1,33 @@
+"""TurboSHAKE128 (RFC 9861), the hash that Prio3 expands seeds with. Hazard layer.
+
+The library pycryptodome is imported only here, and only when a hash is made: nothing but Prio3
+needs it.
+"""
+
+from __future__ import annotations
+
+from fedtally import _validate
+from fedtally.errors import MissingExtraError
+
+
+def turboshake128(message: bytes, domain: int, length: int) -> bytes:
+    """Return the first bytes of TurboSHAKE128 of a message.
+
+    Args:
+        message: any bytes.
+        domain: the domain separation byte, 1 .. 127.
+        length: the bytes that are returned, at least 0.
+
+    Raises:
+        MissingExtraError: pycryptodome is not installed.
+
+    >>> turboshake128(b"", 31, 8).hex()
+    '1e415f1c5983aff2'
+    """
+    _validate.integer(1, 127, domain=domain)
+    length = _validate.integer(0, length=length)
+    try:
+        from Crypto.Hash import TurboSHAKE128
+    except ImportError:
+        raise MissingExtraError("Prio3 needs pycryptodome: pip install 'fedtally[prio3]'") from None
+    return bytes(TurboSHAKE128.new(domain=domain, data=message).read(length))

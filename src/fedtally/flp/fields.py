@@ -1,0 +1,244 @@
+"""Finite fields GF(p^K) whose multiplicative group has roots of unity of large two-power order.
+
+A field is GF(p)[X] / (X^K - g), with g a primitive root of p. An *element* is its K coefficients,
+the lowest first: an array of elements has the shape [..., K]. *Words* are integers of GF(p) alone,
+as [...]: what is added up over clients, and the roots of unity. A prime field has K = 1.
+
+Arrays are int64 where sums of products fit, and hold Python integers otherwise (dtype object). So
+one piece of code serves small fields fast and large fields at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+
+Array = npt.NDArray[Any]
+
+MAX_TERMS = 4096  # of one sum of products: the lines of the largest grid
+
+
+@dataclass(frozen=True)
+class Field:
+    """The field GF(prime^degree).
+
+    Args:
+        prime: p, an odd prime of at most 128 bits; that it is prime is not checked.
+        generator: g, a primitive root of p, such that X^K - g is irreducible.
+        degree: K, at least 1.
+
+    Raises:
+        InvalidInputError: X^K - g is reducible, or g is a square mod p.
+
+    >>> field = Field(257, 3, 2)
+    >>> x = field.element([0, 1])
+    >>> field.multiply(x, x).tolist(), field.power(x, 257**2 - 1).tolist()
+    ([3, 0], [1, 0])
+    """
+
+    prime: int
+    generator: int
+    degree: int = 1
+
+    def __post_init__(self) -> None:
+        prime = _validate.integer(3, 2**128 - 1, prime=self.prime)
+        _validate.integer(2, prime - 1, generator=self.generator)
+        _validate.integer(1, degree=self.degree)
+        # Lidl and Niederreiter, Finite Fields, theorem 3.75: X^K - g is irreducible if g is no r-th
+        # power mod p for each prime r of K, which divides p - 1, and 4 divides p - 1 or not K.
+        # With the 2, g has the roots of unity of every two-power order that there is.
+        primes = {r for r in range(2, self.degree + 1) if self.degree % r == 0 and _is_prime(r)}
+        if any(
+            (prime - 1) % r or pow(self.generator, (prime - 1) // r, prime) == 1
+            for r in primes | {2}
+        ) or (self.degree % 4 == 0 and prime % 4 == 3):
+            raise InvalidInputError(
+                f"X^{self.degree} - {self.generator} must be irreducible mod {prime}, and"
+                f" {self.generator} no square: take a primitive root, and a degree whose primes"
+                f" divide {prime - 1}"
+            )
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of arrays: int64 where no sum of products overflows, else object.
+
+        `dot` adds up MAX_TERMS K products of words, and `multiply` adds up K, all but one of them
+        times g.
+        """
+        terms = self.degree * max(MAX_TERMS, self.generator)
+        return np.dtype(np.int64 if terms * self.prime**2 < 1 << 63 else object)
+
+    @cached_property
+    def word_bytes(self) -> int:
+        """The bytes of an encoded word: the fewest that hold the prime."""
+        return -(-self.prime.bit_length() // 8)
+
+    @cached_property
+    def max_order(self) -> int:
+        """The largest power of two that is the order of a root of unity in GF(p)."""
+        return (self.prime - 1) & -(self.prime - 1)
+
+    # ---- arithmetic ----
+
+    def words(self, values: Any) -> Array:
+        """Return integers mod p as words, of the shape that they have."""
+        return np.asarray(np.array(values, self.dtype) % self.prime)
+
+    def element(self, coefficients: Any) -> Array:
+        """Return the elements with these coefficients, at most K along the last axis."""
+        given = self.words(coefficients)
+        elements = self.zeros(given.shape[:-1])
+        elements[..., : given.shape[-1]] = given
+        return elements
+
+    def constant(self, values: Any) -> Array:
+        """Return integers mod p as elements: [...] -> [..., K]."""
+        return self.element(np.array(values, self.dtype)[..., None])
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Return elements that are 0: [*shape, K]."""
+        return np.zeros((*shape, self.degree), self.dtype)
+
+    def reduce(self, values: Array) -> Array:
+        """Return every integer of an array mod p."""
+        return np.asarray(values % self.prime)
+
+    def multiply(self, a: Array, b: Array) -> Array:
+        """Return the products of elements: [..., K] each, their leading axes broadcast."""
+        # row i of the matrix is X^i b: its coefficients turned i places, and those that went
+        # around the end times g
+        matrix = b[..., self._turned] * self._around
+        return self.reduce((a[..., None, :] @ matrix)[..., 0, :])
+
+    def dot(self, a: Array, b: Array) -> Array:
+        """Return sums of products of elements: [..., m, n, K] and [..., n, K] -> [..., m, K].
+
+        Args:
+            a: m lists of n elements.
+            b: the other factors of each list, at most 4096.
+        """
+        *lead, count, degree = b.shape
+        matrix = self.reduce(b[..., self._turned] * self._around)
+        matrix = matrix.reshape(*lead, count * degree, degree)
+        return self.mix(a.reshape(*a.shape[:-2], count * degree), matrix)
+
+    def mix(self, words: Array, elements: Array) -> Array:
+        """Return sums of words times elements: [..., m, n] and [..., n, K] -> [..., m, K]."""
+        if self.dtype == np.int64 and words.shape[-1] * self.prime**2 < 1 << 53:
+            # double precision is exact below 2^53, and NumPy has fast products of matrices for it
+            product = words.astype(np.float64) @ elements.astype(np.float64)
+            return self.reduce(product.astype(np.int64))
+        return self.reduce(words @ elements)
+
+    def sum(self, elements: Array, axis: int) -> Array:
+        """Return the sums of elements along an axis, which counts the last one, too."""
+        return self.reduce(elements.sum(axis))
+
+    def power(self, base: Array, exponent: int) -> Array:
+        """Return elements to a power that is at least 0: [..., K] -> [..., K]."""
+        result = np.broadcast_to(self.constant(1), base.shape)
+        for digit in f"{exponent:b}":
+            result = self.multiply(result, result)
+            if digit == "1":
+                result = self.multiply(result, base)
+        return result
+
+    def powers(self, base: Array, count: int) -> Array:
+        """Return the powers 0 .. count - 1 of elements: [..., K] -> [..., count, K]."""
+        result = self.zeros((*base.shape[:-1], count))
+        result[..., 0, 0] = 1
+        for i in range(1, count):
+            result[..., i, :] = self.multiply(result[..., i - 1, :], base)
+        return result
+
+    def inverse(self, word: int) -> int:
+        """Return the inverse of an integer mod p that is not 0."""
+        return pow(word, -1, self.prime)
+
+    def roots(self, order: int) -> list[int]:
+        """Return the powers 0 .. order - 1 of the root of unity of this order.
+
+        Args:
+            order: a power of two, at most `max_order`.
+        """
+        if order < 1 or self.max_order % order:
+            raise InvalidInputError(
+                f"order must be a power of two, at most {self.max_order}, got {order}"
+            )
+        root = pow(self.generator, (self.prime - 1) // order, self.prime)
+        return [pow(root, i, self.prime) for i in range(order)]
+
+    @cached_property
+    def _turned(self) -> Array:
+        place = np.arange(self.degree)
+        return np.asarray((place - place[:, None]) % self.degree)
+
+    @cached_property
+    def _around(self) -> Array:
+        place = np.arange(self.degree)
+        factors = np.where(place < place[:, None], self.generator, 1)
+        return factors.astype(self.dtype)
+
+    # ---- bytes ----
+
+    def encode(self, values: Array) -> bytes:
+        """Return words, or the coefficients of elements, as little-endian integers in order."""
+        shifts = np.array([8 * i for i in range(self.word_bytes)], self.dtype)
+        return np.asarray(values.reshape(-1, 1) >> shifts & 255).astype(np.uint8).tobytes()
+
+    def decode(self, data: bytes) -> Array:
+        """Return the words that `encode` wrote: [len(data) / word_bytes].
+
+        Raises:
+            InvalidInputError: a word is cut, or not below the prime.
+        """
+        if len(data) % self.word_bytes:
+            raise InvalidInputError(
+                f"words of this field have {self.word_bytes} bytes each, got {len(data)} bytes"
+            )
+        words = self._integers(data)
+        if (words >= self.prime).any():
+            raise InvalidInputError(f"every word must be below {self.prime}")
+        return words
+
+    def sample(self, stream: Callable[[int], bytes], count: int) -> Array:
+        """Return uniform words of a stream of uniform bytes: [count].
+
+        The stream is read as integers of `word_bytes`, of which as many low bits count as the prime
+        has. Integers that are not below the prime are skipped.
+
+        Args:
+            stream: returns the first bytes of one stream, as many as it is asked for.
+            count: the words.
+        """
+        mask = (1 << self.prime.bit_length()) - 1
+        tries = count + count * (mask - self.prime) // self.prime + 16
+        while True:
+            words = self._integers(stream(tries * self.word_bytes)) & mask
+            words = words[words < self.prime]
+            if len(words) >= count:
+                return np.asarray(words[:count])
+            tries += 2 * (count - len(words))  # at least half of the integers are words
+
+    def _integers(self, data: bytes) -> Array:
+        places = np.array([256**i for i in range(self.word_bytes)], self.dtype)
+        octets = np.frombuffer(data, np.uint8).reshape(-1, self.word_bytes)
+        return np.asarray(octets.astype(self.dtype) @ places)
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, number))
+
+
+FIELD64 = Field(2**32 * 4294967295 + 1, 7)
+"""Field64 of the draft."""
+FIELD128 = Field(2**66 * 4611686018427387897 + 1, 7)
+"""Field128 of the draft."""

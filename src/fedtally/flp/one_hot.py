@@ -1,0 +1,261 @@
+"""The circuit of a client's count sketch: each row holds one +1 or -1, and zeros.
+
+For a row x, whose cells w are laid out in a grid as w = a B + b, and R_w = r1^a r2^b for random
+r1 and r2, let z = sum R_w x_w, y = sum R_w^2 x_w and s = sum x_w. Then
+
+    z z - s y = - sum over pairs u < v of x_u x_v (R_u - R_v)^2
+
+is 0 for all r1 and r2 only if at most one x_w is not 0: the product of the two lowest cells, in the
+order of (a, b), is a monomial that no other term has. With s s = 1 this one is +1 or -1. That takes
+three products a row, whatever its width. It is the arithmetic sketch of Boneh, Boyle,
+Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.flp.fields import Array, Field
+
+FIELD16 = Field(64513, 5, 9)
+"""GF(p^9), p of 16 bits: 2^143.8 elements."""
+FIELD24 = Field(16770049, 11, 6)
+"""GF(p^6), p of 24 bits: 2^144.0 elements."""
+FIELD32 = Field(4293918721, 19, 4)
+"""GF(p^4), p of 32 bits: 2^128.0 elements."""
+
+MAX_WIDTH = 1 << 24
+
+
+def field_for_sums(clients: int, noise: int = 0) -> Field:
+    """Return the field of the fewest bits in which sums do not wrap unseen.
+
+    Sums of one-hot rows of n clients, with noise within +-tau, are read right if 2 n + 2 tau < p.
+    It is 2 n + 3 tau < p that makes noise above tau show as an impossible sum: each of two servers
+    keeps to tau, and what is beyond n + tau then does not come round to n + tau again.
+
+    Args:
+        clients: n, the most vectors in a sum, at least 1.
+        noise: tau, the bound on the noise of both servers together; 0: none.
+
+    Raises:
+        InvalidInputError: even the field of 32 bits is too small.
+
+    >>> field_for_sums(30_000).prime, field_for_sums(30_000, noise=2_470).prime
+    (64513, 16770049)
+    """
+    clients, noise = _validate.integer(1, clients=clients), _validate.integer(0, noise=noise)
+    span = 2 * clients + 3 * noise
+    for field in (FIELD16, FIELD24, FIELD32):
+        if span < field.prime:
+            return field
+    raise InvalidInputError(
+        f"2 clients + 3 noise must be below {FIELD32.prime}, got {span}: sum fewer clients at once"
+    )
+
+
+@dataclass(frozen=True)
+class SignedOneHot:
+    """A vector of rows, each of which holds one entry +1 or -1 and zeros elsewhere.
+
+    The words of a vector are its counters, row by row; then `checksum` words that are 1; then, with
+    `abstain`, the word e: 1, or 0 for a client that holds nothing, whose rows are all empty.
+
+    The products, in this order, for row l from 0: (z, z), (-s, y), (s, s), with the weights
+    r3^(2l+1), r3^(2l+1) and r3^(2l+2); then, with `abstain`, (e, e - 1) with r3^(2 rows + 1). The
+    weight is a factor of the first input. Products that are missing in the last call are (0, 0).
+    Outputs: the sum of all calls, less the sum of r3^(2l+2) e over the rows (e is 1 without
+    `abstain`); then each checksum word less 1. Joint randomness: r1, r2, r3.
+
+    Args:
+        widths: the counters of each row, 1 .. 2^24.
+        field: GF(p^K), with p above the sums of the counters; see `field_for_sums`.
+        abstain: whether a client may hold nothing.
+        checksum: words that are 1 in each vector, so that their sum counts the vectors.
+
+    >>> circuit = SignedOneHot((400,) * 5, abstain=True, checksum=4)
+    >>> circuit.length, circuit.products, circuit.chunk, circuit.calls
+    (2005, 16, 6, 3)
+    """
+
+    widths: tuple[int, ...]
+    field: Field = FIELD16
+    abstain: bool = False
+    checksum: int = 0
+    joint_length: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        widths = tuple(_validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
+        object.__setattr__(self, "widths", widths)
+        _validate.integer(1, rows=len(widths))
+        _validate.integer(0, 255, checksum=self.checksum)
+
+    @property
+    def rows(self) -> int:
+        """The rows of the vector."""
+        return len(self.widths)
+
+    @cached_property
+    def counters(self) -> int:
+        """The entries of the vector."""
+        return sum(self.widths)
+
+    @property
+    def length(self) -> int:
+        """The words of a vector."""
+        return self.counters + self.checksum + self.abstain
+
+    @property
+    def products(self) -> int:
+        """The products of the statement."""
+        return 3 * self.rows + self.abstain
+
+    @cached_property
+    def chunk(self) -> int:
+        """The products of a call: those of the shortest proof, and of equal ones the fewest."""
+
+        def proof_length(chunk: int) -> int:
+            calls = -(-self.products // chunk)
+            return 2 * chunk + 2 * (1 << calls.bit_length()) - 1
+
+        # min takes the first of equal ones
+        return min(range(1, self.products + 1), key=proof_length)
+
+    @property
+    def calls(self) -> int:
+        """The calls of the gadget."""
+        return -(-self.products // self.chunk)
+
+    @property
+    def outputs(self) -> int:
+        """The outputs: of the rows, and of each checksum word."""
+        return 1 + self.checksum
+
+    @cached_property
+    def grid(self) -> int:
+        """B, the cells of a line of the grid: the root of the widest row, rounded up."""
+        return math.isqrt(max(self.widths) - 1) + 1
+
+    @property
+    def degree(self) -> int:
+        """The total degree of the first output in r1, r2 and r3.
+
+        An invalid vector passes for at most this many parts in p^K of all joint randomness
+        (Schwartz-Zippel).
+        """
+        lines = -(-max(self.widths) // self.grid)
+        corner = 2 * (lines - 1) + 2 * (self.grid - 1)  # of R_w^2 in the last cell
+        return max(2 * self.rows + self.abstain, 2 * self.rows - 1 + corner)
+
+    def encode(self, vector: npt.NDArray[Any]) -> Array:
+        """Return the words of a client's vector.
+
+        Args:
+            vector: integers [counters]: in each row one entry +1 or -1, or with `abstain` zeros in
+                all rows.
+
+        Raises:
+            InvalidInputError: the vector has another shape, or its proof could not be accepted.
+        """
+        vector = np.asarray(vector)
+        if vector.shape != (self.counters,) or vector.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"vector must be integers [{self.counters}], got {vector.dtype} {vector.shape}"
+            )
+        holds = bool(vector.any()) or not self.abstain
+        start = 0
+        for row, width in enumerate(self.widths):
+            entries = vector[start : start + width]
+            start += width
+            if holds and (np.count_nonzero(entries) != 1 or abs(int(entries.sum())) != 1):
+                raise InvalidInputError(
+                    f"row {row} of the vector must have one entry +1 or -1, and zeros elsewhere"
+                )
+        ending = [1] * self.checksum + [int(holds)] * self.abstain
+        return self.field.words([*vector.tolist(), *ending])
+
+    def truncate(self, words: Array) -> Array:
+        """Return the words that are added up, or shares of them: counters and checksum."""
+        return words[..., : self.counters + self.checksum]
+
+    def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
+        """Return the inputs of all calls."""
+        field, end = self.field, 3 * self.rows
+        z, y, s = self._row_sums(measurement, joint)
+        powers = field.powers(joint[..., 2, :], 2 * self.rows + 2)
+        odd, even = powers[..., 1:-1:2, :], powers[..., 2::2, :]
+        left = [field.multiply(z, odd), field.reduce(-field.multiply(odd, s))]
+        left.append(field.multiply(even, s))
+        lefts, rights = (np.stack(np.broadcast_arrays(*each), -2) for each in (left, [z, y, s]))
+        lead = lefts.shape[:-3]
+        pairs = field.zeros((*lead, self.calls * self.chunk, 2))
+        pairs[..., :end, 0, :] = lefts.reshape(*lead, end, field.degree)
+        pairs[..., :end, 1, :] = rights.reshape(*rights.shape[:-3], end, field.degree)
+        if self.abstain:
+            e = measurement[..., -1]
+            pairs[..., end, 0, :] = field.reduce(powers[..., -1, :] * e[..., None])
+            pairs[..., end, 1, :] = field.constant(e - field.inverse(shares))
+        return pairs.reshape(*lead, self.calls, 2 * self.chunk, field.degree)
+
+    def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
+        """Return the outputs."""
+        field = self.field
+        one = field.words(field.inverse(shares))
+        e = measurement[..., -1] if self.abstain else one
+        even = field.powers(joint[..., 2, :], 2 * self.rows + 1)[..., 2::2, :]
+        target = field.sum(even, -2) * e[..., None]
+        rows = field.reduce(field.sum(results, -2) - target)[..., None, :]
+        checks = field.constant(self.truncate(measurement)[..., self.counters :] - one)
+        checks = np.broadcast_to(checks, (*rows.shape[:-2], *checks.shape[-2:]))
+        return np.concatenate([rows, checks], -2)
+
+    def _row_sums(self, measurement: Array, joint: Array) -> tuple[Array, Array, Array]:
+        """Return z, y and s of each row: elements [..., rows, K]."""
+        field = self.field
+        down = field.powers(joint[..., 0, :], -(-max(self.widths) // self.grid))
+        along = field.powers(joint[..., 1, :], self.grid)
+        squares = field.multiply(down, down), field.multiply(along, along)
+        z, y, s = [], [], []
+        for counters in self._rows_of_one_width(measurement):
+            lines = -(-counters.shape[-1] // self.grid)
+            cells = np.zeros((*counters.shape[:-1], lines * self.grid), field.dtype)
+            cells[..., : counters.shape[-1]] = counters
+            cells = cells.reshape(*counters.shape[:-1], lines, self.grid)
+            z.append(_grid_sum(field, cells, down, along))
+            y.append(_grid_sum(field, cells, *squares))
+            s.append(field.constant(counters.sum(-1)))
+        return np.concatenate(z, -2), np.concatenate(y, -2), np.concatenate(s, -2)
+
+    def _rows_of_one_width(self, measurement: Array) -> Iterator[Array]:
+        """Yield the counters of neighbours of one width: words [..., rows, width]."""
+        start = 0
+        for width, same in groupby(self.widths):
+            rows = len(list(same))
+            counters = measurement[..., start : start + rows * width]
+            yield counters.reshape(*measurement.shape[:-1], rows, width)
+            start += rows * width
+
+
+def _grid_sum(field: Field, cells: Array, down: Array, along: Array) -> Array:
+    """Return the sums of r1^a r2^b x over the cells: [..., rows, lines, B] -> [..., rows, K].
+
+    Args:
+        field: the field.
+        cells: words [..., rows, lines, B].
+        down: the powers of r1 [..., at least lines, K].
+        along: the powers of r2 [..., B, K].
+    """
+    rows, lines, side = cells.shape[-3:]
+    flat = field.mix(cells.reshape(*cells.shape[:-3], rows * lines, side), along)
+    sums = flat.reshape(*flat.shape[:-2], rows, lines, field.degree)
+    return field.dot(sums, down[..., :lines, :])

@@ -1,0 +1,313 @@
+"""The fully linear proof of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (CRYPTO 2019).
+
+It is the one of draft-irtf-cfrg-vdaf (`FlpBBCGGI19`), for circuits with one gadget, the sum of
+`chunk` products (`Mul`, `ParallelSum(Mul)`). Nothing is hidden or shared here: a client gives each
+verifier an additive share of its measurement and of its proof, `query` is linear in both, and the
+sum of what all verifiers got from `query` goes to `decide`.
+
+Every function works on the last axes of its arrays; axes before them are reports, or proofs of one
+report, and are broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from fedtally import _validate
+from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.flp.fields import Array, Field
+
+
+class ReportRefusedError(FedtallyError):
+    """Refuse a report: it is not valid, or its parts do not belong together."""
+
+
+class TestPointError(ReportRefusedError):
+    """Refuse a report, since at its test point the proof would not hide what it is about."""
+
+    __test__ = False  # pytest would take the class for tests
+
+
+class Circuit(Protocol):
+    """A statement about a measurement: it holds if all outputs of the circuit are 0.
+
+    The outputs are sums of the results of `calls` calls of one gadget and of words of the
+    measurement. The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns the sum of a b.
+    Inputs and outputs are affine in the measurement and in the results. Constants are divided by
+    the number of shares, so that they are whole in the sum of the shares.
+    """
+
+    @property
+    def field(self) -> Field:
+        """The field of the proof."""
+
+    @property
+    def length(self) -> int:
+        """The words of a measurement."""
+
+    @property
+    def joint_length(self) -> int:
+        """The elements of joint randomness, which must depend on all of the measurement."""
+
+    @property
+    def chunk(self) -> int:
+        """The products of one call of the gadget."""
+
+    @property
+    def calls(self) -> int:
+        """The calls of the gadget, at least 1."""
+
+    @property
+    def outputs(self) -> int:
+        """The outputs, at least 1."""
+
+    def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
+        """Return the inputs of all calls.
+
+        Args:
+            measurement: words [..., length], or a share of them.
+            joint: elements [..., joint_length, K].
+            shares: the number of shares; 1 for the whole measurement.
+
+        Returns:
+            Elements [..., calls, 2 chunk, K].
+        """
+
+    def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
+        """Return the outputs, given the results of the calls.
+
+        Args:
+            measurement: words [..., length], or a share of them.
+            joint: elements [..., joint_length, K].
+            shares: the number of shares.
+            results: elements [..., calls, K], or a share of them.
+
+        Returns:
+            Elements [..., outputs, K].
+        """
+
+
+@dataclass(frozen=True)
+class FullyLinearProof:
+    """Prove, query and decide for one circuit.
+
+    Args:
+        circuit: the statement.
+
+    >>> from fedtally.flp import FIELD64, Count
+    >>> proof = FullyLinearProof(Count())
+    >>> random = FIELD64.constant([5, 6])
+    >>> none = FIELD64.zeros((0,))
+    >>> for counted in (1, 2):
+    ...     words = FIELD64.words([counted])
+    ...     sent = proof.prove(words, random, none)
+    ...     print(bool(proof.decide(proof.query(words, sent, FIELD64.constant([9]), none, 1))))
+    True
+    False
+    """
+
+    circuit: Circuit
+
+    def __post_init__(self) -> None:
+        _validate.integer(1, calls=self.circuit.calls)
+        self.circuit.field.roots(2 * self.nodes)  # refuses circuits with too many calls
+
+    @property
+    def field(self) -> Field:
+        """The field of the circuit."""
+        return self.circuit.field
+
+    @cached_property
+    def nodes(self) -> int:
+        """P: points that fix a wire polynomial, the least power of two above the calls."""
+        return 1 << self.circuit.calls.bit_length()
+
+    @property
+    def prove_random_length(self) -> int:
+        """Elements of randomness of a proof: one for each wire."""
+        return 2 * self.circuit.chunk
+
+    @property
+    def proof_length(self) -> int:
+        """Elements of a proof: a seed for each wire, then the gadget polynomial."""
+        return 2 * self.circuit.chunk + 2 * self.nodes - 1
+
+    @property
+    def query_random_length(self) -> int:
+        """Elements of randomness of a query: factors of the outputs if several, the test point."""
+        return 1 + (self.circuit.outputs if self.circuit.outputs > 1 else 0)
+
+    @property
+    def verifier_length(self) -> int:
+        """Elements of a verifier share: output, wires and gadget polynomial at the test point."""
+        return 2 * self.circuit.chunk + 2
+
+    def prove(self, measurement: Array, prove_random: Array, joint: Array) -> Array:
+        """Return the proof of a whole measurement.
+
+        Args:
+            measurement: words [..., length].
+            prove_random: uniform elements [..., prove_random_length, K], known to no verifier.
+            joint: elements [..., joint_length, K].
+
+        Returns:
+            Elements [..., proof_length, K]: the wire seeds, then the values of the gadget
+            polynomial at the powers 0 .. 2P - 2 of the root of unity of order 2P.
+        """
+        self._check(measurement, joint)
+        self._expect("prove_random", prove_random, self.prove_random_length)
+        wires = self._wires(prove_random, self.circuit.inputs(measurement, joint, 1))
+        values = self._gadget(_doubled(self.field, wires))
+        seeds = np.broadcast_to(
+            prove_random, (*values.shape[:-2], self.prove_random_length, self.field.degree)
+        )
+        return np.concatenate([seeds, values[..., :-1, :]], -2)
+
+    def query(
+        self, measurement: Array, proof: Array, query_random: Array, joint: Array, shares: int
+    ) -> Array:
+        """Return a verifier's share, from its share of the measurement and of the proof.
+
+        Args:
+            measurement: words [..., length].
+            proof: elements [..., proof_length, K].
+            query_random: uniform elements [..., query_random_length, K], the same for all
+                verifiers, and unknown to the client until it has sent all of its report.
+            joint: elements [..., joint_length, K].
+            shares: the number of verifiers.
+
+        Returns:
+            Elements [..., verifier_length, K].
+
+        Raises:
+            TestPointError: the test point is a root of unity of order P (see `is_test_point`).
+        """
+        self._check(measurement, joint)
+        self._expect("proof", proof, self.proof_length)
+        self._expect("query_random", query_random, self.query_random_length)
+        field, point = self.field, query_random[..., -1, :]
+        if not self.is_test_point(point).all():
+            raise TestPointError(
+                f"the test point is a root of unity of order {self.nodes}: draw another one"
+            )
+        seeds = proof[..., : self.prove_random_length, :]
+        values = _completed(field, proof[..., self.prove_random_length :, :])
+        # the results of the calls are the values at the nodes of the wires, after that of the seed
+        results = values[..., 2 : 2 * self.circuit.calls + 1 : 2, :]
+        outputs = self.circuit.evaluate(measurement, joint, shares, results)
+        if self.circuit.outputs > 1:
+            outputs = field.dot(outputs[..., None, :, :], query_random[..., :-1, :])
+        wires = self._wires(seeds, self.circuit.inputs(measurement, joint, shares))
+        at_point = _at(field, wires, _lagrange(field, point, self.nodes))
+        gadget = _at(field, values[..., None, :], _lagrange(field, point, 2 * self.nodes))
+        parts = [outputs, at_point, gadget]
+        lead = np.broadcast_shapes(*(part.shape[:-2] for part in parts))
+        return np.concatenate(
+            [np.broadcast_to(part, (*lead, *part.shape[-2:])) for part in parts], -2
+        )
+
+    def decide(self, verifier: Array) -> Array:
+        """Return whether the statement holds: bool [...], from the sum of the verifiers' shares.
+
+        Args:
+            verifier: elements [..., verifier_length, K].
+        """
+        self._expect("verifier", verifier, self.verifier_length)
+        product = self._gadget(verifier[..., 1:-1, :])
+        valid = (verifier[..., 0, :] == 0).all(-1) & (product == verifier[..., -1, :]).all(-1)
+        return np.asarray(valid)
+
+    def is_test_point(self, point: Array) -> Array:
+        """Return whether these elements may be test points: bool [...].
+
+        At a root of unity of order P a wire polynomial has the value of one call, without its seed,
+        so that a verifier share would show a part of the measurement.
+
+        Args:
+            point: elements [..., K].
+        """
+        one = self.field.constant(1)
+        return np.asarray((self.field.power(point, self.nodes) != one).any(-1))
+
+    def _wires(self, seeds: Array, inputs: Array) -> Array:
+        """Return the wires at the P nodes: the seed, the calls, zeros: [..., P, 2 chunk, K]."""
+        lead = np.broadcast_shapes(seeds.shape[:-2], inputs.shape[:-3])
+        wires = self.field.zeros((*lead, self.nodes, self.prove_random_length))
+        wires[..., 0, :, :] = seeds
+        wires[..., 1 : self.circuit.calls + 1, :, :] = inputs
+        return wires
+
+    def _gadget(self, wires: Array) -> Array:
+        """Return the sums of the products of neighbours: [..., 2 chunk, K] -> [..., K]."""
+        return self.field.dot(wires[..., None, ::2, :], wires[..., 1::2, :])[..., 0, :]
+
+    def _check(self, measurement: Array, joint: Array) -> None:
+        if measurement.ndim < 1 or measurement.shape[-1] != self.circuit.length:
+            raise InvalidInputError(
+                f"measurement must be words [..., {self.circuit.length}], got {measurement.shape}"
+            )
+        self._expect("joint", joint, self.circuit.joint_length)
+
+    def _expect(self, name: str, elements: Array, count: int) -> None:
+        if elements.ndim < 2 or elements.shape[-2:] != (count, self.field.degree):
+            raise InvalidInputError(
+                f"{name} must be elements [..., {count}, {self.field.degree}], got {elements.shape}"
+            )
+
+
+# ---- polynomials, by their values on roots of unity ----
+
+
+def _doubled(field: Field, values: Array) -> Array:
+    """Return polynomials at twice as many roots of unity, in order: [..., n, m, K] -> 2n."""
+    *lead, n, m, degree = values.shape
+    flat = values.reshape(*lead, n, m * degree)
+    result = np.empty((*lead, 2 * n, m * degree), field.dtype)
+    result[..., ::2, :] = flat
+    result[..., 1::2, :] = field.mix(_between(field, n), flat)
+    return result.reshape(*lead, 2 * n, m, degree)
+
+
+@lru_cache(maxsize=64)
+def _between(field: Field, n: int) -> Array:
+    """Return the words [n, n] that turn values at the roots of order n into those between them."""
+    odd = field.constant(field.roots(2 * n)[1::2])
+    return _lagrange(field, odd, n)[..., 0]  # of GF(p), as the roots are
+
+
+def _completed(field: Field, values: Array) -> Array:
+    """Return all 2P values of a polynomial of degree 2P - 2, of which the last one is missing."""
+    # The highest coefficient is 0: the sum of all w^i y_i, so that y_(2P-1) = -w sum of the others.
+    roots = field.roots(values.shape[-2] + 1)
+    weights = field.words([-root for root in roots[1:]])
+    return np.concatenate([values, field.mix(weights[None], values)], -2)
+
+
+def _lagrange(field: Field, point: Array, n: int) -> Array:
+    """Return the Lagrange polynomials of the roots of order n at a point: [..., K] -> [..., n, K].
+
+    L_i(t) = x_i / n * the product of t - x_j over all j but i. Nothing is divided by t - x_i, so
+    that this holds at the roots, too.
+    """
+    roots = field.words(field.roots(n))
+    factors = field.reduce(point[..., None, :] - field.constant(roots))
+    result = np.empty_like(factors)
+    product = np.broadcast_to(field.constant(1), point.shape)
+    for i in range(n):
+        result[..., i, :] = product
+        product = field.multiply(product, factors[..., i, :])
+    product = np.broadcast_to(field.constant(1), point.shape)
+    for i in reversed(range(n)):
+        result[..., i, :] = field.multiply(result[..., i, :], product)
+        product = field.multiply(product, factors[..., i, :])
+    scale = field.reduce(roots * field.inverse(n))
+    return field.reduce(result * scale[:, None])
+
+
+def _at(field: Field, values: Array, basis: Array) -> Array:
+    """Return polynomials at a point, by its Lagrange basis: [..., n, m, K] -> [..., m, K]."""
+    return field.dot(values.swapaxes(-3, -2), basis)

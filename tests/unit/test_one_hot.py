@@ -1,0 +1,415 @@
+"""The circuit of a sketch: exact, sound and hiding, counted in full over small fields."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import each_case
+
+from fedtally.errors import InvalidInputError
+from fedtally.flp import (
+    FIELD16,
+    FIELD24,
+    FIELD32,
+    Field,
+    FullyLinearProof,
+    SignedOneHot,
+    field_for_sums,
+)
+
+SMALL = Field(257, 3)
+TINY = Field(17, 3)
+
+
+def uniform(field: Field, rng: np.random.Generator, *shape: int) -> Any:
+    return field.element(rng.integers(0, field.prime, (*shape, field.degree)))
+
+
+def first_output(circuit: SignedOneHot, words: Any, joint: Any) -> Any:
+    """Return the output of the rows, of whole vectors: [..., K]."""
+    calls = circuit.inputs(words, joint, 1)
+    products = circuit.field.multiply(calls[..., ::2, :], calls[..., 1::2, :])
+    results = circuit.field.sum(products, -2)
+    return circuit.evaluate(words, joint, 1, results)[..., 0, :]
+
+
+# ---- fields ----
+
+
+@each_case("field", [FIELD16, FIELD24, FIELD32])
+def test_the_fields_are_fields_of_the_size_that_is_claimed(field):
+    p, x = field.prime, field.element([0, 1])
+    assert all(p % d for d in range(2, math.isqrt(p) + 1))
+    conjugates = [field.power(x, p**i).tolist() for i in range(field.degree + 1)]
+    assert conjugates[0] == conjugates[-1]
+    assert len(set(map(tuple, conjugates))) == field.degree  # so X^K - g is irreducible
+    assert p**field.degree > 2**127.8
+    assert field.max_order >= 1024
+
+
+@each_case(
+    ("clients", "noise", "field"),
+    [
+        (32_256, 0, FIELD16),
+        (32_257, 0, FIELD24),
+        (1, 21_503, FIELD16),
+        (1, 21_504, FIELD24),
+        (1 << 20, 0, FIELD24),
+        (1 << 20, 5_000_000, FIELD32),
+    ],
+)
+def test_the_field_is_the_smallest_that_holds_the_sums(clients, noise, field):
+    assert field_for_sums(clients, noise) == field
+
+
+def test_noise_beyond_its_bound_never_passes_for_a_sum():
+    """A sum of n vectors and noise up to 2 tau is not taken for another sum that is possible."""
+    p, wrong = 97, 0
+    for n, tau in itertools.product(range(1, 40), range(40)):
+        sums = range(-n - 2 * tau, n + 2 * tau + 1)
+        read = {s: (s + p // 2) % p - p // 2 for s in sums}
+        unseen = any(abs(read[s]) <= n + tau and read[s] != s for s in sums)
+        wrong += unseen
+        assert not unseen or 2 * n + 3 * tau >= p
+    assert wrong  # beyond the bound it happens
+
+
+def test_sums_that_no_field_holds_are_refused():
+    with pytest.raises(InvalidInputError, match="must be below 4293918721, got 6000000002"):
+        field_for_sums(1, 2_000_000_000)
+
+
+# ---- exact ----
+
+
+@each_case(
+    ("field", "widths", "abstain"),
+    [
+        (Field(5, 2, 4), (6,), False),
+        (Field(5, 2, 4), (2, 3), True),
+        (Field(7, 3, 3), (1, 4), False),
+        (Field(7, 3, 3), (3,), True),
+        (Field(17, 3, 2), (3,), False),
+    ],
+)
+def test_only_honest_vectors_satisfy_the_circuit(field, widths, abstain):
+    """Of all vectors and all e there are, those that pass at 16 random r1, r2, r3.
+
+    An invalid one does so with at most (degree / p^K)^16 < 2^-70, and there are fewer than 2^15.
+    """
+    circuit, rng = SignedOneHot(widths, field, abstain), np.random.default_rng(1)
+    words = np.array(list(itertools.product(range(field.prime), repeat=circuit.length)))
+    assert (circuit.degree / field.prime**field.degree) ** 16 < 2**-70 and len(words) < 2**15
+    for _ in range(16):
+        joint = uniform(field, rng, 3)
+        words = words[(first_output(circuit, words, joint) == 0).all(-1)]
+    passed = set(map(tuple, words.tolist()))
+    rows = [
+        [[s if i == w else 0 for i in range(width)] for w in range(width) for s in (1, -1)]
+        for width in widths
+    ]
+    honest = {
+        tuple(field.words([*itertools.chain(*each), *[1] * abstain]).tolist())
+        for each in itertools.product(*rows)
+    }
+    assert passed == honest | ({(0,) * circuit.length} if abstain else set())
+
+
+def test_the_first_product_is_a_sum_over_pairs():
+    """z z - s y = - sum of x_u x_v (R_u - R_v)^2, and a narrow row takes the grid of the widest."""
+    rng, field = np.random.default_rng(2), FIELD16
+    circuit = SignedOneHot((7, 12), field)
+    words, joint = rng.integers(0, field.prime, circuit.length), uniform(field, rng, 3)
+    calls = circuit.inputs(words, joint, 1).reshape(-1, 2, field.degree)
+    r1, r2, r3 = joint
+    for row, x in enumerate((words[:7], words[7:])):
+        weights = [
+            field.multiply(field.power(r1, w // 4), field.power(r2, w % 4)) for w in range(len(x))
+        ]
+        total = field.zeros(())
+        for u, v in itertools.combinations(range(len(x)), 2):
+            difference = field.reduce(weights[u] - weights[v])
+            square = field.multiply(difference, difference)
+            total = field.reduce(total - field.reduce(x[u] * x[v]) * square)
+        expected = field.multiply(field.power(r3, 2 * row + 1), total)
+        pairs = calls[3 * row : 3 * row + 2]
+        found = field.sum(field.multiply(pairs[:, 0], pairs[:, 1]), 0)
+        assert found.tolist() == expected.tolist()
+
+
+@each_case(
+    ("widths", "abstain", "checksum", "grid", "degree"),
+    [
+        ((400,) * 5, True, 4, 20, 9 + 2 * 38),
+        ((571,) * 7, True, 4, 24, 13 + 2 * (23 + 23)),
+        ((1000,) * 16, True, 4, 32, 31 + 2 * (31 + 31)),
+        ((1,), False, 0, 1, 2),
+        ((1, 1), True, 0, 1, 5),
+    ],
+)
+def test_sizes(widths, abstain, checksum, grid, degree):
+    circuit = SignedOneHot(widths, FIELD16, abstain, checksum)
+    assert (circuit.grid, circuit.degree) == (grid, degree)
+    lengths = {}
+    for chunk in range(1, circuit.products + 1):
+        nodes = 2
+        while nodes < 1 + -(-circuit.products // chunk):
+            nodes *= 2
+        lengths[chunk] = 2 * chunk + 2 * nodes - 1
+    assert FullyLinearProof(circuit).proof_length == min(lengths.values())
+    assert circuit.chunk == min(c for c in lengths if lengths[c] == min(lengths.values()))
+
+
+def test_an_invalid_vector_passes_for_no_more_than_the_degree():
+    """Over GF(257), all r1 and r2: cells whose weights differ by r2^4, by r1^4, by both, by r2."""
+    circuit = SignedOneHot((25,), SMALL)
+    pairs = np.array(list(itertools.product(range(257), repeat=2)))
+    joint = SMALL.constant(np.column_stack([pairs, np.full(len(pairs), 5)]))
+    for u, v, roots in ((0, 4, 4), (20, 0, 4), (4, 20, 4), (3, 4, 1)):
+        x = np.zeros(25, np.int64)
+        x[u], x[v] = 3, -2
+        zeros = int((first_output(circuit, SMALL.words(x), joint) == 0).all(-1).sum())
+        # the equation has so many roots for each value of the other one, and all are 0 at a 0
+        assert roots * 256 <= zeros <= roots * 256 + 2 * 257
+        assert zeros / len(pairs) <= circuit.degree / 257
+
+
+# ---- the proof over small fields: what gets through is what the theory says ----
+
+
+def test_an_honest_prover_of_an_invalid_vector_passes_where_the_circuit_is_0():
+    """Entries 3 and -2 in the cells (0, 0) and (0, 4): s = 1, and the output is
+    6 r3 (1 - r2^4)^2. So it passes for r3 = 0 and for the roots of r2^4 = 1, at every point."""
+    circuit = SignedOneHot((25,), SMALL)
+    proof, words = FullyLinearProof(circuit), SMALL.words([3, 0, 0, 0, -2, *[0] * 20])
+    choices = list(itertools.product([7], range(257), [0, 1, 5]))
+    joint, rng = SMALL.constant(choices), np.random.default_rng(4)
+    sent = proof.prove(words, uniform(SMALL, rng, len(joint), proof.prove_random_length), joint)
+    assert proof.query_random_length == 1
+    for t in (3, 100):
+        point = SMALL.constant([t])
+        passed = proof.decide(proof.query(words, sent, point, joint, 1))
+        expected = [r3 == 0 or pow(r2, 4, 257) == 1 for _, r2, r3 in choices]
+        assert passed.tolist() == expected
+    assert sum(expected) == 257 + 2 * 4
+
+
+def verifiers(circuit: SignedOneHot, counters: list[int], point: int) -> Counter[tuple[int, ...]]:
+    """Return how often each verifier comes, over all seeds of the prover."""
+    proof, field = FullyLinearProof(circuit), circuit.field
+    assert proof.prove_random_length == 2
+    words, joint = circuit.encode(np.array(counters)), field.constant([2, 3, 4])
+    seeds = field.constant(list(itertools.product(range(field.prime), repeat=2)))
+    sent = proof.prove(words, seeds, joint)
+    found = proof.query(words, sent, field.constant([point]), joint, 1)
+    return Counter(map(tuple, found[..., 0].tolist()))
+
+
+def test_a_verifier_of_a_valid_vector_can_be_simulated():
+    """Exactly: for every valid vector it is (0, a, b, a b) with a and b uniform."""
+    circuit = SignedOneHot((3,), TINY)
+    simulated = Counter((0, a, b, a * b % 17) for a in range(17) for b in range(17))
+    for place, sign in itertools.product(range(3), (1, -1)):
+        vector = [sign * (i == place) for i in range(3)]
+        assert verifiers(circuit, vector, 11) == simulated
+
+
+def test_a_lying_server_learns_nothing_from_the_verdict():
+    """A server that changes its share passes for one seed in p, whether it guessed the vector.
+
+    Its change d makes x + d of a vector x: another valid one, or an invalid one. Over all seeds of
+    the prover exactly 1 / p of the reports pass, for a right guess as for a wrong one.
+    """
+    circuit = SignedOneHot((3,), TINY)
+    proof, joint = FullyLinearProof(circuit), TINY.constant([2, 3, 4])
+    seeds = TINY.constant(list(itertools.product(range(17), repeat=2)))
+    point, passed = TINY.constant([11]), set()
+    for vector in ([1, 0, 0], [0, 1, 0], [0, 0, -1]):
+        words = circuit.encode(np.array(vector))
+        sent = proof.prove(words, seeds, joint)
+        for change in ([-1, 1, 0], [0, 1, 0], [5, 0, 12]):
+            other = proof.query(TINY.words(change), 0 * sent, point, joint, 2)
+            constant = proof.query(0 * words, 0 * sent, point, joint, 2)
+            total = proof.query(words, sent, point, joint, 1) + other - constant
+            passed.add(int(proof.decide(TINY.reduce(total)).sum()))
+    assert passed == {17}  # of 17^2 seeds
+
+
+# ---- every kind of cheat, in the real field ----
+
+SHAPE = SignedOneHot((40, 40, 40, 40, 17), FIELD16, abstain=True, checksum=4)
+
+
+def one_hot(rng: np.random.Generator, circuit: SignedOneHot) -> Any:
+    parts = [np.eye(1, w, int(rng.integers(w)), dtype=np.int64)[0] for w in circuit.widths]
+    return np.concatenate([part * rng.choice([-1, 1]) for part in parts])
+
+
+def cheats(rng: np.random.Generator) -> dict[str, Any]:
+    """Return words of each kind that no honest client has."""
+    honest, size = one_hot(rng, SHAPE), SHAPE.counters
+    first = int(np.flatnonzero(honest)[0])
+    ending, any_word = [1] * 5, int(rng.integers(2, FIELD16.prime - 1))
+
+    def with_row(row: Any) -> list[int]:
+        return [*row, *honest[40:], *ending]
+
+    def at(places: dict[int, int]) -> Any:
+        row = np.zeros(40, np.int64)
+        for place, value in places.items():
+            row[place % 40] += value
+        return with_row(row)
+
+    # w (1 - w) + c (1 - c) = 0: without weights, z z - s y of both rows would cancel
+    p = FIELD16.prime
+    products = {x * (1 - x) % p: x for x in range(2, 2000)}
+    w, c = next((x, products[-y % p]) for y, x in products.items() if -y % p in products)
+
+    def pair_row(x: int) -> Any:
+        row = np.zeros(40, np.int64)
+        row[:2] = x, 1 - x
+        return row
+
+    return {
+        "one item many times": [*(honest * any_word), *ending],
+        "twice in a row": [*(honest * np.repeat([2, 1], [40, size - 40])), *ending],
+        "two in a row": at({first: 1, first + 1: 1}),
+        "two in a row, sum 1": at({first: any_word, first + 1: 1 - any_word}),
+        "three in a row, sum 1": at({first: 1, first + 1: 1, first + 20: -1}),
+        "two that cancel": at({first: 1, first + 7: -1}),
+        "two rows that make up for each other": [*pair_row(w), *pair_row(c), *honest[80:], *ending],
+        "noise": [*rng.integers(0, FIELD16.prime, size), *ending],
+        "one row empty": at({}),
+        "e but nothing": [*np.zeros(size, np.int64), *ending],
+        "something but not e": [*honest, 1, 1, 1, 1, 0],
+        "e is another word": [*honest, 1, 1, 1, 1, any_word],
+        "many times, and e fits": [*(honest * any_word), 1, 1, 1, 1, any_word**2],
+        "e is -1": [*honest, 1, 1, 1, 1, -1],
+        "a checksum word": [*honest, 1, 1, any_word, 1, 1],
+        "no checksum": [*honest, 0, 0, 0, 0, 1],
+    }
+
+
+def verdicts(rng: np.random.Generator, words: Any, how: str) -> Any:
+    """Return which of these reports pass, split among two servers."""
+    proof, n = FullyLinearProof(SHAPE), len(words)
+    joint = uniform(FIELD16, rng, n, 3)
+    sent = proof.prove(words, uniform(FIELD16, rng, n, proof.prove_random_length), joint)
+    if how == "outputs set to 0":
+        results = sent[:, 2 * SHAPE.chunk :][:, 2 : 2 * SHAPE.calls + 1 : 2]
+        output = SHAPE.evaluate(words, joint, 1, results)[:, 0]
+        sent[:, 2 * SHAPE.chunk + 2] = FIELD16.reduce(sent[:, 2 * SHAPE.chunk + 2] - output)
+    elif how == "random proof":
+        sent = uniform(FIELD16, rng, *sent.shape[:-1])
+    elif how == "proof changed":
+        place = rng.integers(2 * SHAPE.chunk, sent.shape[1], n)
+        sent[np.arange(n), place, rng.integers(0, 9, n)] += 1
+    elif how == "wire seed changed":
+        sent[np.arange(n), rng.integers(0, 2 * SHAPE.chunk, n), rng.integers(0, 9, n)] += 1
+    mask, proof_mask = (
+        rng.integers(0, FIELD16.prime, words.shape),
+        uniform(FIELD16, rng, *sent.shape[:-1]),
+    )
+    shares = FIELD16.reduce(words - mask), FIELD16.reduce(sent - proof_mask)
+    random = uniform(FIELD16, rng, n, proof.query_random_length)
+    if how == "share changed":
+        mask[np.arange(n), rng.integers(0, mask.shape[1], n)] += 1
+        mask = FIELD16.reduce(mask)
+    other = uniform(FIELD16, rng, n, 3) if how == "other joint randomness" else joint
+    leader = proof.query(*shares, random, joint, 2)
+    helper = proof.query(mask, proof_mask, random, other, 2)
+    return proof.decide(FIELD16.reduce(leader + helper))
+
+
+HOW = [
+    "outputs set to 0",
+    "random proof",
+    "proof changed",
+    "wire seed changed",
+    "share changed",
+    "other joint randomness",
+]
+
+
+def test_cheats_of_all_kinds_are_refused():
+    """Each passes with less than 2^-130."""
+    rng = np.random.default_rng(8)
+    for how in ("honest prover", *HOW):
+        made = [cheats(rng) for _ in range(4)]
+        kinds = [kind for each in made for kind in each]
+        words = FIELD16.words([row for each in made for row in each.values()])
+        passed = verdicts(rng, words, how)
+        assert [kind for kind, one in zip(kinds, passed, strict=True) if one] == [], how
+
+
+def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted():
+    rng = np.random.default_rng(9)
+    vectors = [one_hot(rng, SHAPE) for _ in range(20)] + [np.zeros(SHAPE.counters, np.int64)]
+    words = np.array([SHAPE.encode(vector) for vector in vectors])
+    assert verdicts(rng, words, "honest prover").all()
+    assert verdicts(rng, words, "outputs set to 0").all()  # they are 0: nothing changes
+    for how in HOW[1:]:
+        assert not verdicts(rng, words, how).any(), how
+
+
+@each_case("field", [FIELD16, FIELD24, FIELD32])
+def test_all_fields_and_shapes_prove_what_is_valid(field):
+    rng = np.random.default_rng(10)
+    for widths, abstain, checksum in (
+        ((1,), False, 0),
+        ((2,) * 8, True, 1),
+        ((30, 30, 7, 7, 7, 30), False, 3),
+    ):
+        circuit = SignedOneHot(widths, field, abstain, checksum)
+        proof, words = FullyLinearProof(circuit), circuit.encode(one_hot(rng, circuit))
+        joint = uniform(field, rng, 3)
+        sent = proof.prove(words, uniform(field, rng, proof.prove_random_length), joint)
+        random = uniform(field, rng, proof.query_random_length)
+        assert proof.decide(proof.query(words, sent, random, joint, 1))
+        assert circuit.truncate(words).shape == (circuit.counters + checksum,)
+
+
+# ---- arguments ----
+
+
+@each_case(
+    ("vector", "message"),
+    [
+        ([1, 0, 0, 0, 2], "row 1 of the vector must have one entry"),
+        ([1, 0, 0, 0, 0], "row 1 of the vector must have one entry"),
+        ([1, -1, 0, 0, 1], "row 0 of the vector must have one entry"),
+        ([1, 0, 1, -1, 1], "row 1 of the vector must have one entry"),
+        ([1, 0, 0, 1], r"must be integers \[5\], got int64 \(4,\)"),
+        ([1.0, 0, 0, 0, 1], r"must be integers \[5\], got float64 \(5,\)"),
+    ],
+)
+def test_vectors_whose_proof_would_be_refused_are_not_encoded(vector, message):
+    for abstain in (False, True):
+        with pytest.raises(InvalidInputError, match=message):
+            SignedOneHot((2, 3), abstain=abstain).encode(np.array(vector))
+
+
+def test_a_client_that_holds_nothing_needs_abstain():
+    nothing = np.zeros(5, np.int64)
+    words = SignedOneHot((2, 3), abstain=True, checksum=1).encode(nothing)
+    assert words.tolist() == [0, 0, 0, 0, 0, 1, 0]
+    with pytest.raises(InvalidInputError, match="row 0 of the vector must have one entry"):
+        SignedOneHot((2, 3)).encode(nothing)
+
+
+def test_bad_shapes_are_refused():
+    for message, call in (
+        ("rows must be at least 1, got 0", lambda: SignedOneHot(())),
+        ("width must be at least 1, got 0", lambda: SignedOneHot((3, 0))),
+        ("width must be at most 16777216", lambda: SignedOneHot((1 << 25,))),
+        ("checksum must be at most 255, got 256", lambda: SignedOneHot((3,), checksum=256)),
+        ("clients must be at least 1, got 0", lambda: field_for_sums(0)),
+        ("noise must be at least 0, got -1", lambda: field_for_sums(1, -1)),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            call()

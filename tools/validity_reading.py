@@ -1,0 +1,411 @@
+"""A second reading of docs/validity.md, without fedtally and without NumPy, and its known answers.
+
+`tools/gen_vectors.py` writes them to ``tests/vectors/validity.json``. Polynomials are interpolated
+by the schoolbook. ``python tools/validity_reading.py`` prints the page's table of sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from secagg_reading import checksum_count, digest, hkdf, label, packed_length, prg, u8, u32, u64
+from secagg_transcripts import numbers, shake
+
+Json = dict[str, Any]
+Element = tuple[int, ...]
+BITS = {64513: (9, 5), 16770049: (6, 11), 4293918721: (4, 19)}  # p: K, g
+
+
+@dataclass(frozen=True)
+class GF:
+    """The field of p^K elements, whose products are those of polynomials mod X^K - g."""
+
+    p: int
+
+    @property
+    def k(self) -> int:
+        """Return K."""
+        return BITS[self.p][0]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of a word."""
+        return (self.p.bit_length() + 7) // 8
+
+    def word(self, x: int) -> Element:
+        """Return an integer as an element."""
+        return (x % self.p, *[0] * (self.k - 1))
+
+    def add(self, *terms: Element) -> Element:
+        """Return a sum."""
+        return tuple(sum(column) % self.p for column in zip(self.word(0), *terms, strict=True))
+
+    def scale(self, x: int, a: Element) -> Element:
+        """Return an integer times an element."""
+        return tuple(x * coefficient % self.p for coefficient in a)
+
+    def mul(self, a: Element, b: Element) -> Element:
+        """Return a product."""
+        c = [0] * (2 * self.k)
+        for i, x in enumerate(a):
+            for j, y in enumerate(b):
+                c[i + j] += x * y
+        g = BITS[self.p][1]
+        return tuple((c[i] + g * c[i + self.k]) % self.p for i in range(self.k))
+
+    def power(self, a: Element, n: int) -> Element:
+        """Return a power, by repeated squares."""
+        result = self.word(1)
+        while n:
+            result = self.mul(result, a) if n & 1 else result
+            a, n = self.mul(a, a), n >> 1
+        return result
+
+    def root(self, n: int) -> int:
+        """Return the root of unity of order n."""
+        return pow(BITS[self.p][1], (self.p - 1) // n, self.p)
+
+    def encode(self, values: Sequence[Element]) -> bytes:
+        """Return the bytes of elements, or of words as (x,)."""
+        return b"".join(x.to_bytes(self.size, "little") for value in values for x in value)
+
+    def stream(self, key: bytes, n: int) -> list[int]:
+        """Return the first words of the stream of a key."""
+        data, found, at = prg(key, 4 * n * self.size + 256), [], 0
+        while len(found) < n:
+            x = int.from_bytes(data[at : at + self.size], "little")
+            x &= (1 << self.p.bit_length()) - 1
+            found += [x] if x < self.p else []
+            at += self.size
+        return found
+
+    def elements(self, key: bytes, n: int) -> list[Element]:
+        """Return the first elements of the stream of a key."""
+        flat = self.stream(key, n * self.k)
+        return [tuple(flat[i : i + self.k]) for i in range(0, len(flat), self.k)]
+
+    def at(self, values: Sequence[Element], t: Element) -> Element:
+        """Return at t the polynomial with these values at the roots of unity of their number.
+
+        Lagrange: y_i is times the product of (t - x_j) / (x_i - x_j) over all other j.
+        """
+        xs = [pow(self.root(len(values)), i, self.p) for i in range(len(values))]
+        total = self.word(0)
+        for i, y in enumerate(values):
+            term = y
+            for j, x in enumerate(xs):
+                if j != i:
+                    factor = self.scale(pow(xs[i] - x, -1, self.p), self.add(t, self.word(-x)))
+                    term = self.mul(term, factor)
+            total = self.add(total, term)
+        return total
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """The circuit of a sketch."""
+
+    p: int
+    widths: tuple[int, ...]
+    abstain: int
+    checksum: int
+
+    @property
+    def gf(self) -> GF:
+        """Return the field."""
+        return GF(self.p)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Return c, M and P: those of the shortest proof."""
+        count, best = 3 * len(self.widths) + self.abstain, None
+        for c in range(1, count + 1):
+            calls = (count + c - 1) // c
+            nodes = 2
+            while nodes < calls + 1:
+                nodes *= 2
+            if best is None or 2 * c + 2 * nodes - 1 < best[0]:
+                best = 2 * c + 2 * nodes - 1, c, calls, nodes
+        assert best is not None
+        return best[1:]
+
+    @property
+    def proof_length(self) -> int:
+        """Return the elements of a proof."""
+        c, _, nodes = self.shape
+        return 2 * c + 2 * nodes - 1
+
+    @property
+    def digest(self) -> bytes:
+        """Return the circuit digest."""
+        widths = b"".join(u32(width) for width in self.widths)
+        head = u64(self.p) + u8(self.gf.k) + u8(self.abstain) + u8(self.checksum)
+        return digest("two-server circuit", head + u32(len(self.widths)) + widths)
+
+    def words(self, counters: Sequence[int], e: int) -> list[int]:
+        """Return the words of a vector."""
+        return [x % self.p for x in [*counters, *[1] * self.checksum, *[e] * self.abstain]]
+
+    def pairs(
+        self, words: Sequence[int], joint: Sequence[Element], one: int
+    ) -> list[tuple[Element, Element]]:
+        """Return the inputs of all products, weights and all, padded to whole calls."""
+        gf, (r1, r2, r3), pairs, start = self.gf, joint, [], 0
+        side = 1
+        while side * side < max(self.widths):
+            side += 1
+        for row, width in enumerate(self.widths):
+            z = y = s = gf.word(0)
+            for w in range(width):
+                weight = gf.mul(gf.power(r1, w // side), gf.power(r2, w % side))
+                x = words[start + w]
+                z, s = gf.add(z, gf.scale(x, weight)), gf.add(s, gf.word(x))
+                y = gf.add(y, gf.scale(x, gf.mul(weight, weight)))
+            start += width
+            odd, even = gf.power(r3, 2 * row + 1), gf.power(r3, 2 * row + 2)
+            pairs += [(gf.mul(odd, z), z), (gf.mul(odd, gf.scale(-1, s)), y), (gf.mul(even, s), s)]
+        if self.abstain:
+            e, last = words[-1], gf.power(r3, 2 * len(self.widths) + 1)
+            pairs.append((gf.scale(e, last), gf.word(e - one)))
+        c, calls, _ = self.shape
+        return pairs + [(gf.word(0), gf.word(0))] * (c * calls - len(pairs))
+
+    def outputs(
+        self, words: Sequence[int], joint: Sequence[Element], one: int, results: Sequence[Element]
+    ) -> list[Element]:
+        """Return the outputs."""
+        gf, e = self.gf, words[-1] if self.abstain else one
+        goals = [gf.power(joint[2], 2 * row + 2) for row in range(len(self.widths))]
+        first = gf.add(*results, *(gf.scale(-e, goal) for goal in goals))
+        checks = words[sum(self.widths) :][: self.checksum]
+        return [first, *(gf.word(x - one) for x in checks)]
+
+    def wires(
+        self, words: Sequence[int], joint: Sequence[Element], one: int, seeds: Sequence[Element]
+    ) -> list[list[Element]]:
+        """Return the values of each wire at the roots of order P."""
+        c, calls, nodes = self.shape
+        flat = [value for pair in self.pairs(words, joint, one) for value in pair]
+        return [
+            [seed, *flat[j :: 2 * c], *[self.gf.word(0)] * (nodes - 1 - calls)]
+            for j, seed in enumerate(seeds)
+        ]
+
+    def gadget(self, inputs: Sequence[Element]) -> Element:
+        """Return the sum of the products of neighbours."""
+        return self.gf.add(
+            *(self.gf.mul(a, b) for a, b in zip(inputs[::2], inputs[1::2], strict=True))
+        )
+
+    def prove(
+        self, words: Sequence[int], joint: Sequence[Element], seeds: Sequence[Element]
+    ) -> list[Element]:
+        """Return the proof."""
+        gf, nodes = self.gf, self.shape[2]
+        wires = self.wires(words, joint, 1, seeds)
+        points = [gf.word(pow(gf.root(2 * nodes), i, self.p)) for i in range(2 * nodes - 1)]
+        return [*seeds, *(self.gadget([gf.at(wire, t) for wire in wires]) for t in points)]
+
+    def spoilt(self, proof: Sequence[Element]) -> list[Element]:
+        """Return a proof whose last element is another one."""
+        return [*proof[:-1], self.gf.add(proof[-1], self.gf.word(1))]
+
+    def query(
+        self,
+        words: Sequence[int],
+        proof: Sequence[Element],
+        joint: Sequence[Element],
+        random: Sequence[Element],
+    ) -> list[Element]:
+        """Return the verifier share of one of two servers."""
+        gf, (c, calls, nodes), half = self.gf, self.shape, pow(2, -1, self.p)
+        u, values = gf.root(2 * nodes), list(proof[2 * c :])
+        missing = gf.add(*(gf.scale(pow(u, i, self.p), y) for i, y in enumerate(values)))
+        values.append(gf.scale(-u, missing))
+        results = [values[2 * k] for k in range(1, calls + 1)]
+        outputs = self.outputs(words, joint, half, results)
+        *factors, t = random
+        first = outputs[0]
+        if len(outputs) > 1:
+            first = gf.add(*(gf.mul(f, o) for f, o in zip(factors, outputs, strict=True)))
+        wires = self.wires(words, joint, half, proof[: 2 * c])
+        return [first, *(gf.at(wire, t) for wire in wires), gf.at(values, t)]
+
+    def valid(self, verifier: Sequence[Element]) -> bool:
+        """Return whether the sum of both verifier shares shows a valid report."""
+        zero = self.gf.word(0)
+        return verifier[0] == zero and self.gadget(verifier[1:-1]) == verifier[-1]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client draws and is given."""
+
+    bound: bytes
+    seed: bytes
+    prove_seed: bytes
+    salt: bytes
+    leader: bytes
+    helper: bytes
+
+    def key(self, secret: bytes, words: str) -> bytes:
+        """Return a key of this report: salt is context || id."""
+        return hkdf(secret, self.bound[:48], label(words))
+
+
+def joint_of(circuit: OneHot, report: Report) -> list[Element]:
+    """Return r1, r2, r3."""
+    fields = report.bound, circuit.digest, report.leader, report.helper
+    return circuit.gf.elements(digest("two-server joint randomness", *fields), 3)
+
+
+def run(
+    circuit: OneHot,
+    report: Report,
+    verify_key: bytes,
+    words: list[int],
+    change: Callable[[list[Element]], list[Element]] = list,
+) -> Json:
+    """Return all bytes of a report, of its check, and the verdict.
+
+    Args:
+        circuit: the statement.
+        report: what the client draws.
+        verify_key: the helper's.
+        words: those of the client's vector, valid or not.
+        change: what the client does to its proof before it is shared.
+    """
+    gf, c = circuit.gf, circuit.shape[0]
+    joint = joint_of(circuit, report)
+    seeds = gf.elements(report.key(report.prove_seed, "two-server prove"), 2 * c)
+    proof = change(circuit.prove(words, joint, seeds))
+    mask = gf.stream(report.key(report.seed, "two-server mask"), len(words))
+    proof_mask = gf.elements(report.key(report.seed, "two-server proof mask"), circuit.proof_length)
+    share = [(x - y) % circuit.p for x, y in zip(words, mask, strict=True)]
+    pairs = zip(proof, proof_mask, strict=True)
+    proof_share = [gf.add(a, gf.scale(-1, b)) for a, b in pairs]
+    proof_digest = digest("two-server proof share", report.salt, gf.encode(proof_share))
+    joint_digest = digest(
+        "two-server joint digest",
+        report.bound,
+        circuit.digest,
+        report.leader,
+        report.helper,
+        proof_digest,
+    )
+    point_seed = hkdf(verify_key, joint_digest, label("two-server point"))
+    count = 1 + (1 + circuit.checksum if circuit.checksum else 0)
+    drawn = gf.elements(point_seed, count + 9)
+    at = count - 1
+    while gf.power(drawn[at], circuit.shape[2]) == gf.word(1):
+        at += 1
+    random = [*drawn[: count - 1], drawn[at]]
+    helper = circuit.query(mask, proof_mask, joint, random)
+    leader = circuit.query(share, proof_share, joint, random)
+    total = [gf.add(a, b) for a, b in zip(leader, helper, strict=True)]
+    return {
+        "circuit": circuit.digest.hex(),
+        "words": gf.encode([(x,) for x in share]).hex(),
+        "proof": gf.encode(proof_share).hex(),
+        "proof_digest": proof_digest.hex(),
+        "check": (joint_digest + point_seed + gf.encode(helper)).hex(),
+        "verdict": "valid" if circuit.valid(total) else "invalid",
+    }
+
+
+CIRCUITS = [
+    OneHot(64513, (3, 2), 0, 0),
+    OneHot(64513, (40, 40, 7), 1, 4),
+    OneHot(64513, (1,), 1, 1),
+    OneHot(16770049, (17, 5), 0, 3),
+    OneHot(4293918721, (6,) * 6, 1, 2),
+]
+
+
+def one_hot(circuit: OneHot, name: str) -> list[int]:
+    """Return a valid vector."""
+    vector: list[int] = []
+    for row, width in enumerate(circuit.widths):
+        place, sign = numbers(f"{name} row {row}", 2, 1 << 20)
+        entries = [0] * width
+        entries[place % width] = 1 - 2 * (sign & 1)
+        vector += entries
+    return vector
+
+
+def sections() -> dict[str, list[Json]]:
+    """Return the vectors by section."""
+    proofs: list[Json] = []
+    for i, circuit in enumerate(CIRCUITS):
+        name = f"validity {i}"
+        draws = (shake(f"{name} {part}") for part in ("seed", "prove seed", "salt", "dL", "dH"))
+        report = Report(shake(f"{name} bound", 84), *draws)
+        key, vector = shake(f"{name} verify key"), one_hot(circuit, name)
+        cases: list[tuple[str, list[int], int]] = [("valid", vector, 1)]
+        if circuit.abstain:
+            cases.append(("valid, nothing", [0] * len(vector), 0))
+            cases.append(("nothing, e is 1", [0] * len(vector), 1))
+        cases.append(("twice as much", [2 * x for x in vector], 1))
+        if circuit.widths[0] > 1:
+            cases.append(("two in a row", [1, 1, *vector[2:]], 1))
+        for kind, counters, e in cases:
+            made = run(circuit, report, key, circuit.words(counters, e))
+            assert made["verdict"] == ("valid" if kind.startswith("valid") else "invalid"), kind
+            proofs.append(case_of(kind, circuit, report, key, counters, e) | made)
+        words = circuit.words(vector, 1)
+        made = run(circuit, report, key, words, circuit.spoilt)
+        assert made["verdict"] == "invalid"
+        proofs.append(case_of("proof changed", circuit, report, key, vector, 1) | made)
+        # a leader that got another digest of the helper's part
+        other = replace(report, helper=shake(f"{name} other dH"))
+        made = run(circuit, report, key, words)
+        proofs.append(
+            case_of("another digest", circuit, report, key, vector, 1)
+            | made
+            | {"leader_sees": other.helper.hex(), "verdict": "inconsistent"}
+        )
+    return {"proofs": proofs}
+
+
+def case_of(
+    kind: str, circuit: OneHot, report: Report, key: bytes, vector: Sequence[int], e: int
+) -> Json:
+    """Return what is given in a case."""
+    return {
+        "case": kind,
+        "p": circuit.p,
+        "widths": list(circuit.widths),
+        "abstain": bool(circuit.abstain),
+        "checksum": circuit.checksum,
+        "vector": list(vector),
+        "e": e,
+        "bound": report.bound.hex(),
+        "seed": report.seed.hex(),
+        "prove_seed": report.prove_seed.hex(),
+        "salt": report.salt.hex(),
+        "dL": report.leader.hex(),
+        "dH": report.helper.hex(),
+        "verify_key": key.hex(),
+    }
+
+
+def sizes() -> list[str]:
+    """Return the page's table of sizes: today's report has two frames and heads, salt and seal."""
+    lines = []
+    for rows, width in ((5, 400), (7, 571), (16, 1000)):
+        circuit = OneHot(64513, (width,) * rows, 1, checksum_count(16))
+        gf, (c, _, nodes) = circuit.gf, circuit.shape
+        element = gf.k * gf.size
+        proof, check = element * circuit.proof_length, 64 + element * (2 * c + 2)
+        today = 2 * (48 + 148) + 32 + 80 + packed_length(rows * width + circuit.checksum, 16)
+        after = today + gf.size + proof + 32
+        shown = [f"{rows} x {width}", 3 * rows + 1, c, nodes, proof, check, f"{today:,}"]
+        shown += [f"{after:,}", f"{after / today:.3f}"]
+        lines.append("| " + " | ".join(map(str, shown)) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(sizes()))
