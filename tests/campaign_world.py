@@ -439,5 +439,5 @@ class World:
         try:
             self.claim()
         except InvalidInputError:
-            self.campaigns().give_up(self.plan, mark=self.folder / "mark")
+            self.campaigns().give_up(self.plan, mark=self.folder / "mark", ledger=self.ledger)
         self.driver = self.start()

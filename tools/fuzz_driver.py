@@ -5,8 +5,9 @@
 
 A seed chooses a plan (adversary, privacy, rounds, cohorts, smallest session), its people, and what
 happens at which call of the store or the ledger and at which frame: the process dies; the store
-fails; a second process takes over while the first one sleeps, and the first one wakes again; a copy
-of the file is put back. Clients stay away, and frames come late, twice, cut, or from somebody else.
+fails; a second process takes over while the first one sleeps, and the first one wakes again; the
+only process is suspended for minutes; a copy of the file is put back. Clients stay away, and frames
+come late, twice, cut, or from somebody else.
 
 Whatever happens: the sums that landed are those of the vectors of their clients, bit for bit; no
 client is in two sums of a round or asked too often; no session shows two sets of survivors; nothing
@@ -64,6 +65,7 @@ class Schedule:
                 ("die", 0.01),
                 ("fail", 0.01),
                 ("sleep", 0.01),
+                ("suspend", 0.005),
                 ("copy", 0.01),
                 ("put back", 0.005),
                 ("absent", 0.02),
@@ -74,6 +76,7 @@ class Schedule:
         self.sleepers: list[Any] = []
         self.frames: list[bytes] = []
         self.is_nested = False
+        self.suspended = 0  # seconds
         self.world = World(
             folder,
             self.plan,
@@ -103,6 +106,10 @@ class Schedule:
             self.send()
         if self.happens("die"):
             raise Crash(what)
+        if self.happens("suspend"):
+            seconds = int(self.rng.integers(1, 300))
+            self.suspended += seconds
+            world.now += seconds
         if self.happens("copy"):
             shutil.copy(self.folder / "campaign.db", kept)
         if kept.exists() and self.happens("put back"):
@@ -155,7 +162,7 @@ class Schedule:
         world = self.world
         world.on_step = self.step
         end = world.now + SECONDS
-        while world.now < end and not world.driver.is_complete:
+        while world.now < end + self.suspended and not world.driver.is_complete:
             world.run(passes=20)
             self.wake()
         world.on_step = None

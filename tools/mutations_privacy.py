@@ -1210,8 +1210,8 @@ MUTATIONS = (
     _mutation(
         "mark-unwritten",
         _CAMPAIGNS_FILE,
-        "        write_mark(self._mark, self._name, writes)\n",
-        "",
+        "        self._written = writes\n        write_mark(self._mark, self._name, writes)\n",
+        "        self._written = writes\n",
         f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
     ),
     _mutation(
@@ -1496,16 +1496,44 @@ MUTATIONS = (
     _mutation(
         "copy-runs-on",
         _CAMPAIGNS_FILE,
-        '                self._check_mark(known["before"])\n',
+        '            self._check_mark(known["before"])\n',
         "",
         f"{_DRIVER}::test_of_two_processes_on_two_copies_of_the_file_one_stops",
     ),
     _mutation(
         "copies-read-the-mark-at-once",
         _CAMPAIGNS_FILE,
-        "        with hold_mark(self._mark):\n",
-        "        if True:\n",
+        "        with hold_mark(self._mark), self._write_held() as connection:\n",
+        "        with self._write_held() as connection:\n",
         f"{_DRIVER}::test_a_write_waits_for_the_process_that_holds_the_mark",
+    ),
+    _mutation(
+        "copies-release-twice",
+        _CAMPAIGNS_FILE,
+        "            self._check_held()\n            self._books().land_all(",
+        "            self._books().land_all(",
+        f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
+    ),
+    _mutation(
+        "release-without-the-mark",
+        _CAMPAIGNS_FILE,
+        "        with hold_mark(self._mark):\n            self._check_held()\n            self._b",
+        "        if True:\n            self._check_held()\n            self._b",
+        f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
+    ),
+    _mutation(
+        "speaks-ahead-of-the-mark",
+        _CAMPAIGNS_FILE,
+        "        if self._check_mark(writes) != writes:\n",
+        "        if False:\n",
+        f"{_DRIVER}::test_nobody_hears_of_a_write_that_the_mark_does_not_count",
+    ),
+    _mutation(
+        "overtaken-asleep-speaks",
+        _DRIVER_FILE,
+        "                self._store.check_claim(self.plan)\n",
+        "                pass\n",
+        f"{_DRIVER}::test_a_process_that_was_overtaken_while_it_was_suspended_says_nothing",
     ),
     _mutation(
         "record-behind-its-mark",

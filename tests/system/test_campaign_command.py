@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,8 @@ from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
 from fedtally.plan import Plan
 from fedtally.result import Result
+from fedtally.secagg import wire
+from fedtally.secagg.messages import Kind
 from fedtally.store import Ledger
 
 QUICK = ["--gather", "2", "--phase", "8", "--session", "120", "--bench", "60"]
@@ -180,15 +183,18 @@ def test_too_few_clients_end_a_run_with_the_reason(
     assert run(["campaign", "resume", str(place), *command[3:]]) == 2
 
 
-def server(place: Path, sockets: Path, verb: str, *more: str) -> subprocess.Popen[str]:
-    """Start the server in a process of its own."""
-    start = "import sys; from fedtally.cli import main; sys.exit(main())"
+def server(
+    place: Path, sockets: Path, verb: str, *more: str, start: str = ""
+) -> subprocess.Popen[str]:
+    """Start the server in a process of its own, in the folder of the operator."""
+    start += "import sys; from fedtally.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", start, "campaign", verb, str(place)]
     return subprocess.Popen(
         [*command, "--agents", str(sockets), "--wait", "30", *more],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        cwd=place.parent,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         # A shell lets what it starts in the background ignore this signal, and so would the server.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -213,6 +219,45 @@ def test_a_server_that_is_killed_in_every_phase_goes_on(world: SimpleNamespace) 
     assert landed(place) == {0: N}
     spent = Ledger.open(world.folder / "books.db").export(plan.privacy.population)  # type: ignore[union-attr]
     assert len(spent["populations"][0]["campaigns"]) == 1
+
+
+def test_a_server_that_is_suspended_for_longer_than_a_phase_loses_nothing(
+    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes beyond the last deadline of the phase, and all its waits for agents are over."""
+    plan = plan_of("active")
+    # The last of the same options counts; clocks go on while the process is stopped, by a file.
+    place = init(world, plan, "--phase", "3", "--session", "600")
+    ahead = world.folder / "ahead"
+    ahead.write_text("0")
+    clock = (
+        "import time, pathlib; real = time.time; ahead = pathlib.Path('ahead');"
+        " time.time = lambda: real() + float(ahead.read_text() or 0);"
+    )
+    running: list[subprocess.Popen[str]] = []
+    answer = Person.answer
+
+    def stopping(person: Person, frame: bytes) -> bytes | None:
+        message = wire.parse(frame)
+        if running and message is not None and message.kind is Kind.INBOX:
+            stopped = running.pop()
+            stopped.send_signal(signal.SIGSTOP)
+            Timer(4, lambda: (ahead.write_text("60"), stopped.send_signal(signal.SIGCONT))).start()
+        return answer(person, frame)
+
+    monkeypatch.setattr(Person, "answer", stopping)
+    with agents(world, plan, N) as persons:
+        process = server(place, world.sockets, "run", start=clock)
+        running.append(process)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait() == 0, said
+        process.stderr.close()
+    assert not running and ahead.read_text() == "60"
+    assert [one.num_clients for one in CampaignFolder.open(place).status().ended] == [N]
+    [sketch] = Result.load(place / "result.fed").sketches
+    assert (sketch.counters.ravel() == sum(v for one in persons for v in one.sent.values())).all()
+    assert [len(one.sent) for one in persons] == [1] * N
 
 
 def test_a_server_whose_disk_is_full_goes_on_when_it_has_room(world: SimpleNamespace) -> None:

@@ -19,6 +19,7 @@ from campaign_world import (
     START,
     Crash,
     N,
+    Person,
     World,
     plan_of,
 )
@@ -28,9 +29,23 @@ from fedtally.campaign.driver import RETRY_SECONDS, Deadlines, Driver, Receipt, 
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
 from fedtally.secagg import wire
-from fedtally.secagg.messages import AbortCode, Kind, LocalProtocolError, ServerState
+from fedtally.secagg.messages import (
+    EXCHANGES,
+    AbortCode,
+    Kind,
+    LocalProtocolError,
+    ServerState,
+)
 from fedtally.sketch import CountSketch
-from fedtally.store import Campaigns, CampaignStore, Ledger, SavedSession, StoreError, marks
+from fedtally.store import (
+    Campaigns,
+    CampaignStore,
+    Ledger,
+    SavedSession,
+    StoreError,
+    campaigns,
+    marks,
+)
 from fedtally.store.marks import write_mark
 
 BOTH = ("semi-honest", "active")
@@ -60,8 +75,15 @@ def frames_of(world, kind):
             world.driver.tick(world.now)
             world.now += 1
     world.absent = lambda number, said: False
-    world.now += 11  # they may be handed it again
+    wait(world, 11)  # they may be handed it again
     return found
+
+
+def wait(world, seconds):
+    """Let time pass, with a process that is there."""
+    for _ in range(seconds):
+        world.now += 1
+        world.driver.tick(world.now)
 
 
 def answer_all(world):
@@ -144,6 +166,109 @@ def test_after_an_error_of_the_store_clients_hear_nothing_until_the_session_is_r
         world.driver.tick(world.now)
     assert all(world.driver.next(person.number, world.now + 60) is None for person in world.persons)
     world.run().check()
+
+
+# ---- a process that was away ----
+
+
+REQUESTS = [(of.value, step.request) for of, steps in EXCHANGES.items() for step in steps]
+
+
+@pytest.mark.parametrize(("adversary", "asked"), REQUESTS)
+# Without one answer a session goes on at the first deadline, and without most at the second one.
+@pytest.mark.parametrize(("missing", "phases"), [(1, 2), (N - 1, 8)])
+def test_answers_that_lie_unread_while_the_server_is_suspended_count(
+    folder, adversary, asked, missing, phases
+):
+    world = World(folder, plan_of(adversary, n_min=N - 1))
+    frames_of(world, asked)
+    frames = [world.driver.next(person.number, world.now) for person in world.persons]
+    answers = [
+        person.answer(frame, world.now) for person, frame in zip(world.persons, frames, strict=True)
+    ]
+    for number in range(missing, N):
+        assert world.driver.receive(number, answers[number], world.now) is Receipt.TAKEN
+    world.now += phases * DEADLINES.phase
+    for _ in range(3):  # before the engine has read what lies there
+        world.driver.tick(world.now)
+    for number in range(missing):
+        assert world.driver.receive(number, answers[number], world.now) is Receipt.TAKEN
+    world.run().check()
+    assert world.processes == 1
+
+
+def test_a_phase_ends_where_the_server_is_slow_and_was_not_away(folder):
+    """Else a dead client would hold up a busy server for ever."""
+    world = World(folder, plan_of(n_min=N - 1))
+    frames_of(world, Kind.ROSTER)
+    world.absent = lambda number, kind: number == 0
+    for _ in range(5):  # of the phase, 19 of 30 seconds are left
+        answer_all(world)
+        world.now += 7  # a quarter of a phase is 7.5 seconds
+        world.driver.tick(world.now)
+    assert world.landed()[0][0] == N - 1
+
+
+def test_a_suspended_process_gives_a_phase_no_time_beyond_the_end_of_its_session(folder):
+    world = World(folder, plan_of(cohorts=2))
+    frames_of(world, Kind.INBOX)
+    world.now += DEADLINES.session
+    world.driver.tick(world.now)
+    assert not world.driver.running()
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["process", "copy"])
+def test_a_process_that_was_overtaken_while_it_was_suspended_says_nothing(folder, is_copy):
+    world = World(folder, plan_of())
+    frames_of(world, Kind.INBOX)
+    if is_copy:
+        shutil.copy(folder / "campaign.db", folder / "copy.db")
+        Campaigns.open(folder / "copy.db").claim(
+            world.plan, mark=folder / "mark", clock=lambda: START, owner="campaign"
+        )
+    else:
+        world.claim()
+    world.now += DEADLINES.phase // 2
+    assert all(world.driver.next(person.number, world.now) is None for person in world.persons)
+    with pytest.raises(OvertakenError):
+        world.driver.tick(world.now)
+    assert all(world.driver.next(person.number, world.now) is None for person in world.persons)
+
+
+def test_a_process_that_was_away_says_nothing_while_the_store_does_not_answer(folder):
+    world = World(folder, plan_of())
+    frames_of(world, Kind.INBOX)
+    world.now += DEADLINES.phase // 2
+    world.on_step = lambda what: raise_(StoreError(what))
+    with pytest.raises(StoreError, match="before check_claim"):
+        world.driver.tick(world.now)
+    assert all(world.driver.next(person.number, world.now) is None for person in world.persons)
+    world.on_step = None
+    world.run().check()
+
+
+def test_nobody_hears_of_a_write_that_the_mark_does_not_count(folder, monkeypatch):
+    """As on a full disk of the mark: else a copy put back would show a second set of survivors."""
+    world = World(folder, plan_of())
+    frames_of(world, Kind.INBOX)
+    answer_all(world)
+    shutil.copy(folder / "campaign.db", folder / "copy.db")
+    with monkeypatch.context() as full:
+        full.setattr(campaigns, "write_mark", lambda *_: raise_(StoreError("no room")))
+        for _ in range(5):
+            with pytest.raises(StoreError):
+                world.driver.tick(world.now)
+            world.now += RETRY_SECONDS
+            assert all(world.driver.next(one.number, world.now) is None for one in world.persons)
+    world.driver.tick(world.now)
+    assert wire.parse(world.driver.next(0, world.now)).kind is Kind.SURVIVORS
+    shutil.copy(folder / "copy.db", folder / "campaign.db")
+    with pytest.raises(InvalidInputError, match="a copy was put back"):
+        world.claim()
+
+
+def raise_(error):
+    raise error
 
 
 # ---- one process a campaign ----
@@ -265,10 +390,65 @@ def test_of_two_processes_on_two_copies_of_the_file_one_stops(folder):
         world.plan, mark=folder / "mark", clock=lambda: START, owner="campaign"
     )
     mark = (folder / "mark").read_bytes()
+    answer_all(world)
     with pytest.raises(OvertakenError, match=r"another copy of .* runs the campaign"):
-        world.driver.tick(START + 10_000)
+        world.driver.tick(world.now)
     assert (folder / "mark").read_bytes() == mark
     assert all(world.driver.next(person.number, world.now) is None for person in world.persons)
+
+
+@pytest.mark.parametrize("moment", ["before", "between", "while", "after"])
+def test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them(
+    folder, monkeypatch, moment
+):
+    """With the ledger in the copied file, too: both would draw noise of their own."""
+    plan = plan_of(trust="central")
+    world = World(folder, plan, ledger_at=folder / "campaign.db").run()
+    copy, found = folder / "copy.db", []
+
+    def release_copy():
+        """Run the copy in another process; return what it releases, if it does."""
+        try:
+            store = Campaigns.open(copy).claim(
+                plan,
+                mark=folder / "mark",
+                clock=lambda: START,
+                owner="campaign",
+                ledger=Ledger.open(copy),
+            )
+            other = Driver(plan, store, ServerKeys(SERVER_KEY), random=stream("other"))
+            other.tick(START)
+            return other.release()
+        except (InvalidInputError, StoreError):
+            return None
+
+    def release():
+        try:
+            return world.driver.release()
+        except OvertakenError:
+            return None
+
+    def land_all(ledger, *given):
+        monkeypatch.undo()  # not again for the release of the copy
+        monkeypatch.setattr(marks, "WAIT_SECONDS", 0.02)
+        found.append(release_copy())
+        return ledger.land_all(*given)
+
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    shutil.copy(folder / "campaign.db", copy)
+    if moment == "while":
+        monkeypatch.setattr(Ledger, "land_all", land_all)
+        found.append(release())
+    elif moment == "between":  # the one has reserved, and has drawn its noise
+        world.on_step = lambda what: found.append(release_copy()) if what == "before release" else 0
+        found.append(release())
+    else:
+        acts = [release, release_copy]
+        found += [act() for act in (acts if moment == "after" else acts[::-1])]
+    assert sorted(sketches is None for sketches in found) == [False, True]
+    ledgers = [Ledger.open(file).landings(plan.fingerprint) for file in (world.ledger_at, copy)]
+    assert sorted(map(len, ledgers)) == [0, 1]
 
 
 def test_a_write_waits_for_the_process_that_holds_the_mark(folder, monkeypatch):
@@ -376,6 +556,35 @@ def test_giving_up_under_central_trust_erases_exact_sums(folder):
     assert len(world.claim().sums(world.plan)) == 1
     Campaigns.open(folder / "campaign.db").give_up(world.plan, mark=folder / "mark")
     assert world.claim().sums(world.plan) == []
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_sum_that_was_given_up_does_not_count_as_landed(folder, is_released):
+    """Else a campaign is complete whose sum nobody has, or says a sum of more than it has."""
+    world = World(folder, plan_of(trust="central", cohorts=2), ledger_at=folder / "books.db").run()
+    assert world.claim().landed_clients(world.plan) == {0: N}
+    shutil.copy(folder / "campaign.db", folder / "copy.db")
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    if is_released:
+        released = world.driver.release()
+    world.put_back(folder / "copy.db")
+    world.driver.tick(world.now)
+    kept = {0: N} if is_released else {}
+    assert world.claim().landed_clients(world.plan) == kept
+    status = world.campaigns().status(world.plan)
+    assert status.landed == kept
+    [ended] = status.ended
+    assert ended.why == (None if is_released else "given up: its exact sum was erased")
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    if is_released:
+        found = world.driver.release()
+        assert [one.to_bytes() for one in found] == [one.to_bytes() for one in released]
+    else:
+        world.persons += [Person(world, number) for number in range(N, 2 * N)]
+        world.run()
+        assert world.driver.release()[0].num_clients == N
 
 
 # ---- what is erased ----
@@ -814,8 +1023,10 @@ def test_a_frame_is_handed_out_once_in_ten_seconds(folder):
     world = World(folder, plan_of())
     gather(world)
     assert world.driver.next(0, world.now) is not None
-    assert world.driver.next(0, world.now + 9) is None
-    assert world.driver.next(0, world.now + 10) is not None
+    wait(world, 9)
+    assert world.driver.next(0, world.now) is None
+    wait(world, 1)
+    assert world.driver.next(0, world.now) is not None
 
 
 def test_a_late_answer_shows_that_its_client_is_there_and_gets_the_frame_at_once(folder):
@@ -825,6 +1036,11 @@ def test_a_late_answer_shows_that_its_client_is_there_and_gets_the_frame_at_once
     late = world.persons[0].answers[0]
     assert world.driver.receive(0, late, world.now + 1) is Receipt.LATE
     assert world.driver.next(0, world.now + 1) is not None
+    # Once: else a client that says nothing else would be asked as fast as frames travel.
+    assert world.driver.receive(0, late, world.now + 2) is Receipt.LATE
+    assert world.driver.next(0, world.now + 2) is None
+    wait(world, 11)
+    assert world.driver.next(0, world.now) is not None
 
 
 def test_a_wrong_answer_is_not_asked_for_again_at_once(folder):
@@ -833,8 +1049,10 @@ def test_a_wrong_answer_is_not_asked_for_again_at_once(folder):
     session = wire.parse(world.driver.next(0, world.now)).session
     wrong = wire.frame(Kind.ADVERTISE, session, wire.UNLISTED, b"")
     assert world.driver.receive(0, wrong, world.now) is Receipt.REFUSED
-    assert world.driver.next(0, world.now + 9) is None
-    assert world.driver.next(0, world.now + 10) is not None
+    wait(world, 9)
+    assert world.driver.next(0, world.now) is None
+    wait(world, 1)
+    assert world.driver.next(0, world.now) is not None
 
 
 def test_a_clock_that_is_put_back_keeps_no_frame_back(folder):
@@ -914,7 +1132,7 @@ def test_a_session_that_cannot_be_restored_does_not_stop_the_others(folder):
     with pytest.raises(UnreadableFileError):
         world.driver.tick(world.now)
     assert len(world.driver._live) == 1
-    assert world.driver.tick(world.now + 1) == world.now + RETRY_SECONDS
+    assert world.driver._retry_at == world.now + RETRY_SECONDS
     world.now += DEADLINES.session + 1
     world.driver.tick(world.now)
     assert world.driver.rejected == [first.session]
@@ -1061,8 +1279,8 @@ def test_a_phase_past_its_first_deadline_closes_with_the_frame_that_it_needs(fol
     frames_of(world, Kind.ROSTER)
     [live] = world.driver._live.values()
     soft, hard = live.saved.closes
-    world.now = soft
-    assert world.driver.tick(soft) == hard
+    wait(world, soft - world.now)
+    assert soft < world.driver.tick(soft) < hard
     for person in world.persons:
         world.hand(person)
         is_enough = live.session.can_close().code is None

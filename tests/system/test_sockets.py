@@ -16,7 +16,7 @@ from campaign_world import N, World, plan_of
 from socket_agents import Handler, Person, endless, garbled, hangs_up, listening, silent
 
 from fedtally.campaign.driver import Deadlines
-from fedtally.engines.pace import Ending
+from fedtally.engines.pace import Ending, Pace
 from fedtally.engines.sockets import SocketEngine, _set_within
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.store import StoreError
@@ -202,6 +202,18 @@ def test_a_run_waits_as_long_as_it_should_whoever_sets_the_clock(
 
     assert asyncio.run(run()) is Ending.STALLED
     assert time.monotonic() - began > 2.0
+
+
+def test_a_run_does_not_count_the_time_in_which_it_was_suspended(tmp_path: Path) -> None:
+    """Nobody could come meanwhile."""
+    world = World(tmp_path, plan_of(), people=N - 1)
+    steady = [0.0]
+    pace = Pace(world.driver, lambda: float(world.now), wait=10.0, steady=lambda: steady[0])
+    endings = []
+    for seconds in (0.0, 1.0, 1.0, 3600.0, *[1.0] * 8):
+        steady[0] += seconds
+        endings.append(pace.step())
+    assert endings == [None] * 11 + [Ending.STALLED]
 
 
 def test_a_clock_that_is_put_back_does_not_delay_the_end(

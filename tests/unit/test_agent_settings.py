@@ -145,6 +145,11 @@ def test_an_agent_is_made_whole_or_not_at_all(
         ("epsilon = 1.0\n", "", "policy.epsilon is missing: say how much"),
         ("delta = 1e-8\n", "", "policy.delta is missing: say the probability"),
         ("epsilon = 1.0", "epsilon = 0", "policy.epsilon: .*epsilon above 0"),
+        (
+            "epsilon = 1.0",
+            'epsilon = "none"',
+            "policy.delta: belongs to an epsilon, .* leave it out",
+        ),
         ("epsilon = 1.0", 'epsilon = "some"', "policy.epsilon: must be a number.* or .none., got"),
         ("epsilon = 1.0", "epsilon = true", "policy.epsilon: epsilon must be a number"),
         ("delta = 1e-8", "delta = 1", "policy.delta: must be 1e-15 to below 1, got 1: say"),

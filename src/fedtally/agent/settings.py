@@ -377,8 +377,9 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
         )
     }
     epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
-    delta = None
-    if epsilon != _NONE:
+    if epsilon == _NONE:
+        delta = table.take("delta", _no_delta, None) if table.has("delta") else 0.0
+    else:
         delta = table.take("delta", _delta, None, _SAY_DELTA)
     cap = None
     if epsilon not in (None, _NONE):
@@ -399,7 +400,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
             ("least_known", 0),
         )
     }
-    found = [*sums.values(), *rest.values(), known, epsilon, delta if epsilon != _NONE else 0]
+    found = [*sums.values(), *rest.values(), known, epsilon, delta]
     if any(value is None for value in found) or (cap is None and epsilon != _NONE):
         return None
     if cap is not None:
@@ -438,6 +439,12 @@ def _delta(value: Any) -> float:
     if not MIN_DELTA <= number < 1:
         raise InvalidInputError(f"must be {MIN_DELTA:g} to below 1, got {number:g}: {_SAY_DELTA}")
     return number
+
+
+def _no_delta(value: Any) -> float:
+    raise InvalidInputError(
+        f'belongs to an epsilon, and epsilon is "none": leave it out, got {value!r}'
+    )
 
 
 def _text(value: Any) -> str:

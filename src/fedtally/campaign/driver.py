@@ -23,6 +23,11 @@ was in, and the clients send their answers again.
 memory: the driver drops this copy, sends nothing to the session's clients, and later restores the
 session from its last checkpoint. If another process takes the campaign over (`OvertakenError`), the
 driver of the first process never sends anything again.
+
+**A process that was away is like one that was restarted.** A process may be suspended, as when the
+lid of a laptop is closed, while answers lie unread. The driver notices this when nobody calls
+`tick` for a quarter of a phase. It then asks the store whether another process has taken over, and
+gives each phase its whole time again. Until then it hands out no frame of a session.
 """
 
 from __future__ import annotations
@@ -61,6 +66,8 @@ from fedtally.store import SavedSession
 
 # A phase that cannot go on without its missing clients waits for this many times `Deadlines.phase`.
 PATIENCE = 4
+# The process was away if nobody called `tick` for this part of `Deadlines.phase`.
+AWAY = 1 / 4
 REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after this time
 RETRY_SECONDS = 10  # after an error of the store, the driver waits this long before it reads again
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
@@ -159,6 +166,9 @@ class DurableBooks(Books, Protocol):
     def landed_clients(self, plan: Plan) -> dict[int, int]:
         """Return the number of clients in the sums that landed, by round."""
 
+    def check_claim(self, plan: Plan) -> None:
+        """Check that this process may tell clients what is in the store; change no session."""
+
 
 @dataclass(frozen=True)
 class RunningSession:
@@ -191,13 +201,14 @@ class _Live:
     All notes are about the phase that the session is in.
 
     Attributes:
-        saved: the session as the store has it, except that `_resume` may extend `closes`.
+        saved: the session as the store has it, except that `_renew` may extend `closes`.
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
         frames: the frame that each client has to answer in this phase.
         awaited: the clients that have not answered yet.
         taken: a digest of the answer of each client.
         handed: the time at which each client last got its frame.
+        excused: the clients that have sent an answer of an earlier phase.
     """
 
     saved: SavedSession
@@ -206,6 +217,7 @@ class _Live:
     awaited: set[ClientId] = field(default_factory=set)
     taken: dict[ClientId, int] = field(default_factory=dict)
     handed: dict[ClientId, float] = field(default_factory=dict)
+    excused: set[ClientId] = field(default_factory=set)
 
     @property
     def session(self) -> Server:
@@ -288,6 +300,9 @@ class Driver:
         self._retry_at: float | None = -math.inf
         # Before this time a tick has nothing to do, unless something stirred since the last one.
         self._next_at, self._is_stirred = -math.inf, True
+        self._ticked_at = -math.inf  # the engine's time at the last tick
+        # Seconds; the phase's whole time is enough for a second at least.
+        self._away_after = max(1.0, AWAY * self._deadlines.phase)
         self._now = 0  # the engine's time at the last call, in whole seconds
         self._drains = False
         self.refusals: Counter[AbortCode] = Counter()
@@ -323,7 +338,7 @@ class Driver:
         """Return the frame that a client should answer now; None: there is nothing to do.
 
         The first call in a phase returns the phase's frame. Further calls return the same frame
-        again, at most every ten seconds, and at once after a frame that was not REFUSED. Once the
+        again, at most every ten seconds, and at once after the first frame that was LATE. Once the
         session has ended, the frame is the farewell, which says how the session ended. The farewell
         comes again until the client checks in after it.
 
@@ -335,6 +350,8 @@ class Driver:
             return None
         # No session has an empty name: a client without a session gets None here.
         live = self._live.get(self._pool.session_of.get(client, b""))
+        if live is not None and self._is_away(now):
+            return None  # another process may have gone on meanwhile: `tick` asks the store first
         if live is not None and client in live.awaited:
             # Both ways: a clock that was put back must not hold the frame back for as long.
             if abs(now - live.handed.get(client, -math.inf)) < REPEAT_SECONDS:
@@ -369,10 +386,11 @@ class Driver:
         if self._pool.session_of.get(client) != message.session:
             return self._refuse(AbortCode.WRONG_STATE)
         receipt = self._take(live, client, message)
-        if receipt is not Receipt.REFUSED:
+        if receipt is Receipt.LATE and client not in live.excused:
             # The client is connected now, so `next` need not wait before it returns a frame again.
-            # After a wrong answer it waits: the same question at once would get the same answer,
-            # as fast as frames travel.
+            # After a wrong answer, or a second late one, it waits: the same question at once would
+            # get the same answer, as fast as frames travel.
+            live.excused.add(client)
             live.handed.pop(client, None)
         # A phase may have waited for this frame: until its first deadline, only if it is the last.
         self._is_stirred |= not live.awaited or now >= live.saved.closes[0]
@@ -381,7 +399,8 @@ class Driver:
     def tick(self, now: float) -> float:
         """Open sessions, close phases and land sums that are due; return the time of the next call.
 
-        The time is in Unix seconds, and is the latest one: earlier calls do no harm. Call `tick`
+        The time is in Unix seconds, and is the latest one: earlier calls do no harm. If a session
+        runs and this call comes much later, the process counts as having been away. Call `tick`
         also after each check-in, since a session may have waited for this client alone, and after
         each frame that was TAKEN, since a phase may have waited for this frame alone.
 
@@ -397,11 +416,22 @@ class Driver:
         if self.is_overtaken:
             raise OvertakenError("another process runs this campaign: stop this one")
         self._note_time(now)
-        if not self._is_stirred and now < self._next_at:
+        is_away = self._is_away(now)
+        if not is_away and not self._is_stirred and now < self._next_at:
+            self._ticked_at = now
             return self._next_at
         self._is_stirred = True  # until it ends without an error
         try:
-            if self._retry_at is not None and now >= self._retry_at:
+            recovers = self._retry_at is not None and now >= self._retry_at
+            if is_away or recovers:
+                # What a later process has done since must not be contradicted, and frames that are
+                # restored or renewed leave without a write that would tell.
+                self._store.check_claim(self.plan)
+            if is_away:
+                for live in self._live.values():
+                    self._renew(live)
+            self._ticked_at = now
+            if recovers:
                 self._recover()
             for live in list(self._live.values()):
                 if self._is_due(live):
@@ -489,9 +519,14 @@ class Driver:
             # the server signed.
             self._pool.put_back(back)
             self._gathering = {round: at - back for round, at in self._gathering.items()}
+            self._ticked_at -= back
             if self._retry_at is not None:
                 self._retry_at -= back
             self._is_stirred = True
+
+    def _is_away(self, now: float) -> bool:
+        """Tell whether nobody has called `tick` for so long that answers may lie unread."""
+        return bool(self._live) and now - self._ticked_at > self._away_after
 
     # ---- frames ----
 
@@ -653,11 +688,15 @@ class Driver:
             self._finish(live)
             return
         # The answers of this phase are lost: the clients get the time to send them again.
-        soft, hard = self._closes(live.session.state, saved.not_after)
-        closes = max(soft, saved.closes[0]), max(hard, saved.closes[1])
-        live.saved = replace(saved, closes=closes)
+        self._renew(live)
         self._ask(live)
         self._keep(live)
+
+    def _renew(self, live: _Live) -> None:
+        """Give the phase of a session its whole time again; the answers that are there count."""
+        soft, hard = self._closes(live.session.state, live.saved.not_after)
+        before = live.saved.closes
+        live.saved = replace(live.saved, closes=(max(soft, before[0]), max(hard, before[1])))
 
     def _keep(self, live: _Live) -> None:
         """Put a session into memory, so that its clients cannot be drawn for another one."""
@@ -672,6 +711,7 @@ class Driver:
         live.awaited = set(live.frames)
         live.taken.clear()
         live.handed.clear()
+        live.excused.clear()
 
     def _is_due(self, live: _Live) -> bool:
         """Tell whether a phase has nobody to wait for, or no time left."""
@@ -813,6 +853,8 @@ class Driver:
         for live in self._live.values():
             soft, hard = live.saved.closes
             times.append(min(soft if self._now < soft else hard, live.saved.not_after + 1))
+            # Calls far more often than `_is_away` needs: an engine may be a little late.
+            times.append(self._ticked_at + self._away_after / 2)
         if self._retry_at is None and not self._drains:
             times += [began + self._deadlines.gather for began in self._gathering.values()]
         return min(*times, self._farewells.next_end)

@@ -259,10 +259,6 @@ class CampaignFolder:
         store = self.claim(clock=clock, random=random)
         return Driver(self.plan, store, keys, self.deadlines, random=random)
 
-    def give_up(self) -> int:
-        """End all open sessions without a sum, as after a copy was put back; return how many."""
-        return self.state().give_up(self.plan, mark=self.mark)
-
     def restore(self, number: int) -> int:
         """Give up all open sessions after a copy was put back; return how many.
 
@@ -285,7 +281,7 @@ class CampaignFolder:
                     f"{self.path / STATE} is as its mark {self.mark} says, so that its sessions can"
                     f" go on: fedtally campaign resume {self.path}"
                 )
-            return self.give_up()
+            return state.give_up(self.plan, mark=self.mark, ledger=self._check_places())
 
     @contextmanager
     def run(
@@ -432,7 +428,7 @@ class CampaignFolder:
         # First: a process that claims the campaign after its sessions were given up sees this. A
         # campaign that is cancelled again, as after a crash here, gives up what is left.
         (self.path / CANCELLED).touch()
-        return self.give_up() if self.has_begun else 0
+        return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
 
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""

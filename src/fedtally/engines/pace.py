@@ -53,7 +53,7 @@ class Pace:
 
     def __post_init__(self) -> None:
         self._now = self.clock if self.steady is None else self.steady
-        self._idle_since = self._now()
+        self._idle_since = self.due = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
 
     def stop(self) -> None:
@@ -68,6 +68,9 @@ class Pace:
             OvertakenError: another process runs the campaign.
             OverspentError: the population has too little left; nobody was invited.
         """
+        late = self._now() - self.due
+        if late > LONGEST_PAUSE:
+            self._idle_since += late  # this process was suspended: nobody could reach it
         try:
             pause = self.driver.tick(self.clock()) - self.clock()
         except (OvertakenError, OverspentError):

@@ -321,23 +321,27 @@ class Campaigns(Database):
             assert claimed is not None
         store = CampaignStore(self, plan, claimed, place, clock, ledger)
         # An earlier process may have died after it released sums and before it erased them.
-        store._erase_released()
+        with hold_mark(place):
+            store._erase_released()
         return store
 
-    def give_up(self, plan: Plan, *, mark: str | os.PathLike[str]) -> int:
+    def give_up(
+        self, plan: Plan, *, mark: str | os.PathLike[str], ledger: Ledger | None = None
+    ) -> int:
         """End all open sessions of a campaign, and return how many rows of sessions were erased.
 
-        Call this after a copy was put back. The ended sessions have no sum. Afterwards the file and
-        its mark have the same number of writes again, so `claim` takes the file. The sums that
-        landed after the copy was made are lost. Under central trust the sums that this copy holds
-        as unreleased are erased, too: they may have been released since the copy was made, and a
-        second release would have other noise.
+        Call this after a copy was put back. The ended sessions have no sum. The file counts its
+        writes on from the mark, so `claim` takes it. The sums that landed after the copy was made
+        are lost. Under central trust the sums that this copy holds as unreleased are erased, too:
+        they may have been released since the copy was made, and a second release would have other
+        noise. Their clients do not count as landed any more, unless the ledger holds the release.
 
         Args:
             plan: the plan of the campaign.
             mark: as for `claim`.
+            ledger: as for `claim`; None: no release is known.
         """
-        place = real_path(mark)
+        place, released = real_path(mark), _released_rounds(ledger, plan)
         with self._marked(plan, place) as connection:
             row = _run(connection, plan)
             if row is None:
@@ -352,7 +356,11 @@ class Campaigns(Database):
             # Clients or two servers put their noise into a sum once, so a second release is the
             # same. An aggregator would draw other noise.
             if plan.privacy is not None and plan.privacy.event.trust is Trust.CENTRAL:
-                connection.execute(sa.delete(_sums).where(_sums.c.plan == plan.fingerprint))
+                sums, why = _sums.c.plan == plan.fingerprint, "given up: its exact sum was erased"
+                for one in connection.execute(sa.select(_sums).where(sums)).all():
+                    if one.round not in released:
+                        _note_failure(connection, plan.fingerprint, one.session, one.round, why)
+                connection.execute(sa.delete(_sums).where(sums))
             writes = max(row.writes, read_mark(place, plan.fingerprint) or 0) + 1
             # Each claim adds one to the epoch and to the number of writes, so no epoch is above
             # that number. The mark has the number of all writes, also of those that the copy lacks.
@@ -522,8 +530,7 @@ class CampaignStore:
             OverspentError: the population has too little left.
             OvertakenError: another process runs the campaign.
         """
-        self._check(plan)
-        self._check_epoch()
+        self.check_claim(plan)
         self._reservation(release)
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
@@ -563,7 +570,7 @@ class CampaignStore:
                     found[sketch.round].merge(sketch)
                 else:
                     found[sketch.round] = sketch
-        gone = self._released_rounds()
+        gone = _released_rounds(self._ledger, plan)
         return [sketch for round, sketch in found.items() if round not in gone]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
@@ -572,19 +579,19 @@ class CampaignStore:
         Raises:
             InvalidInputError: a release was not reserved.
             AlreadySpentError: one was released before, with other noise.
-            OvertakenError: another process runs the campaign.
+            OvertakenError: another process runs the campaign, or another copy of it.
         """
         self._check(plan)
-        self._check_epoch()
-        self._books().land_all(
-            {
-                Reservation(self._name, number): sketch.to_bytes()
-                for number, sketch in noised.items()
-            },
-            self._owner,
-            self._clock(),
-        )
-        self._erase_released()
+        kept = {
+            Reservation(self._name, number): sketch.to_bytes() for number, sketch in noised.items()
+        }
+        # The mark is held from the check to the erasure, which counts a write. Of two processes on
+        # two copies of the sums, and of a ledger in the same file, one alone can release them: two
+        # releases would have two noises.
+        with hold_mark(self._mark):
+            self._check_held()
+            self._books().land_all(kept, self._owner, self._clock())
+            self._erase_released()
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
         """Return the released sums, by the number of the release."""
@@ -599,18 +606,15 @@ class CampaignStore:
         }
 
     def _erase_released(self) -> None:
-        """Erase the sums of released rounds: after a release, or at the claim after a crash."""
-        gone = self._released_rounds()
+        """Erase the sums of released rounds: after a release, or at the claim after a crash.
+
+        The mark is held by the caller.
+        """
+        gone = _released_rounds(self._ledger, self._plan)
         if gone:
             mine = (_sums.c.plan == self._name) & _sums.c.round.in_(sorted(gone))
-            with self._write() as connection:
+            with self._write_held() as connection:
                 connection.execute(sa.delete(_sums).where(mine))
-
-    def _released_rounds(self) -> set[int]:
-        if self._ledger is None:
-            return set()
-        landings = self._ledger.landings(self._name)
-        return {round for one in landings for round in self._plan.releases[one.release]}
 
     def _reservation(self, release: int) -> Reservation:
         privacy = self._plan.privacy
@@ -624,13 +628,28 @@ class CampaignStore:
 
     # ---- one writer ----
 
+    def check_claim(self, plan: Plan) -> None:
+        """Check that this process may write and speak; the mark then counts every write.
+
+        Raises:
+            OvertakenError: another process runs the campaign, or another copy of it.
+            StoreError: the mark cannot be read or written.
+        """
+        self._check(plan)
+        with hold_mark(self._mark):
+            self._check_held()
+
+    def _check_held(self) -> None:
+        """Do as `check_claim`; the mark is held by the caller."""
+        with self._campaigns._transaction(write=False) as connection:
+            writes = self._own_writes(connection)
+        # A write whose mark failed is in the file, and clients may be told of it from now on.
+        if self._check_mark(writes) != writes:
+            write_mark(self._mark, self._name, writes)
+
     def _check(self, plan: Plan) -> None:
         if plan.fingerprint != self._name:
             raise InvalidInputError("this store was claimed for another plan")
-
-    def _check_epoch(self) -> None:
-        with self._campaigns._transaction(write=False) as connection:
-            self._own_writes(connection)
 
     def _own_writes(self, connection: sa.Connection) -> int:
         """Return the number of writes so far, if this process is the last one that claimed."""
@@ -655,28 +674,33 @@ class CampaignStore:
         """Give a transaction, if no later process has claimed; the mark is written after it."""
         # The mark is held before it is read, and until it is written: of two processes on two
         # copies of the file, the second one sees what the first one wrote.
-        with hold_mark(self._mark):
-            with self._campaigns._transaction(write=True) as connection:
-                known = {"of": self._name, "epoch": self._epoch, "before": self._written}
-                writes = self._written + 1
-                if connection.exec_driver_sql(_COUNT, known | {"writes": writes}).rowcount != 1:
-                    # The next line raises if another process has claimed the campaign, or if a copy
-                    # was put back. Otherwise this process got an error for an earlier write that
-                    # was committed all the same, so it counts on from the file.
-                    known["before"] = self._own_writes(connection)
-                    writes = known["before"] + 1
-                    connection.exec_driver_sql(_COUNT, known | {"writes": writes})
-                self._check_mark(known["before"])
-                yield connection
-            # The mark is written after the commit: a crash in between leaves a file with more
-            # writes than its mark says, and such a file is not taken for a copy that was put back.
-            # A message leaves only after its state and then the mark are written. So the mark
-            # counts the writes of all that clients were told.
-            self._written = writes
-            write_mark(self._mark, self._name, writes)
+        with hold_mark(self._mark), self._write_held() as connection:
+            yield connection
 
-    def _check_mark(self, writes: int) -> None:
-        """Refuse to write if another copy of the file was written since: its process may speak."""
+    @contextmanager
+    def _write_held(self) -> Iterator[sa.Connection]:
+        """Do as `_write`; the mark is held by the caller."""
+        with self._campaigns._transaction(write=True) as connection:
+            known = {"of": self._name, "epoch": self._epoch, "before": self._written}
+            writes = self._written + 1
+            if connection.exec_driver_sql(_COUNT, known | {"writes": writes}).rowcount != 1:
+                # The next line raises if another process has claimed the campaign, or if a copy
+                # was put back. Otherwise this process got an error for an earlier write that
+                # was committed all the same, so it counts on from the file.
+                known["before"] = self._own_writes(connection)
+                writes = known["before"] + 1
+                connection.exec_driver_sql(_COUNT, known | {"writes": writes})
+            self._check_mark(known["before"])
+            yield connection
+        # The mark is written after the commit: a crash in between leaves a file with more writes
+        # than its mark says, and such a file is not taken for a copy that was put back. A message
+        # leaves only after its state and then the mark are written. So the mark counts the writes
+        # of all that clients were told.
+        self._written = writes
+        write_mark(self._mark, self._name, writes)
+
+    def _check_mark(self, writes: int) -> int | None:
+        """Refuse to go on if another copy of the file was written since; return what is marked."""
         try:
             marked = read_mark(self._mark, self._name)
         except UnreadableFileError as error:
@@ -687,6 +711,7 @@ class CampaignStore:
                 f"another copy of {self._campaigns.name} runs the campaign, as the mark"
                 f" {self._mark} shows: this process must neither write nor speak; stop it"
             )
+        return marked
 
 
 # ---- rows ----
@@ -722,9 +747,13 @@ _FIND_LANDED = prepared(
         (_landed.c.plan == sa.bindparam("of")) & (_landed.c.session == sa.bindparam("name"))
     )
 )
+# A sum that landed and then was given up is in both tables: nobody has it.
+_IS_KEPT = ~(
+    sa.exists().where((_failed.c.plan == _landed.c.plan) & (_failed.c.session == _landed.c.session))
+)
 _COUNT_LANDED = prepared(
     sa.select(_landed.c.round, sa.func.sum(_landed.c.clients).label("clients"))
-    .where(_landed.c.plan == sa.bindparam("of"))
+    .where((_landed.c.plan == sa.bindparam("of")) & _IS_KEPT)
     .group_by(_landed.c.round)
 )
 _ADD_SUM = prepared(sa.insert(_sums))
@@ -733,6 +762,13 @@ _ADD_FAILED = prepared(sa.insert(_failed))
 
 def _run(connection: sa.Connection, plan: Plan) -> sa.Row[Any] | None:
     return connection.exec_driver_sql(_FIND_RUN, {"of": plan.fingerprint}).first()
+
+
+def _released_rounds(ledger: Ledger | None, plan: Plan) -> set[int]:
+    if ledger is None:
+        return set()
+    landings = ledger.landings(plan.fingerprint)
+    return {round for one in landings for round in plan.releases[one.release]}
 
 
 def _has_landed(connection: sa.Connection, plan: str, session: bytes) -> bool:
@@ -788,6 +824,8 @@ def _note_failure(connection: sa.Connection, plan: str, session: str, round: int
 def _status(connection: sa.Connection, plan: str) -> CampaignStatus:
     def rows(table: sa.Table) -> Sequence[sa.Row[Any]]:
         query = sa.select(table).where(table.c.plan == plan)
+        if table is _landed:
+            query = query.where(_IS_KEPT)
         return connection.execute(query.order_by(table.c.round, table.c.session)).all()
 
     epoch = connection.execute(sa.select(_runs.c.epoch).where(_runs.c.plan == plan)).scalar_one()
