@@ -1,20 +1,19 @@
 """Which names will be read, where nobody has the list of strings.
 
-A name of p symbols, its end mark included, has floor(T / p) copies of each of them over the T
-positions. A symbol is read from the mean over the rows of the sketch of its position. With R rows
-of W counters, and n clients that spell the position, the variance of that mean is
+The T positions have T / p symbols for each of the p symbols of a name, its end mark included:
+copies, and parity. A symbol is read from the mean over the rows of the sketch of its position. With
+R rows of W counters, and n clients that spell the position, the variance of that mean is
 
-    s^2 = (energy / W + mass / (n W) + noise / n^2) / (R (1 - load)).
+    s^2 = (energy / W + mass / (n W) + noise / n^2) / R.
 
-Energy and mass are those of the strings that are rarer than the name, `noise` is the variance of
-the noise in a counter, and `load` the share of the counters that more frequent names take. The
-holders of the name at a position are a sample of their own, whose variance is f / n. So a name of
-frequency f shows by
+Energy and mass are those of the strings that are rarer than the name, since more frequent ones are
+taken out, and `noise` is the variance of the noise in a counter. The holders of the name at a
+position are a sample of their own, whose variance is f / n. So a name of frequency f shows by
 
-    z^2 = floor(T / p) f^2 / (s^2 + SAMPLED f / n),
+    z^2 = (T / p) f^2 / (s^2 + SAMPLED f / n),
 
-and from z = CLEAR on it is taken to be read. The reader needs less: docs/open-domain.md has the
-figures, and the command that measures them.
+and from z = CLEAR on it is taken to be read. Both numbers are on the safe side: docs/open-domain.md
+has the figures, and the command that measures them.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from fedtally.sketch import Recovery
 
 NAME_LENGTH = 16  # bytes that 9 of 10 frequent names do not exceed, where nothing is said
 STRINGS = 1_000_000  # different ones that are assumed, with frequencies that fall like i^-1.1
-CLEAR, SAMPLED = 4.9, 0.3
-_LOAD = 0.5  # of the counters: what frequent names may take of them
+CLEAR, SAMPLED = 4.4, 0.3
+_LOAD = 1.0  # frequent names for each counter of a position: more are not taken out
 _FOUND = 6.0  # standard errors from which a hash stands out among 2^26
 _SECONDS = 0.02  # CPU that the reading of a hash takes, about
 _LENGTHS = (8, 16, 32, 64, 128)  # bytes: names whose frequencies are said
@@ -151,20 +150,18 @@ class Speller:
         gain = self.rows * most - self.noise / self.clients**2
         if most <= 0 or gain <= 0:
             return None
-        found = max((rarer + load * most) / gain, load / (self.rows * _LOAD), 1.0)
+        found = max(rarer / gain, load / (self.rows * _LOAD), 1.0)
         return math.ceil(found) if found < MAX_WIDTH else None
 
     def _reads(self, theta: float, width: int, length: int) -> bool:
         rarer, load = self._rarer(theta)
-        free = 1 - load / (self.rows * width)
-        if free < 1 - _LOAD:
-            return False
-        variance = (rarer / width + self.noise / self.clients**2) / (self.rows * free)
-        return variance <= self._most_variance(theta, length) * (1 + 1e-9)
+        variance = (rarer / width + self.noise / self.clients**2) / self.rows
+        is_clear = variance <= self._most_variance(theta, length) * (1 + 1e-9)
+        return is_clear and load <= _LOAD * self.rows * width
 
     def _most_variance(self, theta: float, length: int) -> float:
         """Return the largest s^2 with which names of a frequency are read."""
-        copies = self.positions // (length + 1)
+        copies = self.positions / (length + 1)
         return copies * (theta / CLEAR) ** 2 - SAMPLED * theta / self.clients
 
     def _rarer(self, theta: float) -> tuple[float, float]:

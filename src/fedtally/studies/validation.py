@@ -34,7 +34,14 @@ from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tally_members
+from fedtally.engines.local.tally import (
+    Histogram,
+    Members,
+    RoundTally,
+    split,
+    split_members,
+    tally_members,
+)
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
@@ -363,7 +370,9 @@ def _populations(
         if people.members is None:
             yield split(_drawn(people, number, rng), rounds, rng)
         else:
-            yield _split_members(people.members, number, rounds, rng)
+            own = people.num_clients
+            clients = np.arange(own) if own == number else rng.integers(0, own, number)
+            yield split_members(people.members, clients, rounds, rng)
 
 
 def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTally:
@@ -376,33 +385,6 @@ def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTa
     weights = np.append(people.counts, people.num_clients - people.counts.sum())
     counts = rng.multinomial(number, weights / people.num_clients)[:-1]
     return RoundTally(number, people.ids[counts > 0], counts[counts > 0])
-
-
-def _split_members(
-    members: Members, number: int, num_rounds: int, rng: np.random.Generator
-) -> list[RoundTally]:
-    """Return the rounds of so many clients, drawn as in `_drawn`, each in a uniform round."""
-    own = members.num_clients
-    clients = np.arange(own) if own == number else rng.integers(0, own, number)
-    drawn = rng.integers(0, num_rounds, number)
-    bounds = np.cumsum(np.bincount(drawn, minlength=num_rounds))[:-1]
-    return [
-        tally_members(_of(members, part))
-        for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)
-    ]
-
-
-def _of(members: Members, clients: I64) -> Members:
-    """Return some of the clients; one may be there several times.
-
-    >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
-    >>> _of(members, np.array([1, 1, 0])).ids.tolist()
-    [5, 7, 5, 7, 3]
-    """
-    sizes = np.diff(members.starts)[clients]
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    places = np.arange(starts[-1]) + np.repeat(members.starts[clients] - starts[:-1], sizes)
-    return Members(members.ids[places], starts)
 
 
 def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
