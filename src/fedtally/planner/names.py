@@ -36,7 +36,7 @@ from fedtally.sketch import Recovery
 NAME_LENGTH = 16  # bytes that 9 of 10 frequent names do not exceed, where nothing is said
 NAMED_SHARE = 0.95  # of the strings above `theta_name`, that are named at least
 STRINGS = 1_000_000  # different ones that are assumed, with frequencies that fall like i^-1.1
-CLEAR, SAMPLED = 4.4, 0.3
+CLEAR, SAMPLED = 4.5, 0.25
 _LOAD = 1.0  # frequent names for each counter of a position: more are not taken out
 _FOUND = 6.0  # standard errors from which a hash stands out among 2^26
 _SECONDS = 0.02  # CPU that the reading of a hash takes, about
