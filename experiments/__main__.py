@@ -25,6 +25,7 @@ from experiments import (
     natural,
     official,
     open_domain,
+    open_planner,
     options,
     output,
     planner,
@@ -72,6 +73,7 @@ for module in (
     privacy,
     releases,
     open_domain,
+    open_planner,
     official,
 ):
     main.add_command(module.command)

@@ -19,6 +19,7 @@ from fedtally.cli.options import (
     details_option,
     domain_options,
     open_input,
+    name_length_option,
     open_options,
     positive,
     privacy_options,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
 # A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
+_OF_OPEN = ("allow_rare_names", "dictionary", "name_length")  # options of an open domain alone
 _DEMO_BYTES = 8_000
 _DEMO_SEED = "demo"
 _NEXT_TO_THE_DEMO = (
@@ -209,6 +211,10 @@ _campaign_options = options(
             "fedtally estimate words.txt --domain open --epsilon 1",
         ),
         (
+            "the same: as few bytes as the names of those above 2 % need",
+            "fedtally estimate words.txt --domain open --epsilon 4 --tau 0.01",
+        ),
+        (
             "the same, where many of them are in a public list",
             "fedtally estimate words.txt --domain open --epsilon 1 --dictionary dictionary.txt",
         ),
@@ -221,6 +227,7 @@ _campaign_options = options(
 @open_options
 @size_options
 @target_options
+@name_length_option
 @round_options
 @_campaign_options
 @privacy_options
@@ -347,11 +354,12 @@ def _simulation(options: dict[str, Any]) -> Simulation:
         "silos_per_person",
         "allow_rare_names",
         "dictionary",
+        "name_length",
         *PRIVACY,
     )
     # a plan may say that the domain is open: then these options go with it
     is_planned = plan is not None and plan.is_open
-    domain = read_open_domain(options, *([] if is_planned else ["allow_rare_names", "dictionary"]))
+    domain = read_open_domain(options, *([] if is_planned else _OF_OPEN))
     asked = {name: options[name] for name in same}
     rest = {"num_rounds": options["rounds"], "domain": domain, "plan": plan}
     return Simulation.of(of_silos=options["silo"] is not None, **asked, **rest)
@@ -407,12 +415,7 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
     if domain is None:
         return
     if isinstance(domain, OpenStrings):
-        if options["output"]:
-            raise InvalidInputError(
-                "--output writes every candidate, and an open domain has no list of them: use --top"
-                " and --json, or --save"
-            )
-        return  # any string may be asked for
+        return  # any string may be asked for, and the strings that stand out are few
     if options["query"]:
         domain.encode(as_named(domain, options["query"]))
     if options["top"] and not (options["query"] and domain.size > MAX_ENUMERATED):
@@ -497,7 +500,10 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
         result.export(options["output"], options.get("memory"))
-        console.note(f"wrote {options['output']}: all {result.domain.size:,} estimates", quiet)
+        rows = f"all {result.domain.size:,} estimates"
+        if result.plan.is_open:
+            rows = f"the {result.num_found:,} strings that stand out"
+        console.note(f"wrote {options['output']}: {rows}", quiet)
     if options["save"]:
         result.save(options["save"])
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)

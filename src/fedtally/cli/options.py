@@ -20,7 +20,7 @@ from fedtally.cli.layout import option, options
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from fedtally.domain import Domain
+    from fedtally.domain import Domain, OpenStrings
     from fedtally.sources import Source
 
 # The names in `fedtally.sketch.Recovery`. They are repeated here, once for all commands, because
@@ -502,6 +502,32 @@ open_options = options(
         ),
     ),
 )
+
+
+name_length_option = option(
+    "Size",
+    "--name-length",
+    type=positive,
+    metavar="BYTES",
+    help=(
+        "With --domain open: names of 9 of 10 frequent strings have at most so many bytes; longer"
+        " ones need more clients (16)."
+    ),
+)
+
+
+def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
+    """Return the bytes of the names that are planned for.
+
+    Raises:
+        InvalidInputError: longer than the longest that can be read.
+    """
+    from fedtally import _validate
+    from fedtally.planner.names import NAME_LENGTH
+
+    if options["name_length"] is None:
+        return min(NAME_LENGTH, domain.max_length)
+    return _validate.integer(1, domain.max_length, name_length=options["name_length"])
 
 
 def read_open_domain(

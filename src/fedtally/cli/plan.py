@@ -16,9 +16,11 @@ from fedtally.cli.options import (
     budget_options,
     delta_option,
     neighbours_option,
+    name_length_option,
     open_options,
     population_option,
     positive,
+    read_name_length,
     read_open_domain,
     round_options,
     run_options,
@@ -196,8 +198,8 @@ _privacy_options = options(
             ),
         ),
         (
-            "words of which nobody has the list",
-            "fedtally plan --clients 100000 --domain open --max-bytes 5kB --rounds 8 -o open.toml",
+            "words of which nobody has the list: the names of those above 0.2 %",
+            "fedtally plan --clients 100000 --domain open --tau 0.001 -o open.toml",
         ),
         (
             "ten hospitals of up to 5,000 patients each",
@@ -212,6 +214,7 @@ _privacy_options = options(
 )
 @_plan_options
 @open_options
+@name_length_option
 @target_options
 @budget_options
 @round_options
@@ -258,8 +261,6 @@ def plan(**options: Any) -> None:
     A plan with a secure sum is written without keys, for simulations, unless --server-key or
     --helper-key is given. `fedtally keys` makes keys, and adds them later too.
     """
-    from fedtally.engines.local.seeds import campaign_seed
-    from fedtally.planner.proposal import propose
     from fedtally.secagg.config import check_keys
     from fedtally.secagg.params import Adversary
     from fedtally.studies import calibration
@@ -286,18 +287,10 @@ def plan(**options: Any) -> None:
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
     distribution, about, size = _distribution(options, spec.is_private)
     domain = _domain(options, size)
-    distribution = _over(distribution, domain.size, spec.max_items)
+    distribution = _over(distribution, domain, spec.max_items)
     with console.Progress(options["quiet"]) as progress:
         progress("plan")
-        proposal = propose(
-            spec,
-            domain,
-            options["clients"],
-            distribution,
-            seed=campaign_seed(options["seed"]),
-            find_epsilon=find_epsilon,
-            allow_rare_names=options["allow_rare_names"],
-        )
+        proposal = _propose(options, spec, domain, distribution, find_epsilon)
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     _write_files(proposal, options)
@@ -305,6 +298,28 @@ def plan(**options: Any) -> None:
         console.show_json(plan_view.document(proposal, host, about))
     else:
         console.show(plan_view.view(proposal, host, about))
+
+
+def _propose(
+    options: dict[str, Any],
+    spec: CampaignSpec,
+    domain: Domain,
+    distribution: Frequencies,
+    find_epsilon: bool,
+) -> Proposal:
+    """Return the plan that is asked for, and what is to be known of it."""
+    from fedtally.domain import OpenStrings
+    from fedtally.engines.local.seeds import campaign_seed
+    from fedtally.planner import open_domain, proposal
+
+    number, seed = options["clients"], campaign_seed(options["seed"])
+    if isinstance(domain, OpenStrings):
+        length = read_name_length(options, domain)
+        rare = options["allow_rare_names"]
+        search = open_domain.Search(spec, domain, number, distribution, seed, length, rare)
+        return open_domain.propose(search, find_epsilon=find_epsilon)
+    asked = (spec, domain, number, distribution)
+    return proposal.propose(*asked, seed=seed, find_epsilon=find_epsilon)
 
 
 def _compared(host: Host) -> str:
@@ -361,7 +376,9 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
         asked["max_clients"] = options["clients"]
     # of other domains nothing is asked here that the request could refuse
     domain = "open" if options["domain"] == "open" else None
-    rounds = options["rounds"] or 1
+    rounds = options["rounds"]
+    if rounds is None and (domain is None or options["tau"] is None):
+        rounds = 1  # else the number is chosen
     request = Request(**asked, domain=domain, num_rounds=rounds, epsilon=number)
     return request.resolve(not_private=options["not_private"], silos=silos), find
 
@@ -388,7 +405,7 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: the declared ones, or as many as `--like` has."""
     from fedtally.domain import IntegerRange, domain_of
 
-    read = read_open_domain(options, "allow_rare_names")
+    read = read_open_domain(options, "allow_rare_names", "name_length")
     declared = domain_of(read) if read == "open" else read
     if declared is not None:
         if options["domain_size"] is not None or isinstance(declared, str):
@@ -404,10 +421,14 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     return IntegerRange(1, number)
 
 
-def _over(distribution: Frequencies | None, size: int, max_items: int) -> Frequencies:
-    """Return the distribution over so many candidates; an assumed one where nothing is known."""
-    from fedtally.planner import Frequencies
+def _over(distribution: Frequencies | None, domain: Domain, max_items: int) -> Frequencies:
+    """Return the distribution over the candidates; an assumed one where nothing is known."""
+    from fedtally.domain import OpenStrings
+    from fedtally.planner import Frequencies, names
 
+    if distribution is None and isinstance(domain, OpenStrings):
+        return names.assumed(domain, max_items)
+    size = domain.size
     if distribution is None:
         return Frequencies.assumed(size, max_items=max_items)
     # The distribution says how often which share is held. Candidates beyond its items have share 0.
@@ -488,12 +509,10 @@ def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
     path = options["output"]
     if path:
         proposal.plan.save(path)
-        # fedtally simulate refuses silos, and plans whose candidates are all strings
+        # fedtally simulate refuses silos
         next_step = f": try fedtally simulate --plan {path} SOURCE"
         if proposal.plan.is_of_silos:
             next_step = ""
-        elif proposal.plan.is_open:
-            next_step = f": try fedtally estimate SOURCE --plan {path}"
         console.note(f"wrote {path}{next_step}", quiet)
     if options["plot"]:
         plan_view.plot(proposal, options["plot"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,17 @@ def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any
         ],
         "minimax": _minimax_fields(proposal),
         "rare_names": None if proposal.rare is None else proposal.rare.to_dict(),
+        "names": _name_fields(proposal),
     }
+
+
+def _name_fields(proposal: Proposal) -> dict[str, Any] | None:
+    """Return what is predicted of names, where nobody has the list of candidates."""
+    if proposal.names is None:
+        return None
+    one = proposal.one_release
+    alone = None if one is None else {"bytes_per_client": one[0], **one[1].to_dict()}
+    return proposal.names.to_dict() | {"one_release": alone}
 
 
 def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
@@ -74,6 +85,10 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     sketch = f"{chosen.rows} rows x {chosen.width:,} counters of {chosen.modulus_bits} bits"
     linf, expected = report.points(target.linf), report.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
+    promised = ""
+    if proposal.names is not None:
+        above = f"{100 * proposal.names.threshold:.3g} %"
+        promised = f"; names of strings that more than {above} hold are read"
     how = {
         "bytes": "the fewest bytes for that",
         "error": "the smallest for these bytes",
@@ -82,11 +97,13 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [
         (
             "Target",
-            f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns",
+            f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"
+            f"{promised if proposal.found != 'error' else ''}",
         ),
         ("", f"{how}; predicted {expected}, if frequencies are as below"),
         ("Frequencies", about),
         ("Upload", report.cost(chosen)),
+        *_names(proposal, bill),
         *_privacy(proposal, bill),
         *_secure_sum(proposal),
         *_clients(proposal),
@@ -109,6 +126,52 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         Text(),
         _neighbours(proposal, host),
     )
+
+
+def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
+    """Return the rows on the names that are read, where nobody has the list of candidates."""
+    from fedtally import report
+
+    found, plan = proposal.names, proposal.plan
+    if found is None:
+        return []
+    whom = "people" if plan.is_of_silos else "clients"
+
+    def holders(frequency: float) -> str:
+        number = math.ceil(frequency * found.clients)
+        return "no number of clients" if math.isinf(frequency) else f"about {number:,} {whom}"
+
+    bytes_of = report.counted(found.length, "byte")
+    if math.isinf(found.theta_name):
+        read = f"names of {bytes_of} cannot be read, whoever holds them"
+    else:
+        read = (
+            f"names held by {holders(found.theta_name)} or more can be read, and by the server,"
+            f" too, if they have at most {bytes_of}"
+        )
+    lengths = ", ".join(
+        f"{size} from {holders(theta).removesuffix(f' {whom}')}"
+        for size, theta in found.by_length
+        if not math.isinf(theta)
+    )
+    others = [("", f"of other lengths, in bytes: {lengths}")] if lengths else []
+    above = f"{100 * found.threshold:.3g} %"
+    rows = [
+        ("Names", read),
+        *others,
+        ("", f"strings held by {holders(found.theta_find)} or more stand out, named or not"),
+        ("", f"expected: {found.named:.0%} of the strings above {above} are named"),
+    ]
+    if proposal.one_release is not None:
+        size, alone = proposal.one_release
+        releases = report.counted(len(plan.releases), "release")
+        rows.append(
+            ("", f"so with {releases}; one release would name {alone.named:.0%}, for"
+             f" {report.size(size)} of a client")
+        )
+    seconds = _seconds(bill.decoding_seconds + found.seconds)
+    rows.append(("", f"the server decodes hashes and names in about {seconds} of CPU"))
+    return rows
 
 
 def _clients(proposal: Proposal) -> list[tuple[str, str]]:

@@ -51,6 +51,21 @@ def document(found: TrialResult) -> dict[str, Any]:
         "exceeded": found.exceeded,
         "predicted_failure": found.predicted_failure,
         "verdict": None if verdict is None else verdict._asdict(),
+        "names": _name_fields(found),
+    }
+
+
+def _name_fields(found: TrialResult) -> dict[str, Any] | None:
+    """Return what was named in all repeats, and what was predicted; None unless it is open."""
+    recall = found.recall
+    if recall is None:
+        return None
+    return {
+        "recall": {"mean": recall.mean, "least": recall.least},
+        "wrong": recall.wrong,
+        "promised": recall.promised,
+        "met": recall.met,
+        "predicted": None if found.names is None else found.names.to_dict(),
     }
 
 
@@ -70,6 +85,7 @@ def view(found: TrialResult) -> RenderableType:
     counted = [report.counted(number, name) for number, name in (*sizes, (trial.repeats, "repeat"))]
     rows: list[tuple[str, RenderableType]] = [
         *_promise(found),
+        *_names(found),
         ("Clients", _clients(found)),
         ("Upload", report.cost(plan)),
         (
@@ -153,6 +169,33 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
         predicted = f"{above} in {_share(found.predicted_failure)} of campaigns"
         rows.append(("", f"predicted for these clients: {predicted}"))
     return rows
+
+
+def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
+    """Return the rows on the names that were read, where the domain is open."""
+    from rich.text import Text
+
+    recall, repeats = found.recall, f"{found.trial.repeats:,} repeats"
+    if recall is None:
+        return []
+    target = found.trial.plan.target
+    above = "in the list" if target is None else f"above {200 * target.linf:.3g} %"
+    wrong = f"names of strings that nobody holds: {recall.wrong:,}"
+    if recall.mean is None or recall.least is None:
+        return [("Names", f"no string {above} in {repeats}; {wrong}")]
+    text = (
+        f"{recall.mean:.1%} of the strings {above} are named on average over {repeats}, and at least"
+        f" {recall.least:.1%}; {wrong}"
+    )
+    if recall.promised is None:
+        return [("Names", text)]
+    promised = f"at least {recall.promised:.1%} are promised for these clients"
+    if recall.met is None:
+        return [("Names", text), ("", f"{promised}: take more repeats")]
+    said, style = ("met", "bold green") if recall.met else ("missed", "bold red")
+    if recall.met and recall.mean < recall.promised:
+        said = "met, within chance"
+    return [("Names", Text.assemble((said, style), f": {text}")), ("", promised)]
 
 
 def _shown(verdict: Verdict) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedtally import _validate, kernels
 from fedtally.domain import symbols
-from fedtally.domain.columns import as_text, text_chunks, utf8_buffers
+from fedtally.domain.columns import as_text, text_chunks, text_of_buffers, utf8_buffers
 from fedtally.domain.contract import Domain
 from fedtally.domain.text import fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError
@@ -243,6 +243,22 @@ class Names:
 
     def __repr__(self) -> str:
         return "Names(hidden)"  # they may be a client's items
+
+    def lengths(self, ids: U64) -> npt.NDArray[np.int64]:
+        """Return the bytes of some of the names, int64 [n]."""
+        lengths: npt.NDArray[np.int64] = np.diff(self._offsets)[np.searchsorted(self.ids, ids)]
+        return lengths
+
+    def rekeyed(self, domain: OpenStrings) -> tuple[Names, U64]:
+        """Return the same names under another seed, and the id there of each of `ids`.
+
+        >>> first = Names(OpenStrings(seed=bytes(32)), ["tea", "cola"])
+        >>> second, ids = first.rekeyed(OpenStrings(seed=bytes([1] * 32)))
+        >>> sorted(ids.tolist()) == second.ids.tolist(), first.lengths(first.ids).tolist()
+        (True, [3, 4])
+        """
+        text = text_of_buffers(self._bytes, self._offsets)
+        return Names(domain, text), domain.fingerprints(text)
 
     def spell(self, ids: U64, positions: int) -> U64:
         """Return the rows of ids by which a sketch holds items: uint64 [n, 1 + positions].

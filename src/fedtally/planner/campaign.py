@@ -21,7 +21,7 @@ from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.error_model import Setting
+from fedtally.recovery.error_model import Prediction, Setting
 from fedtally.sketch import Schedule
 
 # A sketch this much narrower, whose error is this much larger, makes a prediction for joint
@@ -217,6 +217,10 @@ class Campaign:
             max_items=distribution.max_items,
             round_sizes=self.round_sizes,
         )
+
+    def predicted(self, distribution: Frequencies, rows: int, width: int) -> Prediction:
+        """Return the prediction of the error model for a size, without safeguards."""
+        return self._setting(distribution, rows, width).predict(distribution.frequencies)
 
     def noise_of(self, rows: int) -> float:
         """Return the standard deviation of the noise in a counter of each round's sum."""

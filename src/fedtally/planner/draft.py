@@ -48,11 +48,20 @@ _USUAL_WIDTH = 1000
 
 
 class Chosen(NamedTuple):
-    """A schedule and a size."""
+    """A schedule and a size.
+
+    Attributes:
+        schedule: of the rounds.
+        rows: of the sketch.
+        width: of the sketch; of those that spell names, where the domain is open and `spelling`
+            is None.
+        spelling: of names, where the domain is open and both sizes were chosen.
+    """
 
     schedule: Schedule
     rows: int
     width: int
+    spelling: Spelling | None = None
 
 
 @dataclass(frozen=True)
@@ -198,14 +207,15 @@ class Draft:
         least, most = round_size_bounds(expected)
         return max(1, least), min(total, most)
 
-    def plan(self, schedule: Schedule, rows: int, width: int) -> Plan:
+    def plan(
+        self, schedule: Schedule, rows: int, width: int, spelling: Spelling | None = None
+    ) -> Plan:
         """Return the plan, without the keys of a secure sum: its sizes do not depend on them.
 
-        Where the domain is open, the width is that of the sketches that spell names.
+        The arguments are those of `Chosen`.
         """
         asked, summation = self.spec.privacy, self.spec.summation
-        spelling = None
-        if isinstance(self.domain, OpenStrings):
+        if isinstance(self.domain, OpenStrings) and spelling is None:
             spelling = Spelling(SPELLING_ROWS, width, self.domain.max_length)
             width *= self._finder_widths(schedule, rows, spelling)
         sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling)
@@ -267,6 +277,11 @@ class Draft:
         silos = self.spec.silos
         return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
 
+    @property
+    def people(self) -> list[int]:
+        """Those whose items the clients of each round hold: more than clients if they are silos."""
+        return [self.expected * clients // self.clients[0] for clients in self.sizes]
+
     def _sharers(self, agreed: Terms | None) -> int | None:
         """Return the fewest clients that count on each other's noise.
 
@@ -300,7 +315,7 @@ class Draft:
             recovery=self.recovery,
             rows=rows,
             failure_probability=self.spec.failure_probability,
-            noise=self._noise(),
+            noise=self.noise(),
             round_sizes=None if self.has_room or not self._are_told else tuple(self.sizes),
         )
 
@@ -376,7 +391,7 @@ class Draft:
         name = self.spec.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
-    def _noise(self) -> Callable[[int, Schedule], float]:
+    def noise(self) -> Callable[[int, Schedule], float]:
         """Return a function of rows and schedule: the noise of a round's sum.
 
         It is that of Gaussian accounting.
@@ -425,7 +440,7 @@ class Draft:
     def largest_noise(self, schedule: Schedule) -> float:
         """Return about the largest standard deviation of the noise in a counter of a sum."""
         releases = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
-        return self._noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
+        return self.noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
 
     def _honest(self) -> int:
         """Return the fewest clients that count on each other's noise."""

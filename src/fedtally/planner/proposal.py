@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedtally import planner
-from fedtally.domain import Domain, OpenStrings
+from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
-from fedtally.planner.rare_names import RareNames, of_plan
+from fedtally.planner.names import Names
+from fedtally.planner.rare_names import RareNames
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import check_rounds, terms
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
@@ -34,10 +35,6 @@ _FEW = 20  # campaigns that say what other small sketches would do
 _TRIED_SILOS, _MOST_TRIED = 12, 40  # numbers of silos that are tried where theirs does not fit
 _NOTHING = 0.5  # an error of a frequency that tells nothing
 _PRECISION = 1.02  # of what is said to do instead
-_OF_HASHES = (
-    "the error is that of hashes: which names will be read is not predicted yet; fedtally estimate"
-    " --plan tries it on data"
-)
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,9 @@ class Proposal:
             None where the domain is open.
         expected: how many frequencies are shares of: the clients, or the people expected in silos.
         rare: what the sums show of rare names; None where noise bounds it, or no domain is open.
+        names: those that are predicted to be read; None where no domain is open.
+        one_release: of a plan with several releases of noise, what one release with the same
+            sketches would read, and the bytes of a client; None where there is but one.
     """
 
     plan: Plan
@@ -66,6 +66,8 @@ class Proposal:
     minimax: tuple[Size, int] | None
     expected: int
     rare: RareNames | None = None
+    names: Names | None = None
+    one_release: tuple[int, Names] | None = None
 
     @property
     def target(self) -> Target:
@@ -120,9 +122,8 @@ def propose(
     *,
     seed: bytes,
     find_epsilon: bool = False,
-    allow_rare_names: bool = False,
 ) -> Proposal:
-    """Return a plan for a fleet.
+    """Return a plan for a fleet; for an open domain `fedtally.planner.open_domain` does.
 
     Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found;
     max_bytes: the smallest error; both, and `find_epsilon`: the least epsilon. Without tau and
@@ -136,8 +137,6 @@ def propose(
         seed: 32 bytes, of the hashes.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
             be given, which is not taken.
-        allow_rare_names: plan even if whoever opens a sum can read what single clients hold, where
-            the domain is open and there is no epsilon.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
@@ -150,34 +149,21 @@ def propose(
     if find_epsilon:
         draft = _least_private(draft, distribution)
     tau, p = spec.tau, spec.failure_probability
-    rare = None
     if tau is None:
-        if isinstance(domain, OpenStrings):
-            chosen = draft.for_bytes()
-            size = Size("budget", chosen.rows, chosen.width, message=_OF_HASHES)
-        else:
-            chosen, size = _for_bytes(draft, distribution)
+        chosen, size = _for_bytes(draft, distribution)
         plan = draft.plan(*chosen)
-        people = [draft.expected * clients // draft.clients[0] for clients in draft.sizes]
-        rare = of_plan(plan, draft.sizes, people)
-        if rare is not None and not allow_rare_names:
-            rare.check()
         linf = predict_linf(plan, distribution, draft.recovery, p, expected=draft.expected)
         careful = predict_linf(
             plan, distribution, draft.recovery, p * planner.RISK, expected=draft.expected
         )
-        if careful >= _NOTHING:
-            raise InvalidInputError(
-                f"with these bytes the error of a frequency may be {careful:.2g}: nothing could be"
-                " learnt; give more bytes, more clients or a larger epsilon"
-            )
-        plan = replace(plan, target=_target(careful, p, draft.recovery))
+        check_learns(careful)
+        plan = replace(plan, target=make_target(careful, p, draft.recovery))
     else:
         # The error of the plan is predicted below, with its own noise.
         chosen, size = chosen_for(draft, distribution, with_linf=False)
         plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
     found = "error" if tau is None else "epsilon" if find_epsilon else "bytes"
-    neighbours = tuple(_neighbours(draft, plan, distribution))
+    neighbours = tuple(neighbours_of(draft, plan, distribution))
     return Proposal(
         plan,
         size,
@@ -185,9 +171,8 @@ def propose(
         distribution,
         found,
         neighbours,
-        None if plan.is_open else _minimax(draft, plan.schedule, max(tau or linf, 1e-9)),
+        _minimax(draft, plan.schedule, max(tau or linf, 1e-9)),
         draft.expected,
-        rare,
     )
 
 
@@ -347,7 +332,16 @@ def _for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
     return Chosen(schedule, size.rows, width), replace(size, width=width)
 
 
-def _target(linf: float, probability: float, recovery: str) -> Target:
+def check_learns(linf: float) -> None:
+    """Refuse a plan whose frequencies may be off by so much that nothing is learnt."""
+    if linf >= _NOTHING:
+        raise InvalidInputError(
+            f"with these bytes the error of a frequency may be {linf:.2g}: nothing could be"
+            " learnt; give more bytes, more clients or a larger epsilon"
+        )
+
+
+def make_target(linf: float, probability: float, recovery: str) -> Target:
     """Return the target that a predicted error makes.
 
     It is rounded up to two digits, and at least 1e-9.
@@ -358,14 +352,18 @@ def _target(linf: float, probability: float, recovery: str) -> Target:
     )
 
 
-def _neighbours(
+def neighbours_of(
     draft: Draft, plan: Plan, distribution: Frequencies
 ) -> Iterator[tuple[Plan, float]]:
+    """Yield plans of other widths, each with its predicted error."""
     for factor in _NEIGHBOURS:
-        own = plan.width if plan.spelling is None else plan.spelling.width
-        width = max(1, round(factor * own))
+        own = plan.spelling
         with suppress(InvalidInputError):  # wider than a sketch may be
-            other = draft.plan(plan.schedule, plan.rows, width)
+            spelling = None
+            if own is not None:
+                spelling = replace(own, width=max(1, round(factor * own.width)))
+            width = max(1, round(factor * plan.width))
+            other = draft.plan(plan.schedule, plan.rows, width, spelling)
             yield (
                 other,
                 predict_linf(
@@ -410,7 +408,7 @@ def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
     if found is None:
         draft = _asking(draft, epsilon=MAX_EPSILON)
         raise _unreachable(draft, distribution)
-    return _asking(draft, epsilon=float(_up(found)))
+    return _asking(draft, epsilon=float(rounded_up(found)))
 
 
 def reaches(draft: Draft, distribution: Frequencies) -> bool:
@@ -430,10 +428,11 @@ def _unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
     """Return the error for a target out of reach, with the smallest changes that help."""
     ways = list(_ways(draft, distribution))
     out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
-    return InvalidInputError(f"tau {draft.spec.tau:g} {_why(draft)}; {out}")
+    return InvalidInputError(f"tau {draft.spec.tau:g} {why_unreachable(draft)}; {out}")
 
 
-def _why(draft: Draft) -> str:
+def why_unreachable(draft: Draft) -> str:
+    """Return with what a target cannot be met, in words."""
     spec, clients = draft.spec, f"{draft.clients[0]:,} clients"
     if spec.silos is not None:
         clients = f"{draft.clients[0]:,} silos and {draft.expected:,} people"
@@ -451,14 +450,14 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
         lambda x: reaches(_asking(draft, tau=x), distribution), tau, 0.5, _PRECISION
     )
     if best is not None:
-        yield f"tau {_up(best)}"
+        yield f"tau {rounded_up(best)}"
     if spec.privacy is not None:
         now = spec.privacy.epsilon
         epsilon = planner.least(
             lambda x: reaches(_asking(draft, epsilon=x), distribution), now, MAX_EPSILON, _PRECISION
         )
         if epsilon is not None:
-            yield f"epsilon {_up(epsilon)}"
+            yield f"epsilon {rounded_up(epsilon)}"
     few = draft.clients[0]
     clients = planner.least(
         lambda x: reaches(_of_clients(draft, math.ceil(x)), distribution),
@@ -468,7 +467,7 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
     )
     if clients is not None:
         unit = "clients" if spec.silos is None else "silos of as many people each"
-        yield f"{int(float(_up(clients))):,} {unit}"
+        yield f"{int(float(rounded_up(clients))):,} {unit}"
     most, whole = spec.summation.most_clients, draft.clients[1]
     # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones
     # have less.
@@ -481,13 +480,13 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
             _PRECISION,
         )
         if cohort is not None:
-            yield f"cohorts of up to {int(float(_up(cohort))):,} (max_cohort)"
+            yield f"cohorts of up to {int(float(rounded_up(cohort))):,} (max_cohort)"
     if spec.max_bytes is not None:
         with suppress(UnreachableError):
             question = draft.question(distribution, spec.rows)
             left = draft.tau_of_sketch(distribution)
             schedule, size = planner.smallest(question, left, with_linf=False)
-            yield f"{int(float(_up(question.cost(schedule, size)))):,} bytes"
+            yield f"{int(float(rounded_up(question.cost(schedule, size)))):,} bytes"
 
 
 def _asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = None) -> Draft:
@@ -516,7 +515,7 @@ def _of_cohort(draft: Draft, most: int) -> Draft:
     return make_draft(spec, draft.domain, draft.clients[0], draft.seed)
 
 
-def _up(number: float) -> str:
+def rounded_up(number: float) -> str:
     """Return a number rounded up to two digits."""
     digits = 10.0 ** (math.floor(math.log10(number)) - 1)
     return f"{digits * math.ceil(number / digits * (1 - 1e-12)):.12g}"

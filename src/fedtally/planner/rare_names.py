@@ -15,7 +15,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.secagg.config import SecAggConfig
 
-_WARNED = 5  # clients for each counter of the smallest sum, below which the answer has a warning
+WARNED = 5  # clients for each counter of the smallest sum, below which the answer has a warning
 
 
 class RareNames(NamedTuple):
@@ -44,13 +44,23 @@ class RareNames(NamedTuple):
         """
         return 4.9 * math.sqrt(self.clients / self.position)
 
+    @property
+    def is_warned(self) -> bool:
+        """Whether with a list of likely strings much is read of what rare clients hold."""
+        return self.counters * WARNED > self.clients
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there are fewer clients than counters."""
+        return self.counters > self.clients
+
     def check(self) -> None:
         """Refuse sums of fewer clients than counters.
 
         Raises:
             InvalidInputError: there are.
         """
-        if self.counters > self.clients:
+        if self.is_refused:
             raise InvalidInputError(
                 f"without epsilon, sums of {self.clients:,} clients in {self.counters:,} counters"
                 " show what single clients hold to whoever opens them, if it has a list of likely"
@@ -71,7 +81,7 @@ class RareNames(NamedTuple):
             f" confirmed from about {max(1.0, self.confirmed):,.0f} holders on, and an unknown name"
             f" is read from about {max(1.0, self.read):,.0f} on"
         )
-        if self.counters * _WARNED <= self.clients:
+        if not self.is_warned:
             return [said]
         return [f"{said}; with a list of likely strings most of what rare clients hold is read"]
 

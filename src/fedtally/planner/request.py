@@ -227,8 +227,7 @@ class Request:
     def _check_open(self) -> None:
         """Refuse what an open domain cannot have, or cannot have yet."""
         refused = {
-            "width": (self.width, "its sketches share max_bytes"),
-            "tau": (self.tau, "no size is found for a target yet, so give max_bytes"),
+            "width": (self.width, "its sketches share max_bytes, or follow from tau"),
             "certify": (self.certify or None, "there is no list of candidates to look at"),
             "recovery": (
                 None if self.recovery in (AUTO, Recovery.JOINT) else self.recovery,

@@ -22,6 +22,7 @@ from fedtally.report.wording import (
     decimals,
     drawn_away,
     escaped,
+    evaluated_names,
     part_of_sum,
     percent,
     points,
@@ -34,7 +35,7 @@ from fedtally.report.wording import (
     sure,
     who,
 )
-from fedtally.result import Estimate, Evaluation, Result
+from fedtally.result import Estimate, Evaluation, NameEvaluation, Result
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -389,7 +390,9 @@ def certainty(
     return [*rows, ("Expected", f"{expected}, predicted from the sums")]
 
 
-def _errors(found: Evaluation) -> str:
+def _errors(found: Evaluation | NameEvaluation) -> str:
+    if isinstance(found, NameEvaluation):
+        return "; ".join(evaluated_names(found))
     digits = decimals([found.linf, found.l2])
     figures = (
         f"largest {points(found.linf, digits)}, l2 {points(found.l2, digits)} over all candidates"

@@ -14,7 +14,7 @@ from typing import Any
 from fedtally.domain import Domain, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
-from fedtally.result import Estimate, Result
+from fedtally.result import Estimate, NameEvaluation, Result
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 COVERS = "frequencies among those that took part"
@@ -416,6 +416,17 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         who = counted(pilot["num_clients"], "client")
         noised = f" and noised for epsilon {pilot['epsilon']:g}" if pilot.get("epsilon") else ""
         rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates{noised}"))
+    named = said.get("names")
+    if named is not None:
+        above = f"{100 * named['threshold']:.3g} %"
+        rows.append(
+            (
+                "",
+                f"so that strings above {above} are named, if names of 9 of 10 frequent ones have at"
+                f" most {counted(named['name_length'], 'byte')}, and frequencies fall like i^-1.1"
+                " (assumed)",
+            )
+        )
     return [*rows, *([("", said["message"])] if said["message"] else [])]
 
 
@@ -559,8 +570,12 @@ def sure(
     if found is not None:
         number = expected.removesuffix(" points")
         known = f" ({number} predicted)" if intervals and intervals.predicted_linf else ""
-        said.append(f"largest {points(found.linf)}{known}")
-        said.append(f"{100 * found.precision_at_k:.0f} % of the top {found.k:,} truly belong there")
+        if isinstance(found, NameEvaluation):
+            said += evaluated_names(found)[: 3 if found.wrong else 2]
+        else:
+            said.append(f"largest {points(found.linf)}{known}")
+            belong = f"{100 * found.precision_at_k:.0f} % of the top {found.k:,}"
+            said.append(f"{belong} truly belong there")
     elif intervals is not None:
         before = " before shrinkage" if result.objective == "l2" else ""
         said.append(
@@ -572,6 +587,33 @@ def sure(
         kind, unit = result.interval_kind, result.unit
         said += holds(result.confidence, kind, listed, named, unit, limits=limits)
     return "; ".join(said) or "not estimated: the confidence is 0"
+
+
+def evaluated_names(found: NameEvaluation) -> list[str]:
+    """Return in a few words how the names of an open domain compare with the true strings.
+
+    >>> found = NameEvaluation(0.02, 3, 1.0, 1.0, 5, 0, 0.001, 0.002, 1.0)
+    >>> evaluated_names(found)[1]
+    'all 3 strings above 2 % are named'
+    """
+    above = f"above {100 * found.threshold:.3g} %"
+    digits = decimals([found.linf, found.l2])
+    said = [f"largest {points(found.linf, digits)} of all strings that somebody holds"]
+    if found.recall is None:
+        said.append(f"no string is {above}")
+    elif found.recall == 1.0:
+        said.append(f"all {found.strings:,} strings {above} are named")
+    else:
+        number = round(found.recall * found.strings)
+        said.append(f"{number:,} of the {found.strings:,} strings {above} are named")
+    wrong = "none" if not found.wrong else f"{found.wrong:,}"
+    said.append(f"of {counted(found.named, 'name')} {wrong} is of a string that nobody holds")
+    if found.precision is not None:
+        said.append(f"precision {found.precision:.0%}")
+    rest = [f"l2 {points(found.l2, digits)}"]
+    if found.coverage is not None:
+        rest.append(f"{found.coverage:.1%} of the intervals of named strings hold the truth")
+    return [*said, "; ".join(rest)]
 
 
 def holds(

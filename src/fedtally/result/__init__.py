@@ -6,7 +6,7 @@ exported tables).
 """
 
 from fedtally.result.estimates import Estimate, clip_limits
-from fedtally.result.evaluation import Evaluation, Truth
+from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth
 from fedtally.result.files import (
     SCHEMA,
     check_export_path,
@@ -22,6 +22,7 @@ __all__ = [
     "SCHEMA",
     "Estimate",
     "Evaluation",
+    "NameEvaluation",
     "Progress",
     "Result",
     "Truth",

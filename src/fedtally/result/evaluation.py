@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.result.estimates import clip_limits
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+_SHOWN, _HELD = 0.75, 0.5  # of the threshold: estimates that count, and shares that make them right
 
 
 class Evaluation(NamedTuple):
@@ -40,23 +43,61 @@ class Evaluation(NamedTuple):
     recall_at_k: float
 
 
+class NameEvaluation(NamedTuple):
+    """Names and frequencies of an open domain, against the strings of the clients that took part.
+
+    Attributes:
+        threshold: the frequency from which names are looked for: twice the error that the plan is
+            for, or without a target the smallest frequency of the list.
+        strings: how many strings more clients hold than that.
+        recall: the share of them that are named; None where there are none.
+        precision: of the names with an estimate of at least three quarters of the threshold, the
+            share of strings that at least half of the threshold hold; None where there are none.
+        named: how many names were given.
+        wrong: how many of them are of strings that nobody holds.
+        linf: the largest absolute error of a frequency, over all strings that somebody holds or
+            that stand out. Strings of one hash count together, here and below.
+        l2: the root of the sum of the squared errors of these.
+        coverage: the share of the named strings whose interval holds the truth, each interval as of
+            an item named beforehand; None without intervals or names.
+    """
+
+    threshold: float
+    strings: int
+    recall: float | None
+    precision: float | None
+    named: int
+    wrong: int
+    linf: float
+    l2: float
+    coverage: float | None
+
+
 class Truth(NamedTuple):
     """The true counts, which only a simulation knows.
 
     Attributes:
         positions: the places of the items in the domain, sorted, int64 [n]. Other items are 0.
         counts: the number of contributions of each, int64 [n].
+        fingerprints: where the domain is open, those of the strings, sorted, uint64 [m]; their
+            hashes are the positions.
+        held: the number of contributions of each of these strings, int64 [m].
     """
 
     positions: I64
     counts: I64
+    fingerprints: U64 | None = None
+    held: I64 | None = None
 
     def at(self, positions: I64) -> I64:
         """Return the true counts at the given positions, int64."""
-        if not len(self.positions):
-            return np.zeros(len(positions), np.int64)
-        found = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
-        return np.where(self.positions[found] == positions, self.counts[found], 0)
+        return _looked_up(self.positions, self.counts, positions)
+
+    def of_strings(self, fingerprints: U64) -> I64:
+        """Return the true counts of strings of an open domain, int64."""
+        assert self.fingerprints is not None
+        assert self.held is not None
+        return _looked_up(self.fingerprints, self.held, fingerprints)
 
     def within(self, start: int, stop: int) -> F64:
         """Return the true counts at the positions start .. stop-1, float64."""
@@ -66,8 +107,18 @@ class Truth(NamedTuple):
         return dense
 
 
-def evaluate(result: Result, k: int) -> Evaluation:
+def _looked_up(keys: npt.NDArray[Any], values: I64, wanted: npt.NDArray[Any]) -> I64:
+    """Return the values of some of the sorted keys, 0 for those that are not there."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64)
+    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[found] == wanted, values[found], 0)
+
+
+def evaluate(result: Result, k: int) -> Evaluation | NameEvaluation:
     """Return the errors of all estimates of a result, and how its k largest overlap the true ones.
+
+    Of an open domain: how the names overlap the frequent strings.
 
     Raises:
         InvalidInputError: the truth is not known.
@@ -76,7 +127,8 @@ def evaluate(result: Result, k: int) -> Evaluation:
         raise InvalidInputError(
             "the truth is not known here: run estimate with evaluate=True (--evaluate)"
         )
-    result.check_listed()
+    if isinstance(result.domain, OpenStrings):
+        return _evaluate_names(result, result.domain, result.truth, k)
     # block by block: the frequencies of all candidates at once may not fit in memory
     largest, squares, covered = 0.0, 0.0, 0
     for start, ids, block in result.blocks():
@@ -91,6 +143,43 @@ def evaluate(result: Result, k: int) -> Evaluation:
     precision, recall = _overlap(result, k)
     coverage = None if result.intervals is None else covered / result.domain.size
     return Evaluation(largest, squares**0.5, coverage, k, precision, recall)
+
+
+def _evaluate_names(
+    result: Result, domain: OpenStrings, truth: Truth, k: int
+) -> NameEvaluation:
+    target, clients = result.plan.target, result.num_contributions
+    if target is not None:
+        threshold = 2 * target.linf
+    else:
+        threshold = min((each.frequency for each in result.top(k)), default=0.0)
+    hashes = np.array(sorted(result.names), np.uint64)
+    names = domain.fingerprints([result.names[h] for h in hashes.tolist()])
+    held = truth.of_strings(names)
+    estimates = result.decoder.at(hashes) / clients
+    shown = estimates >= _SHOWN * threshold
+    assert truth.fingerprints is not None
+    assert truth.held is not None
+    frequent = truth.fingerprints[truth.held > threshold * clients]
+    compared = np.union1d(truth.positions, result.found).astype(np.int64)
+    of_hashes = truth.at(compared) / clients
+    errors = result.decoder.at(compared.view(np.uint64)) / clients - of_hashes
+    coverage = None
+    if result.intervals is not None and len(hashes):
+        low, high = clip_limits(result.intervals.at(hashes))
+        true = truth.at(hashes.astype(np.int64)) / clients
+        coverage = float(((low <= true) & (true <= high)).mean())
+    return NameEvaluation(
+        threshold,
+        len(frequent),
+        float(np.isin(frequent, names).mean()) if len(frequent) else None,
+        float((held[shown] >= _HELD * threshold * clients).mean()) if shown.any() else None,
+        len(hashes),
+        int((held == 0).sum()),
+        float(np.abs(errors).max(initial=0.0)),
+        float(np.sqrt(errors @ errors)),
+        coverage,
+    )
 
 
 def _overlap(result: Result, k: int) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileE
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import CONFIDENCE, Decoding
 from fedtally.recovery.joint import FoundFit
-from fedtally.result.evaluation import Evaluation
+from fedtally.result.evaluation import Evaluation, NameEvaluation
 from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
 
@@ -120,7 +120,8 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             known_fit=_read_fit(meta.get("fit"), arrays),
         )
         if meta["evaluation"] is not None:
-            result.evaluation = Evaluation(**meta["evaluation"])
+            kept = NameEvaluation if plan.is_open else Evaluation
+            result.evaluation = kept(**meta["evaluation"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # a file is data of strangers: anything in it that a constructor refuses is damage
         raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally._keywords import in_python
-from fedtally.domain import Domain, OpenStrings
+from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
@@ -41,7 +41,7 @@ from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.result import files, notes
 from fedtally.result.estimates import Estimate, clip_limits
-from fedtally.result.evaluation import Evaluation, Truth, evaluate
+from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
 from fedtally.result.files import check_export_path, check_table_fits, write_table
 from fedtally.sketch import CountSketch, Recovery
 
@@ -153,7 +153,7 @@ class Result:
                 f" out, got {self.recovery}"
             )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
-        self.evaluation: Evaluation | None = None
+        self.evaluation: Evaluation | NameEvaluation | None = None
         # each adds noise to each of its sums
         self._silos_in_sums = sum(sketch.num_silos for sketch in self.sketches)
         self.num_silos = (
@@ -233,6 +233,11 @@ class Result:
         listed = counts >= _LEAST  # a fit may have items of negative counts, which nobody holds
         found = (counts[listed] / self.num_contributions).tolist()
         return dict(zip(ids[listed].tolist(), found, strict=True))
+
+    @property
+    def found(self) -> I64:
+        """The hashes that stand out, rising, where the domain is open: int64 [n]; else none."""
+        return np.array(sorted(self._found), np.int64)
 
     @property
     def num_found(self) -> int:
@@ -509,8 +514,7 @@ class Result:
         These are all candidates; of an open domain, those that stand out: the others have no name.
         """
         if self.plan.is_open:
-            found = np.array(sorted(self._found), np.uint64)
-            yield found.astype(np.int64), self.decoder.at(found)
+            yield self.found, self.decoder.at(self.found.view(np.uint64))
             return
         for start, _, block in self.blocks(progress):
             yield np.arange(start, start + len(block)), block
@@ -611,15 +615,31 @@ class Result:
         Its columns are the fields of `Estimate`. The limits are those of an item named beforehand,
         not of a list, which the schema's metadata say in `intervals`. If the run is marked not
         private, a further column `note` says so.
+
+        Of an open domain the rows are the strings that stand out. A further column `hash` has their
+        hashes, in hexadecimal digits, and `item` is null where the name could not be read.
         """
         import pyarrow as pa
 
-        frequencies = self.frequencies(memory)
+        columns: dict[str, Any] = {}
+        if self.plan.is_open:
+            found = self.found
+            frequencies = self.decoder.at(found.view(np.uint64)) / self.num_contributions
+            limits = None
+            if self.intervals is not None:
+                limits = clip_limits(self.intervals.at(found.view(np.uint64)))
+        else:
+            frequencies, limits = self.frequencies(memory), self.limits(memory)
         order = np.argsort(-frequencies, kind="stable")
+        if self.plan.is_open:
+            hashes = found[order].tolist()
+            labels = pa.array([self.names.get(h) for h in hashes], pa.string())
+            columns["hash"] = pa.array([str(Unread.of(h))[1:] for h in hashes], pa.string())
+        else:
+            labels = pa.array(self.domain.labels(order))
         nothing = pa.nulls(len(order), pa.float64())
-        limits = self.limits(memory)
         columns = {
-            "item": pa.array(self.domain.labels(order)),
+            "item": labels,
             "frequency": frequencies[order],
             "low": nothing if limits is None else limits.low[order],
             "high": nothing if limits is None else limits.high[order],
@@ -627,6 +647,7 @@ class Result:
             "sampling_error": (
                 nothing if limits is None else self._sampling_error(frequencies[order])
             ),
+            **columns,
         }
         if self.not_private:
             columns["note"] = pa.array([self.not_private] * len(order))
@@ -763,8 +784,10 @@ class Result:
         """
         return files.load(cls, path)
 
-    def evaluate(self, k: int = 20) -> Evaluation:
+    def evaluate(self, k: int = 20) -> Evaluation | NameEvaluation:
         """Compare all estimates with the truth, and keep the figures as `evaluation`.
+
+        Of an open domain the names are compared.
 
         Raises:
             InvalidInputError: the truth is not known: the result was loaded from a file, or

@@ -142,7 +142,8 @@ class Study:
 class Measurement(NamedTuple):
     """The errors of all candidates' frequencies in one repeat.
 
-    `linf` is the largest, `l2` the root of the sum of squares.
+    `linf` is the largest, `l2` the root of the sum of squares. Of an open domain: `strings` are
+    frequent, of which a share `recall` is named; of the `named` ones `wrong` are of nobody.
     """
 
     method: str
@@ -151,6 +152,13 @@ class Measurement(NamedTuple):
     bytes_per_client: int
     linf: float
     l2: float
+    strings: int | None = None
+    recall: float | None = None
+    named: int | None = None
+    wrong: int | None = None
+
+
+OF_NAMES = ("strings", "recall", "named", "wrong")  # fields that only an open domain has
 
 
 class Spread(NamedTuple):
@@ -227,7 +235,9 @@ def tidy(
     """Return a `pyarrow.Table` with a row for each measurement, and the settings in each row."""
     import pyarrow as pa
 
-    columns = {name: [getattr(m, name) for m in measurements] for name in Measurement._fields}
+    of_names = all(m.strings is None for m in measurements) * len(OF_NAMES)
+    fields = Measurement._fields[: len(Measurement._fields) - of_names]
+    columns = {name: [getattr(m, name) for m in measurements] for name in fields}
     table = pa.table(columns | {"width": pa.array(columns["width"], pa.int64())})
     table = table.append_column("recovery", pa.array([recovery] * table.num_rows, pa.string()))
     table = table.append_column("epsilon", pa.array([epsilon] * table.num_rows, pa.float64()))

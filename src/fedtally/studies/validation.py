@@ -6,6 +6,9 @@ Rounds are drawn anew, and so are the hashes, since a target is about hashes tha
 The noise is the plan's. Sums are ideal, since a secure sum gives the same; where clients or servers
 add the noise before it, the noise of all of them is added.
 
+Of a plan for an open domain the names are judged, too: the plan promises that 95 % of the strings
+above twice its error are named, on average, if their frequencies are large enough by its model.
+
 The target is that the largest error exceeds `linf` with a probability of at most p. The study tests
 it: the plan is taken to keep its target unless more repeats exceed it than the 99 % quantile of
 Binomial(repeats, p). So a plan that keeps its target is found to miss it in at most 1 of 100 such
@@ -22,27 +25,37 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, bdtri
+from scipy.special import bdtr, bdtri, stdtrit
 
 from fedtally import _validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.release import is_noised_before
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
-from fedtally.domain import Domain
+from fedtally.domain import Domain, Names, OpenStrings
 from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
+from fedtally.engines.local.encoding import Spelled
 from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tally_members
+from fedtally.engines.local.tally import (
+    Histogram,
+    Members,
+    RoundTally,
+    split,
+    split_members,
+    tally_members,
+)
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies
+from fedtally.planner import names as names_of
+from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.planner.privacy import Random
 from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import DECODERS, Decoding, kind_of
-from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
+from fedtally.result import RARE_ITEMS, NameEvaluation, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch, Recovery
 from fedtally.sources import Source
@@ -51,6 +64,7 @@ from fedtally.studies.schedules import Measurement, tidy, write_table
 LEVEL = 0.99  # how often a plan that meets its target is found to keep it, at least
 POWER = 0.9  # how often a plan that misses it by `detectable` is found to miss it
 _FEW = 20  # campaigns for the error of neighbouring widths, where it is simulated: a curve, no test
+_LISTED = 20  # items of a list whose smallest frequency counts where a plan has no target
 _ROUNDING = 1e-9  # an error of exactly the target does not exceed it, nor a quantile itself
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -146,6 +160,56 @@ class Verdict(NamedTuple):
         return cls(exceeded, repeats, allowed, exceeded <= allowed, detectable)
 
 
+class Recall(NamedTuple):
+    """How many of the strings above twice the target's error were named, over the repeats.
+
+    Attributes:
+        mean: over the repeats that have such strings; None: none has.
+        least: of these repeats.
+        wrong: names of strings that nobody holds, in all repeats.
+        promised: what the plan promises for these clients; None without a target.
+        met: whether the mean is not clearly below that: by more standard errors than chance brings
+            in 1 of 100 such studies. None: nothing is promised, or repeats are too few to tell.
+    """
+
+    mean: float | None
+    least: float | None
+    wrong: int
+    promised: float | None
+    met: bool | None
+
+    @classmethod
+    def of(cls, measurements: Sequence[Measurement], predicted: float | None) -> Self:
+        """Return the figures of repeats, and judge them.
+
+        Args:
+            measurements: of the repeats.
+            predicted: the share of the frequent strings whose frequency is large enough to be
+                named.
+
+        >>> one = Measurement("shared", 9, 0, 100, 0.1, 0.1, 9, 1.0, 9, 0)
+        >>> Recall.of([one] * 3, 1.0)
+        Recall(mean=1.0, least=1.0, wrong=0, promised=0.95, met=True)
+        >>> Recall.of([one, one._replace(recall=0.8), one._replace(recall=0.7)], 1.0).met
+        True
+        >>> Recall.of([one._replace(recall=0.8 + step / 100) for step in range(3)], 1.0).met
+        False
+        """
+        recalls = np.array([each.recall for each in measurements if each.recall is not None])
+        wrong = sum(each.wrong or 0 for each in measurements)
+        promised = None if predicted is None else NAMED_SHARE * predicted
+        if not len(recalls):
+            return cls(None, None, wrong, promised, None)
+        mean, least = float(recalls.mean()), float(recalls.min())
+        met = None
+        if promised is not None and mean >= promised:
+            met = True
+        elif promised is not None and len(recalls) > 1:
+            error = float(recalls.std(ddof=1)) / len(recalls) ** 0.5
+            met = mean + float(stdtrit(len(recalls) - 1, LEVEL)) * error >= promised
+        return cls(mean, least, wrong, promised, met)
+
+
 @dataclass(frozen=True)
 class TrialResult:
     """The measurements of a trial, and its population.
@@ -158,6 +222,8 @@ class TrialResult:
             which there is no error model.
         measurements: one for each repeat.
         warnings: sentences for the reader of the result.
+        names: that are predicted to be read, for the frequencies and lengths of the source, where
+            the domain is open and the plan has a target; None elsewhere.
     """
 
     trial: Trial
@@ -166,6 +232,14 @@ class TrialResult:
     distribution: Frequencies | None
     measurements: tuple[Measurement, ...]
     warnings: tuple[str, ...]
+    names: names_of.Names | None = None
+
+    @property
+    def recall(self) -> Recall | None:
+        """How many of the frequent strings were named; None unless the domain is open."""
+        if not self.trial.plan.is_open:
+            return None
+        return Recall.of(self.measurements, None if self.names is None else self.names.named)
 
     @property
     def errors(self) -> F64:
@@ -204,13 +278,20 @@ class TrialResult:
         plan = self.trial.plan
         if plan.target is None or self.distribution is None:
             return None
-        return self._campaign.failure(self.distribution, plan.target.linf, plan.rows, plan.width)
+        asked = (self.distribution, plan.target.linf, plan.rows, plan.width)
+        if plan.is_open:  # a campaign that is tried would look at all hashes, a hundred times
+            return self._campaign.modelled_failure(*asked)
+        return self._campaign.failure(*asked)
 
     def predicted(self, probability: float) -> float | None:
         """Return the predicted largest error that is exceeded with a probability."""
         if self.distribution is None:
             return None
         plan = self.trial.plan
+        if plan.is_open:
+            return self._campaign.modelled_linf(
+                self.distribution, probability, plan.rows, plan.width
+            )
         return self._campaign.linf(self.distribution, probability, plan.rows, plan.width)
 
     def curve(
@@ -294,11 +375,6 @@ def run(
             " few and differ: run it on your silos (fedtally estimate --plan FILE --silo COL"
             " --client COL)"
         )
-    if plan.is_open:
-        raise InvalidInputError(
-            "a simulation compares every candidate with the truth, and the plan has an open domain,"
-            " whose candidates are all strings: run it on your data (fedtally estimate --plan FILE)"
-        )
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
     asked = Simulation.of(
@@ -312,17 +388,58 @@ def run(
         np.random.default_rng(int.from_bytes(seed, "little")),
         key_bytes(trial.seed, b"noise"),
     )
+    strings = encoder.names() if isinstance(encoder, Spelled) else None
     measurements, unfit = [], 0
     for repeat, rounds in enumerate(_populations(people, trial, rng)):
-        again = replace(plan, seed=rng.bytes(32))
-        measurements.append(_measured(again, candidates, rounds, trial, repeat, random))
+        again, names = replace(plan, seed=rng.bytes(32)), None
+        if isinstance(candidates, OpenStrings) and strings is not None:
+            # of another seed: the strings have other hashes, and other ids
+            candidates = candidates.with_seed(again.seed)
+            names, rounds = _named_anew(strings, candidates, rounds)
+        measurements.append(_measured(again, candidates, rounds, trial, repeat, random, names))
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
     distribution = _distribution(people, candidates)
     warnings = _warnings(source, trial, 0 if is_private else tally.missing, unfit, distribution)
+    predicted = None
+    if strings is not None and distribution is not None and plan.target is not None:
+        threshold = 2 * plan.target.linf
+        length = _name_length(people, strings, threshold)
+        predicted = names_of.predict(plan, distribution, threshold, length)
     return TrialResult(
-        trial, candidates, people.num_clients, distribution, tuple(measurements), tuple(warnings)
+        trial,
+        candidates,
+        people.num_clients,
+        distribution,
+        tuple(measurements),
+        tuple(warnings),
+        predicted,
     )
+
+
+def _named_anew(
+    strings: Names, domain: OpenStrings, rounds: Sequence[RoundTally]
+) -> tuple[Names, list[RoundTally]]:
+    """Return the strings, and the rounds, with the ids that they have under another seed."""
+    names, ids = strings.rekeyed(domain)
+
+    def anew(part: RoundTally) -> RoundTally:
+        members = part.members
+        if members is not None:
+            own = ids[np.searchsorted(strings.ids, members.ids)]
+            return tally_members(members._replace(ids=own))
+        own = ids[np.searchsorted(strings.ids, part.ids)]
+        order = np.argsort(own)
+        return part._replace(ids=own[order], counts=part.counts[order])
+
+    return names, [anew(part) for part in rounds]
+
+
+def _name_length(people: RoundTally, strings: Names, threshold: float) -> int:
+    """Return the bytes that 9 of 10 strings above a frequency do not exceed, at least 1."""
+    frequent = people.ids[people.counts > threshold * people.num_clients]
+    lengths = strings.lengths(frequent)
+    return max(1, int(np.quantile(lengths, 0.9, method="higher"))) if len(lengths) else NAME_LENGTH
 
 
 def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> None:
@@ -363,7 +480,9 @@ def _populations(
         if people.members is None:
             yield split(_drawn(people, number, rng), rounds, rng)
         else:
-            yield _split_members(people.members, number, rounds, rng)
+            own = people.num_clients
+            clients = np.arange(own) if own == number else rng.integers(0, own, number)
+            yield split_members(people.members, clients, rounds, rng)
 
 
 def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTally:
@@ -376,33 +495,6 @@ def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTa
     weights = np.append(people.counts, people.num_clients - people.counts.sum())
     counts = rng.multinomial(number, weights / people.num_clients)[:-1]
     return RoundTally(number, people.ids[counts > 0], counts[counts > 0])
-
-
-def _split_members(
-    members: Members, number: int, num_rounds: int, rng: np.random.Generator
-) -> list[RoundTally]:
-    """Return the rounds of so many clients, drawn as in `_drawn`, each in a uniform round."""
-    own = members.num_clients
-    clients = np.arange(own) if own == number else rng.integers(0, own, number)
-    drawn = rng.integers(0, num_rounds, number)
-    bounds = np.cumsum(np.bincount(drawn, minlength=num_rounds))[:-1]
-    return [
-        tally_members(_of(members, part))
-        for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)
-    ]
-
-
-def _of(members: Members, clients: I64) -> Members:
-    """Return some of the clients; one may be there several times.
-
-    >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
-    >>> _of(members, np.array([1, 1, 0])).ids.tolist()
-    [5, 7, 5, 7, 3]
-    """
-    sizes = np.diff(members.starts)[clients]
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    places = np.arange(starts[-1]) + np.repeat(members.starts[clients] - starts[:-1], sizes)
-    return Members(members.ids[places], starts)
 
 
 def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
@@ -429,11 +521,12 @@ def _measured(
     trial: Trial,
     repeat: int,
     random: Random,
+    names: Names | None,
 ) -> Measurement:
-    contributed = clip_rounds(plan, rounds, random(32))
+    contributed = clip_rounds(plan, rounds, random(32), names)
     sketches = [
         sketch
-        for sketch in encode(plan, domain, contributed, lambda *_: None)
+        for sketch in encode(plan, domain, contributed, lambda *_: None, names)
         if sketch.num_clients
     ]
     truth = true_counts(domain, rounds)
@@ -444,10 +537,15 @@ def _measured(
         decoding=Decoding(trial.decoder, confidence=0.0),
         truth=truth,
     )
-    found = result.evaluate(k=0)
-    return Measurement(
+    found = result.evaluate(_LISTED if plan.is_open else 0)
+    measured = Measurement(
         str(plan.schedule), plan.width, repeat, plan.bytes_per_client, found.linf, found.l2
     )
+    if isinstance(found, NameEvaluation):
+        return measured._replace(
+            strings=found.strings, recall=found.recall, named=found.named, wrong=found.wrong
+        )
+    return measured
 
 
 def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
@@ -482,7 +580,7 @@ def _summed_with_noise(
             continue
         total = own[0]
         for other in own[1:]:
-            total.counters += other.counters
+            total.vector += other.vector
             total.num_clients += other.num_clients
         # The shares of all cohorts' clients are together one draw; each of two servers draws for
         # itself.
@@ -491,8 +589,7 @@ def _summed_with_noise(
             if terms.noised_by is NoiseBy.CLIENTS
             else [terms.noise()] * 2
         ):
-            noise = distribution.draw(Secret(random(KEY_BYTES)), total.counters.size)
-            total.counters += noise.reshape(total.counters.shape)
+            total.vector += distribution.draw(Secret(random(KEY_BYTES)), total.vector.size)
         total.noise = plan.noise_mark
         opened.append(total)
     return opened

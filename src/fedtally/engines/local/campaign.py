@@ -23,6 +23,7 @@ from fedtally.engines.local.ahead import read_ahead
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
 from fedtally.engines.local.encoding import Declared, FromInput, Spelled, add_items
+from fedtally.engines.local.open_size import size_open
 from fedtally.engines.local.pilot import (
     MIN_CLIENTS,
     PILOT_SHARE,
@@ -111,13 +112,17 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     site.names = encoder.names() if isinstance(encoder, Spelled) else None
     sized: Sized | None = None
     with _timed(timings, "plan"):
+        if simulation.sizes_open:
+            draws = site.rng.spawn(1)[0]
+            sized, spec, rounds = size_open(simulation, spec, seed, rounds, tally.is_natural, draws)
+            sizes = [r.num_vectors for r in rounds]
         if spec.plan is not None:
             plan, keys = fit_existing(
                 spec.plan, spec, domain, sizes, random=site.keys, report=report
             )
         else:
             draft = Draft.fit(spec, domain, sizes, seed=seed, by_client=tally.is_bounded_by_client)
-            if spec.tau is not None:
+            if spec.tau is not None and sized is None:
                 sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
             chosen = draft.for_bytes() if sized is None else sized.chosen
             plan, keys = draft.finish(chosen, site.keys, report)
@@ -482,9 +487,10 @@ def _check_memory(plan: Plan, num_rounds: int) -> None:
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     """Return the true counts by position in the domain."""
     ids = np.concatenate([r.ids for r in rounds])
-    if isinstance(domain, OpenStrings):
-        ids = domain.hashes(ids)
     counts = np.concatenate([r.counts for r in rounds])
+    if isinstance(domain, OpenStrings):
+        hashes = domain.hashes(ids).astype(np.int64)
+        return Truth(*_totals(hashes, counts), *_totals(ids, counts))
     if domain.first_id is not None:
         positions = (ids - np.uint64(domain.first_id)).astype(np.int64)
     else:
@@ -495,10 +501,15 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
         positions = order[found]
         candidates = all_ids[positions] == ids  # an id that is no candidate's found a neighbour
         positions, counts = positions[candidates], counts[candidates]
-    distinct, inverse = np.unique(positions, return_inverse=True)
+    return Truth(*_totals(positions, counts))
+
+
+def _totals(keys: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+    """Return the distinct keys, rising, and the sum of the counts of each."""
+    distinct, inverse = np.unique(keys, return_inverse=True)
     totals = np.zeros(len(distinct), np.int64)
     np.add.at(totals, inverse, counts)
-    return Truth(distinct, totals)
+    return distinct, totals
 
 
 @contextmanager

@@ -109,6 +109,7 @@ def estimate(
     pilot_share: float | None = None,
     allow_rare_names: bool = False,
     dictionary: Any = None,
+    name_length: int | None = None,
 ) -> Result:
     """Estimate how frequent each item is among simulated clients, through sketches.
 
@@ -196,6 +197,8 @@ def estimate(
         dictionary: a public list of words that may be the names of an open domain: the path of a
             file, FILE or FILE:COLUMN, or a column of text. Words are named sooner; no frequency
             changes.
+        name_length: with tau and an open domain, bytes that 9 of 10 frequent names do not exceed
+            (16).
 
     Returns:
         The estimates of all candidates.

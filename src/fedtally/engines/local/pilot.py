@@ -20,6 +20,7 @@ from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
+from fedtally.planner.names import Names
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch
@@ -217,12 +218,14 @@ class Sized(NamedTuple):
         size: the way to them, with its prediction.
         pilot: the plan of the pilot; None: there was none.
         sketches: the sums of the pilot, with their noise.
+        names: that are predicted to be read, where the domain is open; None elsewhere.
     """
 
     chosen: Chosen
     size: Size
     pilot: Plan | None
     sketches: Sequence[CountSketch]
+    names: Names | None = None
 
     def document(self, target: Target) -> dict[str, Any]:
         """Return the field `sizing` of a result, JSON-able.
@@ -247,4 +250,5 @@ class Sized(NamedTuple):
             "predicted_linf": self.size.linf,
             "pilot": about,
             "message": self.size.message,
+            "names": None if self.names is None else self.names.to_dict(),
         }

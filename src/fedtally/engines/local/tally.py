@@ -56,6 +56,18 @@ class Members(NamedTuple):
         """Return a client's ids."""
         return self.ids[self.starts[client] : self.starts[client + 1]]
 
+    def some(self, clients: I64) -> Members:
+        """Return some of the clients; one may be there several times.
+
+        >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
+        >>> members.some(np.array([1, 1, 0])).ids.tolist()
+        [5, 7, 5, 7, 3]
+        """
+        sizes = np.diff(self.starts)[clients]
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[clients] - starts[:-1], sizes)
+        return Members(self.ids[places], starts)
+
     def tally(self, clients: I64) -> RoundTally:
         """Return the tally of some of the clients."""
         parts = [self.of(client) for client in clients.tolist()]
@@ -627,6 +639,37 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
         held, itemless = drawn[:-1], int(drawn[-1])
         rounds.append(_units(everybody.ids[held > 0], held[held > 0], itemless))
     return rounds
+
+
+def split_clients(
+    everybody: RoundTally, num_rounds: int, rng: np.random.Generator
+) -> list[RoundTally]:
+    """Return the rounds of clients, each client's drawn uniformly.
+
+    Clients of several items must be there one by one, as members.
+    """
+    if everybody.members is None:
+        return split(everybody, num_rounds, rng)
+    return split_members(everybody.members, np.arange(everybody.num_clients), num_rounds, rng)
+
+
+def split_members(
+    members: Members, clients: I64, num_rounds: int, rng: np.random.Generator
+) -> list[RoundTally]:
+    """Return the rounds of some of the members, each one's drawn uniformly.
+
+    Args:
+        members: all of them.
+        clients: int64 [n], the places of those that take part; one may be there several times.
+        num_rounds: the number of rounds.
+        rng: the generator of the draws.
+    """
+    drawn = rng.integers(0, num_rounds, len(clients))
+    bounds = np.cumsum(np.bincount(drawn, minlength=num_rounds))[:-1]
+    return [
+        tally_members(members.some(part))
+        for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)
+    ]
 
 
 def _one_each(tally: RoundTally) -> Members:

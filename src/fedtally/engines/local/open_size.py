@@ -1,0 +1,69 @@
+"""The size of a campaign over an open domain, and its number of rounds, for a target.
+
+There is no pilot: it would look at all hashes, and the lengths of names would still not be known.
+Frequencies are assumed; `fedtally plan` takes others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedtally.domain import OpenStrings
+from fedtally.engines.local.pilot import Sized
+from fedtally.engines.local.simulation import Simulation
+from fedtally.engines.local.tally import RoundTally, split_clients
+from fedtally.planner import RISK, Size, names
+from fedtally.planner.open_domain import Search
+from fedtally.planner.proposal import predict_linf
+from fedtally.planner.request import CampaignSpec
+
+
+def size_open(
+    simulation: Simulation,
+    spec: CampaignSpec,
+    seed: bytes,
+    rounds: Sequence[RoundTally],
+    is_natural: bool,
+    rng: np.random.Generator,
+) -> tuple[Sized, CampaignSpec, list[RoundTally]]:
+    """Return the size, and what is asked and the rounds, now that their number is chosen.
+
+    Args:
+        simulation: the campaign that is asked for.
+        spec: what is asked, with a tau and a delta.
+        seed: of the hashes.
+        rounds: the clients; in one round, if a number of rounds is to be chosen.
+        is_natural: whether the rows name their rounds.
+        rng: draws the round of each client.
+
+    Raises:
+        InvalidInputError: nothing meets the target; what would is named.
+    """
+    domain = spec.domain
+    assert isinstance(domain, OpenStrings)
+    number = sum(part.num_clients for part in rounds)
+    if spec.privacy is not None and spec.privacy.max_clients is not None:
+        number = spec.privacy.max_clients  # how many there are is private
+    asked = replace(spec, num_rounds=len(rounds)) if is_natural else spec
+    search = Search(
+        asked,
+        domain,
+        number,
+        names.assumed(domain, spec.max_items),
+        seed,
+        min(simulation.name_length or names.NAME_LENGTH, domain.max_length),
+        simulation.allow_rare_names,
+    )
+    draft, chosen = search.smallest()
+    plan = draft.plan(*chosen)
+    planned = spec.failure_probability * RISK
+    linf = predict_linf(plan, search.law, draft.recovery, planned, expected=draft.expected)
+    size = Size("model", chosen.rows, chosen.width, linf)
+    sized = Sized(chosen, size, None, [], search.predicted(plan, draft))
+    if is_natural or spec.num_rounds is not None:
+        return sized, spec, list(rounds)
+    spec = replace(spec, num_rounds=draft.num_rounds)
+    return sized, spec, split_clients(rounds[0], draft.num_rounds, rng)

@@ -1,0 +1,464 @@
+"""A plan for strings of which nobody has the list: the fewest bytes with which names are read.
+
+The target is that no frequency is off by more than tau, and that the names of strings above 2 tau
+are read (`fedtally.planner.names` says from which frequency they are). Sizes are first guessed in
+closed form, for many numbers of rounds, rows of the finder and rows of the spelling. Of those that
+look cheapest the widths are then computed.
+
+Without noise, rounds cost nothing: each client spells fewer positions, and no round waits for
+another one. But the sum of a round has fewer clients, and shows more of each. Under noise every
+release costs noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from fedtally import planner
+from fedtally.domain import OpenStrings
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import MAX_WIDTH
+from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.planner.campaign import Campaign
+from fedtally.planner.draft import Chosen, Draft
+from fedtally.planner.frequencies import Frequencies
+from fedtally.planner.names import NAME_LENGTH, Names, Speller, predict
+from fedtally.planner.proposal import (
+    Proposal,
+    check_learns,
+    make_draft,
+    make_target,
+    neighbours_of,
+    predict_linf,
+    rounded_up,
+    why_unreachable,
+)
+from fedtally.planner.rare_names import WARNED, RareNames, of_plan
+from fedtally.planner.request import CampaignSpec
+from fedtally.planner.sizes import MARGIN, RISK, Size, UnreachableError
+from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
+from fedtally.recovery.joint import LARGEST_SUPPORT
+from fedtally.recovery.releases import numbers_of_batches
+from fedtally.secagg.config import SecureSum
+from fedtally.sketch import Recovery, Schedule, Spelling
+from fedtally.sketch.schedule import AUTO
+
+_FINDER_ROWS = (4, 5, 6, 8, 10, 12, 16, 20)
+_SPELLING_ROWS = (3, 4, 5)
+_LINF = 6.2  # standard errors of the largest error of all hashes, about; then it is computed
+_REFINED = 3  # sizes whose widths are computed, of those that look cheapest
+_TURNS = 20  # of widening a size until it keeps its target
+_WIDER = 1.05
+_WIDEST = 64  # times the width that is guessed
+_PRECISION = 1.02  # of what is said to do instead
+
+
+class _Guess(NamedTuple):
+    """A size, about: its widths are not computed yet.
+
+    Attributes:
+        risk: 0 where single clients hardly show, 1 where they do, 2 where that must be allowed.
+        size: bytes of a client.
+        draft: for its number of rounds.
+        chosen: schedule, rows and widths.
+    """
+
+    risk: int
+    size: int
+    draft: Draft
+    chosen: Chosen
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is asked of a plan for an open domain, and the search for it.
+
+    Args:
+        spec: what is asked, with a tau. Without a number of rounds, the number is chosen.
+        domain: the open domain.
+        num_clients: of all rounds together; or silos.
+        law: of the frequencies.
+        seed: 32 bytes, of the hashes.
+        name_length: bytes that 9 of 10 frequent names do not exceed.
+        allow_rare_names: plan even if whoever opens a sum can read what single clients hold.
+    """
+
+    spec: CampaignSpec
+    domain: OpenStrings
+    num_clients: int
+    law: Frequencies
+    seed: bytes
+    name_length: int = NAME_LENGTH
+    allow_rare_names: bool = False
+
+    def smallest(self) -> tuple[Draft, Chosen]:
+        """Return the plan to be, and the size that meets the target with the fewest bytes.
+
+        Raises:
+            InvalidInputError: nothing does, within the bytes that are given if there are; what
+                would is named.
+        """
+        found = self._found()
+        if found is None:
+            raise self._unreachable()
+        return found
+
+    def least_private(self) -> Search:
+        """Return the search with the least epsilon, of two digits, that meets the target.
+
+        Raises:
+            InvalidInputError: none does.
+        """
+        epsilon = self._least("epsilon", MIN_EPSILON, MAX_EPSILON)
+        if epsilon is None:
+            raise self._with_epsilon(MAX_EPSILON)._unreachable()
+        return self._with_epsilon(epsilon)
+
+    def _found(self) -> tuple[Draft, Chosen] | None:
+        best: tuple[int, int, Draft, Chosen] | None = None
+        for guess in self._guesses[:_REFINED]:
+            refined = self._refined(guess)
+            if refined is not None and (best is None or refined[:2] < best[:2]):
+                best = refined
+        if best is None:
+            return None
+        budget = self.spec.max_bytes
+        return None if budget is not None and best[1] > budget else best[2:]
+
+    # ---- guesses ----
+
+    @cached_property
+    def _guesses(self) -> list[_Guess]:
+        """Sizes that may meet the target, the best first: with little risk, and few bytes."""
+        found = [guess for draft in self._drafts for guess in self._of_draft(draft)]
+        # a size is tried with one number of rows of the spelling: that of the fewest bytes
+        best: dict[tuple[int, str, int], _Guess] = {}
+        for guess in sorted(found, key=lambda guess: (guess.risk, guess.size)):
+            key = (guess.draft.num_rounds, str(guess.chosen.schedule), guess.chosen.rows)
+            best.setdefault(key, guess)
+        return list(best.values())
+
+    @cached_property
+    def _drafts(self) -> list[Draft]:
+        drafts, refused = [], None
+        for number in self._numbers_of_rounds():
+            try:
+                drafts.append(self.draft(number))
+            except InvalidInputError as error:  # so many rounds are not summed safely
+                refused = refused or error
+        if refused is not None and not drafts:
+            raise refused
+        return drafts
+
+    def draft(self, num_rounds: int) -> Draft:
+        """Return the plan to be, for so many rounds."""
+        spec = replace(self.spec, num_rounds=num_rounds)
+        return make_draft(spec, self.domain, self.num_clients, self.seed)
+
+    def _numbers_of_rounds(self) -> list[int]:
+        """Return the numbers of rounds to choose from: for each number of blocks the least."""
+        if self.spec.num_rounds is not None:
+            return [self.spec.num_rounds]
+        if self.spec.schedule != AUTO:
+            return [1]
+        positions = self.domain.max_length + 1
+        blocks = {-(-positions // rounds) for rounds in range(1, positions + 1)}
+        return sorted({-(-positions // number) for number in blocks if number} | {1})
+
+    def _of_draft(self, draft: Draft) -> Iterator[_Guess]:
+        try:
+            tau = draft.tau_of_sketch(self.law)
+        except UnreachableError:
+            return
+        clients, bytes_of, noise = draft.expected, draft.bytes_of(), draft.noise()
+        length, longest = min(self.name_length, self.domain.max_length), self.domain.max_length
+        rows_of_finder = _FINDER_ROWS if self.spec.rows is None else (self.spec.rows,)
+        for schedule in self._schedules(draft):
+            batches, shape = schedule.num_batches(draft.num_rounds), Spelling(1, 1, longest)
+            with suppress(InvalidInputError):  # too many positions for the code of long names
+                shape.check_batches(batches)
+                blocks, positions = shape.blocks(batches), shape.positions(batches)
+                # in proportion to the rows
+                each = noise(1, schedule) ** 2 * draft.num_rounds
+                for rows in rows_of_finder:
+                    for spelled in _SPELLING_ROWS:
+                        total = each * (rows + blocks * spelled)
+                        width = self._finder_width(clients, batches, total, rows, tau)
+                        own = clients / batches
+                        speller = Speller(self.law, spelled, positions, own, total / batches)
+                        columns = speller.width(2 * self._tau, length)
+                        if width is None or columns is None:
+                            continue
+                        counters = rows * width + blocks * spelled * columns
+                        yield _Guess(
+                            self._risk(draft, counters),
+                            bytes_of(1, counters, schedule),
+                            draft,
+                            Chosen(schedule, rows, width, Spelling(spelled, columns, longest)),
+                        )
+
+    @property
+    def _tau(self) -> float:
+        assert self.spec.tau is not None
+        return self.spec.tau
+
+    def _schedules(self, draft: Draft) -> list[Schedule]:
+        name, rounds = draft.spec.schedule, draft.num_rounds
+        if name != AUTO:
+            return [Schedule.parse(name)]
+        if rounds == 1:
+            return [Schedule.parse("shared")]
+        if self.spec.num_rounds is None or not draft.is_noised_once:
+            return [Schedule.parse("hybrid")]
+        few = sorted(numbers_of_batches(rounds) - {1, rounds})
+        names = ("shared", *(f"batched:{number}" for number in few), "hybrid")
+        return [Schedule.parse(one) for one in names]
+
+    def _finder_width(
+        self, clients: int, batches: int, noise: float, rows: int, tau: float
+    ) -> int | None:
+        """Return about the width with which the errors of all hashes are at most tau."""
+        f, number = self.law.frequencies, self.law.numbers
+        rare = f < tau
+        spread = float(number[rare] @ (f[rare] ** 2 / batches + f[rare] / clients))
+        left = rows * (tau / _LINF) ** 2 - noise / clients**2
+        if left <= 0:
+            return None
+        most = LARGEST_SUPPORT[batches > 1]
+        found = max(spread / left, float(number[~rare].sum()) / (most * rows), 2.0)
+        return math.ceil(found) if found < MAX_WIDTH else None
+
+    def _risk(self, draft: Draft, counters: int) -> int:
+        """Return about how much the sums show of single clients, as in `_Guess`."""
+        if self.spec.privacy is not None:
+            return 0
+        summation, clients = self.spec.summation, draft.expected / draft.num_rounds
+        if summation.method is SecureSum.SECAGG:
+            clients /= math.ceil(clients / summation.most_clients)
+        if not summation.is_ideal:
+            clients *= 1 - summation.borne
+        return 0 if counters * WARNED <= clients else 1 if counters <= clients else 2
+
+    # ---- the widths of a guess ----
+
+    def _refined(self, guess: _Guess) -> tuple[int, int, Draft, Chosen] | None:
+        """Return risk and bytes, and the size with widths that keep the target; None: none do."""
+        draft, (schedule, rows, width, spelling) = guess.draft, guess.chosen
+        assert spelling is not None
+        if guess.risk == 2 and not self.allow_rare_names:
+            return None
+        plan, tau = draft.plan(*guess.chosen), self._tau
+        campaign = replace(Campaign.from_plan(plan, Recovery.JOINT), num_clients=draft.expected)
+        found = self._exact_width(campaign, rows, width, draft.tau_of_sketch(self.law))
+        speller = Speller.of(plan, self.law, draft.expected)
+        columns = speller.width(2 * tau, min(self.name_length, self.domain.max_length))
+        if found is None or columns is None:
+            return None
+        chosen = Chosen(schedule, rows, found, replace(spelling, width=columns))
+        for _ in range(_TURNS):
+            plan = draft.plan(*chosen)
+            names = self.predicted(plan, draft)
+            if names.least <= 2 * tau:
+                break
+            chosen = _wider(chosen, names.theta_find > 2 * tau, names.theta_name > 2 * tau)
+        else:
+            return None
+        rare = of_plan(plan, draft.sizes, draft.people)
+        if rare is not None and rare.is_refused and not self.allow_rare_names:
+            return None
+        risk = 0 if rare is None else rare.is_warned + rare.is_refused
+        return risk, plan.bytes_per_client, draft, chosen
+
+    def predicted(self, plan: Plan, draft: Draft) -> Names:
+        """Return the names that a plan of this target is predicted to read."""
+        return predict(plan, self.law, 2 * self._tau, self.name_length, draft.expected)
+
+    def _exact_width(
+        self, campaign: Campaign, rows: int, guess: int, tau: float
+    ) -> int | None:
+        """Return the width with which the finder keeps tau by the error model, and a margin."""
+        planned = self.spec.failure_probability * RISK
+
+        def keeps(width: int) -> bool:
+            return all(one <= planned for one in campaign.failures(self.law, tau, rows, width))
+
+        found = planner.least(
+            lambda width: keeps(math.ceil(width)),
+            max(2.0, guess / 4),
+            min(float(MAX_WIDTH), guess * 2.0),
+            _PRECISION,
+        ) or planner.least(
+            lambda width: keeps(math.ceil(width)),
+            guess * 2.0,
+            min(float(MAX_WIDTH), guess * float(_WIDEST)),
+            _PRECISION,
+        )
+        return None if found is None else min(MAX_WIDTH, math.ceil(found * MARGIN))
+
+    # ---- what is out of reach ----
+
+    def _unreachable(self) -> InvalidInputError:
+        """Return the error for a target out of reach, with the smallest changes that help."""
+        ways = list(self._ways())
+        out = (
+            f"any of these would do: {'; '.join(ways)}"
+            if ways
+            else "no single change of it would do"
+        )
+        draft = self._drafts[0]
+        reads = f"names of strings that more than {2 * self._tau:g} of the clients hold"
+        return InvalidInputError(
+            f"tau {self._tau:g}, and {reads}, {why_unreachable(draft)}; {out}"
+        )
+
+    def _ways(self) -> Iterator[str]:
+        """Yield the smallest changes, one at a time, with which the target is met."""
+        tau = self._least("tau", self._tau, 0.5)
+        if tau is not None:
+            yield f"tau {tau:g}"
+        if self.spec.privacy is not None:
+            epsilon = self._least("epsilon", self.spec.privacy.epsilon, MAX_EPSILON)
+            if epsilon is not None:
+                yield f"epsilon {epsilon:g}"
+        clients = self._least(
+            "clients", self.num_clients, min(MAX_CLIENTS, 1000 * self.num_clients)
+        )
+        if clients is not None:
+            unit = "clients" if self.spec.silos is None else "silos of as many people each"
+            yield f"{int(clients):,} {unit}"
+        shortest = min(self.name_length, self.domain.max_length)
+        if shortest < self.domain.max_length and self._with("max_length", shortest)._found():
+            length = shortest
+            for step in (64, 32, 16, 8, 4, 2, 1):  # the longest that does
+                longer = length + step
+                if longer < self.domain.max_length and self._with("max_length", longer)._found():
+                    length = longer
+            yield f"max_length {length}"
+        if self.spec.max_bytes is not None:
+            free = replace(self, spec=replace(self.spec, max_bytes=None))._found()
+            if free is not None:
+                yield f"{free[0].plan(*free[1]).bytes_per_client:,} bytes"
+
+    def _least(self, name: str, low: float, high: float) -> float | None:
+        """Return the least value of two digits that meets the target; None: none up to `high`."""
+        found = planner.least(lambda x: self._with(name, x)._may_reach(), low, high, _PRECISION)
+        for _ in range(_TURNS):  # what looks enough may not be
+            if found is None or found > high:
+                return None
+            value = float(rounded_up(found))
+            if self._with(name, value)._found() is not None:
+                return value
+            found = value * _WIDER
+        return None
+
+    def _may_reach(self) -> bool:
+        """Whether a guess says that some size meets the target, within the bytes if there are."""
+        most = 2 if self.allow_rare_names else 1
+        budget = self.spec.max_bytes or math.inf
+        with suppress(InvalidInputError):  # fewer clients than a secure sum needs
+            return any(one.risk <= most and one.size <= budget for one in self._guesses)
+        return False
+
+    def _with(self, name: str, value: float) -> Search:
+        """Return the search with another tau, epsilon, number of clients, or max_length."""
+        if name == "tau":
+            return replace(self, spec=replace(self.spec, tau=value))
+        if name == "epsilon":
+            return self._with_epsilon(value)
+        if name == "max_length":
+            domain = OpenStrings(int(value), self.domain.bits, None, self.domain.normalise)
+            return replace(self, domain=domain)
+        return self._of_clients(math.ceil(value))
+
+    def _with_epsilon(self, epsilon: float) -> Search:
+        assert self.spec.privacy is not None
+        privacy = replace(self.spec.privacy, epsilon=epsilon)
+        return replace(self, spec=replace(self.spec, privacy=privacy))
+
+    def _of_clients(self, number: int) -> Search:
+        """Return the search for so many clients, or silos of as many people each."""
+        spec = self.spec
+        if spec.silos is not None and spec.silos.expected is not None:
+            expected = -(-spec.silos.expected * number // self.num_clients)
+            spec = replace(spec, silos=replace(spec.silos, expected=expected))
+        if spec.privacy is not None and spec.privacy.max_clients is not None:
+            spec = replace(spec, privacy=replace(spec.privacy, max_clients=number))
+        return replace(self, spec=spec, num_clients=number)
+
+
+def _wider(chosen: Chosen, finder: bool, spelling: bool) -> Chosen:
+    """Return a size with a wider finder, or a wider spelling, or both."""
+    schedule, rows, width, own = chosen
+    assert own is not None
+    if finder:
+        width = math.ceil(_WIDER * width)
+    if spelling:
+        own = replace(own, width=min(MAX_WIDTH, math.ceil(_WIDER * own.width)))
+    return Chosen(schedule, rows, min(MAX_WIDTH, width), own)
+
+
+# ---- a plan ----
+
+
+def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
+    """Return a plan for a fleet whose strings nobody has the list of.
+
+    With a tau: that of the fewest bytes; with bytes and `find_epsilon` besides: that of the least
+    epsilon. Without: what the bytes buy, in one round unless a number is asked for.
+
+    Args:
+        search: what is asked.
+        find_epsilon: as for `fedtally.planner.proposal.propose`.
+
+    Raises:
+        InvalidInputError: what is asked for cannot be had; what would do is named. Or the sums
+            show what single clients hold.
+    """
+    spec, law, p = search.spec, search.law, search.spec.failure_probability
+    if spec.tau is None:
+        draft = search.draft(spec.num_rounds or 1)
+        plan = draft.plan(*draft.for_bytes())
+        rare = _checked(search, plan, draft)
+        careful = predict_linf(plan, law, draft.recovery, p * RISK, expected=draft.expected)
+        check_learns(careful)
+        plan = replace(plan, target=make_target(careful, p, draft.recovery))
+    else:
+        search = search.least_private() if find_epsilon else search
+        draft, chosen = search.smallest()
+        plan = draft.plan(*chosen)
+        rare = _checked(search, plan, draft)
+    assert plan.target is not None
+    length, threshold = search.name_length, 2 * plan.target.linf
+    one = None
+    if plan.privacy is not None and len(plan.releases) > 1:
+        with suppress(InvalidInputError):  # no secure sum is as large as all rounds
+            alone = search.draft(1)
+            shared = alone.plan(Schedule.parse("shared"), plan.rows, plan.width, plan.spelling)
+            named = predict(shared, law, threshold, length, draft.expected)
+            one = (shared.bytes_per_client, named)
+    return Proposal(
+        plan,
+        Size("budget" if spec.tau is None else "model", plan.rows, plan.width),
+        predict_linf(plan, law, draft.recovery, p, expected=draft.expected),
+        law,
+        "error" if spec.tau is None else "epsilon" if find_epsilon else "bytes",
+        tuple(neighbours_of(draft, plan, law)),
+        None,
+        draft.expected,
+        rare,
+        predict(plan, law, threshold, length, draft.expected),
+        one,
+    )
+
+
+def _checked(search: Search, plan: Plan, draft: Draft) -> RareNames | None:
+    """Return what the smallest sum shows, refused if that is too much."""
+    rare = of_plan(plan, draft.sizes, draft.people)
+    if rare is not None and not search.allow_rare_names:
+        rare.check()
+    return rare
