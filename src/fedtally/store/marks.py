@@ -11,6 +11,7 @@ line or the new one.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -105,7 +106,9 @@ def write_mark(path: Path, name: str, writes: int) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            os.write(handle, f"{name} {writes:0{_DIGITS}}\n".encode())
+            line = f"{name} {writes:0{_DIGITS}}\n".encode()
+            if os.write(handle, line) != len(line):  # a disk may take a part before it is full
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(handle)
         finally:
             os.close(handle)
