@@ -979,6 +979,27 @@ def test_the_law_of_the_median_of_unequal_rounds(monkeypatch, schedule, sums):
         assert 0.75 * probability - slack <= seen <= probability + slack
 
 
+def test_the_law_of_the_median_of_more_than_a_hundred_noised_rounds():
+    """Two rounds have one law here, and one of them stands for both.
+
+    Of 20,000 phantoms as many exceed a size as said, within five binomial deviations: the rounds
+    differ by the chance of their 120 cells, which 101 of them even out. The transform of noise's
+    law is negative in places.
+    """
+    rng = np.random.default_rng(0)
+    spec = SketchSpec(3, 40, Schedule.parse("fresh"), 101, bytes(32))
+    sketches = [CountSketch(spec, m) for m in range(101)]
+    for sketch in sketches:
+        sketch.num_clients = 30
+        sketch.counters += np.rint(rng.normal(0, 20, sketch.counters.shape)).astype(np.int64)
+    distribution = median_intervals._MedianLaw([Landed(spec, sketches)])
+    ids = rng.integers(2**63, 2**64, 20_000, dtype=np.uint64)
+    values = np.abs(MedianDecoder(sketches).at(ids)) / (101 * 30)
+    for probability in (0.1, 0.02):
+        seen = np.mean(values > distribution.exceeded_with(probability))
+        assert abs(seen - probability) <= 5 * (probability / 20_000) ** 0.5
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_law_of_a_phantom_of_unequal_rounds(schedule):
     """As for equal rounds: deviation to 2 %, tail to 5 binomial errors and 5 % for the
