@@ -228,11 +228,7 @@ def predict(
     """Return the predicted error of joint recovery."""
     found = _fitted(frequencies, plan, number)
     many = -math.log1p(-probability)
-    linf = (
-        found.scale * _zero(lambda x: found.beyond(x) - many, found.largest + 100.0)
-        if found.scale
-        else 0.0
-    )
+    linf = found.scale * _exceeded_by(many, found) if found.scale else 0.0
     return Prediction(found.scale, found.support, linf)
 
 
@@ -317,10 +313,17 @@ def _normal_equivalent(size: F64, number: F64, plan: Shape) -> Callable[[F64], F
     return normal
 
 
-def _zero(falling: Callable[[float], float], high: float) -> float:
-    """Return where a falling function passes zero, by halving [0, high]."""
-    low = 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return high
+def _exceeded_by(many: float, fitted: _Fitted) -> float:
+    """Return the size, in scales, that so many errors are expected to exceed."""
+
+    def more(x: float) -> float:
+        # The tails fall like exp(-x^2 / 2): their logarithm is nearly a parabola.
+        return math.log(max(fitted.beyond(x), 1e-300) / many)
+
+    low, high = 0.0, fitted.largest + 100.0
+    if more(low) <= 0.0:
+        return low
+    if more(high) > 0.0:
+        return high
+    # The scale itself is known to a relative _SAME. Jumps and flat parts may take it halving.
+    return float(brentq(more, low, high, xtol=1e-9, maxiter=1000))
