@@ -322,6 +322,19 @@ def test_a_process_answers_ends_cleanly_and_comes_back(owner: Owner) -> None:
         assert owner.run(command) == 2 and "an old copy of it was put back" in owner.err
 
 
+@pytest.mark.parametrize(("entry", "kept"), [("record", "record"), ("mark", "key")])
+def test_an_agent_that_may_not_write_down_what_it_sends_does_not_start(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, entry: str, kept: str
+) -> None:
+    """As in a sandbox: it would refuse every session, and its owner would hear of it then."""
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path).name != kept and access(path, mode)
+    )
+    assert owner.run("run") == 2
+    assert f"{FILE}: {entry}: the agent may not write the folder" in owner.err
+
+
 def test_open_files_that_run_out_fill_no_log(owner: Owner) -> None:
     """asyncio takes all connections that wait, and writes a traceback for each without a file."""
     owner.accept()

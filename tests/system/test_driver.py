@@ -44,6 +44,7 @@ from fedtally.store import (
     SavedSession,
     StoreError,
     campaigns,
+    database,
     marks,
 )
 from fedtally.store.marks import write_mark
@@ -461,6 +462,15 @@ def test_a_write_waits_for_the_process_that_holds_the_mark(folder, monkeypatch):
                 write()
     world.run()
     world.check()
+
+
+def test_a_file_that_a_suspended_process_keeps_locked_says_what_to_do(folder, monkeypatch):
+    World(folder, plan_of())
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.02)
+    with closing(sqlite3.connect(folder / "campaign.db", isolation_level=None)) as file:
+        file.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="is locked for 0.02 seconds: end the process that"):
+            Campaigns.open(folder / "campaign.db").list()
 
 
 def test_a_mark_that_cannot_be_read_is_an_error_of_the_store(folder):

@@ -91,6 +91,31 @@ def test_no_agent_stops_the_others(tmp_path: Path, sockets: Path) -> None:
         assert world.landed()[0][0] == N - 1, handler
 
 
+def test_sockets_that_come_and_go_leave_nothing_behind(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedtally.engines.sockets.LOOK_SECONDS", 0.02)
+    world = World(tmp_path, plan_of(), deadlines=QUICK)
+    tried = engine(world, sockets)
+    seen = 0
+
+    async def run() -> None:
+        nonlocal seen
+        looking = asyncio.create_task(tried._look())
+        for number in range(50):
+            place = sockets / f"p{number}.sock"
+            place.touch()
+            await asyncio.sleep(0.03)
+            seen = max(seen, len(tried._agents))
+            place.unlink()
+        await asyncio.sleep(0.2)
+        looking.cancel()
+
+    asyncio.run(run())
+    assert 0 < seen < 25
+    assert not tried._agents
+
+
 def test_an_agent_that_comes_late_takes_part(tmp_path: Path, sockets: Path) -> None:
     world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
     persons = people(world, N)

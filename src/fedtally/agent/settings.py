@@ -38,6 +38,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
 from fedtally.store import ClientRecord
+from fedtally.store.marks import real_path
 
 FILE = "agent.toml"
 NO_REGISTRAR = "no registrar is named: a plan counts as accepted by the owner's own act alone"
@@ -199,6 +200,21 @@ class Settings:
     def identity(self) -> SigningKey:
         """Return the client's key."""
         return load_client_key(self.key)
+
+    def check_writable(self) -> None:
+        """Refuse a record or a mark that cannot be written, before the agent counts on it.
+
+        Raises:
+            InvalidInputError: the user may not write its folder, or a sandbox keeps it.
+        """
+        for name, place in (("record", self.record), ("mark", real_path(self.mark))):
+            # A folder that is not there is named when the record is opened.
+            if place.parent.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
+                raise InvalidInputError(
+                    f"{self.folder / FILE}: {name}: the agent may not write the folder"
+                    f" {place.parent}, and so would refuse every session: give it to the agent's"
+                    " user, and under systemd name it in ReadWritePaths"
+                )
 
     def open_record(self) -> ClientRecord:
         """Return the record, checked against its mark and the policy; nothing is recorded.

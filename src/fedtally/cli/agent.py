@@ -187,6 +187,7 @@ def run(folder: str, as_json: bool) -> None:
 
     settings = _settings(folder)
     log = _logger(as_json)
+    settings.check_writable()
     guard = settings.agent(random=secrets.token_bytes, now=time.time(), log=log)
     for problem in settings.accepted().problems():
         console.note(f"warning: {problem}")

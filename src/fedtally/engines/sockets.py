@@ -138,8 +138,8 @@ class SocketEngine:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _serve(self, place: Path) -> None:
-        """Carry frames to and from one agent, whenever it is there."""
-        while True:
+        """Carry frames to and from one agent, whenever it is there, until its socket is gone."""
+        while os.path.lexists(place):
             if self._open < self._most_open:
                 self._open += 1
                 try:
@@ -149,6 +149,8 @@ class SocketEngine:
             else:
                 self._warn_full()
             await asyncio.sleep(LOOK_SECONDS)
+        # Names that come and go would else take memory and time for ever.
+        del self._agents[place.stem]
 
     async def _connect(self, place: Path) -> None:
         """Carry frames to and from one agent for as long as its pipe holds."""

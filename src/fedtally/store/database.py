@@ -448,6 +448,9 @@ def _failures(name: str) -> Iterator[None]:
         )
         if "not a database" in reason:
             raise UnreadableFileError(f"{name} is no database: {reason}") from error
+        if "database is locked" in reason:
+            # A process that was suspended in a write keeps the lock until it goes on, or ends.
+            reason += f" for {WAIT_SECONDS} seconds: end the process that holds it"
         raise StoreError(f"{name} failed: {reason}") from error
 
 
