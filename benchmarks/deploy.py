@@ -142,7 +142,7 @@ def bare(plan: Plan, clients: int, ask: Clients) -> float:
     meter, random = Meter(), stream(1 << 20)
     with meter():
         server = FrequencyServer(plan)
-    for round in range(ROUNDS):
+    for round in range(plan.num_rounds):
         with meter():
             run = CohortRun.begin(
                 server,
@@ -153,10 +153,10 @@ def bare(plan: Plan, clients: int, ask: Clients) -> float:
                 now=NOW,
             )
         drive(run, ask, NOW, batch=clients, meter=meter)
-    return meter.seconds / ROUNDS
+    return meter.seconds / plan.num_rounds
 
 
-def driven(plan: Plan, clients: int, ask: Clients, folder: Path) -> tuple[float, float]:
+def driven(plan: Plan, ask: Clients, folder: Path) -> tuple[float, float]:
     """Return the server's CPU seconds of a round with a driver and a store on disk.
 
     The second number is the CPU seconds to make and claim the store, which is no price of a round:
@@ -171,7 +171,7 @@ def driven(plan: Plan, clients: int, ask: Clients, folder: Path) -> tuple[float,
     while not driver.is_complete:
         asked = []
         with meter():
-            for number in range(ROUNDS * clients):
+            for number in range(plan.num_clients):
                 driver.check_in(number, now)
                 driver.tick(now)
                 frame = driver.next(number, now)
@@ -184,7 +184,7 @@ def driven(plan: Plan, clients: int, ask: Clients, folder: Path) -> tuple[float,
                     driver.receive(number, answer, now)
                     driver.tick(now)
         now += 1
-    return meter.seconds / ROUNDS, opening.seconds
+    return meter.seconds / plan.num_rounds, opening.seconds
 
 
 def crowd(plan: Plan, clients: int) -> tuple[float, float]:
@@ -234,37 +234,63 @@ def checkpoints(plan: Plan, size: int, times: int) -> tuple[float, float]:
     return rate, seconds
 
 
-def driver_part(report: Report, quick: bool) -> None:
-    """Measure the driver and the store."""
-    clients, turns = (20, 1) if quick else (200, 15)
-    sizes = (20_000,) if quick else (2_000_000, 56_000_000)
-    plan = plan_of(clients)
+@dataclass
+class Turns:
+    """CPU seconds of a round with the driver and without, and of the store's opening, by turn."""
+
+    driven: list[float] = field(default_factory=list)
+    bare: list[float] = field(default_factory=list)
+    opening: list[float] = field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times the CPU of a round the driver makes it, by turn."""
+        return [one / other for one, other in zip(self.driven, self.bare, strict=True)]
+
+
+def take_turns(plan: Plan, clients: int, turns: int) -> Turns:
+    """Run a plan with the driver and without, in turns, after one that does not count."""
     # One each: both draw the same names of sessions, and go on differently.
-    of_bare, of_driven = Clients(plan), Clients(plan)
-    ours, least, openings = [], [], []
+    of_bare, of_driven, found = Clients(plan), Clients(plan), Turns()
     for turn in range(1 + turns):
         gc.collect()  # what a turn leaves behind is not the price of the next
         alone = bare(plan, clients, of_bare)
         gc.collect()
         with tempfile.TemporaryDirectory() as place:
-            seconds, opening = driven(plan, clients, of_driven, Path(place))
+            seconds, opening = driven(plan, of_driven, Path(place))
         if turn == 0:  # the clients worked in it
             of_bare.leave()
             of_driven.leave()
             continue
-        least.append(alone)
-        ours.append(seconds)
-        openings.append(opening)
-    ratios = [one / other for one, other in zip(ours, least, strict=True)]
+        found.bare.append(alone)
+        found.driven.append(seconds)
+        found.opening.append(opening)
+    return found
+
+
+def driver_part(report: Report, quick: bool) -> None:
+    """Measure the driver and the store."""
+    clients, turns = (20, 1) if quick else (200, 15)
+    sizes = (20_000,) if quick else (2_000_000, 56_000_000)
+    plan = plan_of(clients)
+    found = take_turns(plan, clients, turns)
     name = f"server's CPU, a round of {clients} clients, V={ROWS * WIDTH:,}: driver / bare"
-    report.goals.append(Goal(name, statistics.median(ratios), 1.5, "x", at_most=True))
+    report.goals.append(Goal(name, statistics.median(found.ratios), 1.5, "x", at_most=True))
     report.notes.append(
-        f"the median of {turns} turns, which are between {min(ratios):.2f} and {max(ratios):.2f}"
+        f"the median of {turns} turns, which are between {min(found.ratios):.2f} and"
+        f" {max(found.ratios):.2f}"
     )
     report.notes.append(
-        f"CPU of a round: {min(ours):.4f} s with driver and store, {min(least):.4f} s without;"
-        f" once, to make and claim the store: {min(openings):.3f} s;"
+        f"CPU of a round: {min(found.driven):.4f} s with driver and store, {min(found.bare):.4f} s"
+        f" without; once, to make and claim the store: {min(found.opening):.3f} s;"
         f" the durable writes alone, of {WRITES}: {floor(WRITES, CHECKPOINT):.4f} s"
+    )
+    many, few = (40, 1) if quick else (1_000, 5)
+    found = take_turns(plan_of(many, 1), many, few)
+    report.notes.append(
+        f"a round of {many:,} clients: {statistics.median(found.ratios):.2f} times, the median of"
+        f" {few} turns; {min(found.driven):.4f} s with driver and store, {min(found.bare):.4f} s"
+        " without"
     )
     present = 1_000 if quick else 100_000
     check_in, poll = crowd(plan, present)
