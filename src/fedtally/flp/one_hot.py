@@ -173,16 +173,16 @@ class SignedOneHot:
                 f"vector must be integers [{self.counters}], got {vector.dtype} {vector.shape}"
             )
         holds = bool(vector.any()) or not self.abstain
-        start = 0
-        for row, width in enumerate(self.widths):
-            entries = vector[start : start + width]
-            start += width
-            if holds and (np.count_nonzero(entries) != 1 or abs(int(entries.sum())) != 1):
-                raise InvalidInputError(
-                    f"row {row} of the vector must have one entry +1 or -1, and zeros elsewhere"
-                )
-        ending = [1] * self.checksum + [int(holds)] * self.abstain
-        return self.field.words([*vector.tolist(), *ending])
+        starts = np.cumsum((0, *self.widths[:-1]))
+        filled = np.add.reduceat(vector != 0, starts, dtype=np.int64)
+        one = (filled == 1) & (np.abs(np.add.reduceat(vector, starts, dtype=np.int64)) == 1)
+        if holds and not one.all():
+            raise InvalidInputError(
+                f"row {int(np.argmin(one))} of the vector must have one entry +1 or -1, and zeros"
+                " elsewhere"
+            )
+        ending = np.array([1] * self.checksum + [int(holds)] * self.abstain, np.int64)
+        return self.field.words(np.concatenate([vector.astype(np.int64), ending]))
 
     def truncate(self, words: Array) -> Array:
         """Return the words that are added up, or shares of them: counters and checksum."""
