@@ -157,18 +157,20 @@ class Field:
     def power(self, base: Array, exponent: int) -> Array:
         """Return elements to a power that is at least 0: [..., K] -> [..., K]."""
         result = np.broadcast_to(self.constant(1), base.shape)
-        for digit in f"{exponent:b}":
-            result = self.multiply(result, result)
-            if digit == "1":
-                result = self.multiply(result, base)
+        for i, digit in enumerate(f"{exponent:b}"):
+            result = self.multiply(result, result) if i else result
+            result = self.multiply(result, base) if digit == "1" else result
         return result
 
     def powers(self, base: Array, count: int) -> Array:
         """Return the powers 0 .. count - 1 of elements: [..., K] -> [..., count, K]."""
         result = self.zeros((*base.shape[:-1], count))
-        result[..., 0, 0] = 1
-        for i in range(1, count):
-            result[..., i, :] = self.multiply(result[..., i - 1, :], base)
+        result[..., :1, 0] = 1
+        have, step = 1, base
+        while have < count:  # those that there are, times base^have, are as many more
+            more = result[..., : min(have, count - have), :]
+            result[..., have : 2 * have, :] = self.multiply(more, step[..., None, :])
+            have, step = 2 * have, self.multiply(step, step)
         return result
 
     def inverse(self, word: int) -> int:
