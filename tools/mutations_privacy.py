@@ -1595,8 +1595,8 @@ MUTATIONS = (
     _mutation(
         "point-at-a-root",
         _PROOFS_FILE,
-        "if self.flp.is_test_point(drawn[-1]):",
-        "if count:",
+        "while not self.flp.is_test_point(drawn[i, -1]):",
+        "while not count:",
         _PROOFS,
     ),
     _mutation(

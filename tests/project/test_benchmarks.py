@@ -79,6 +79,15 @@ def test_independent_numpy_agrees_with_the_reference() -> None:
     assert np.array_equal(expected, peers.numpy_decode(sums, tables, 7, 9000))
 
 
+def test_proofs_are_measured() -> None:
+    measured = document("proofs", "--quick")
+    goals = {goal["name"]: goal for goal in measured["goals"]}
+    assert len(goals) == 12
+    for name, goal in goals.items():
+        assert goal["value"] > 1
+        assert goal["met"] or "upload" not in name  # bytes are the same on every machine
+
+
 def test_secure_sums_are_measured_without_flower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secagg_peer, "importlib", SimpleNamespace(import_module=no_flower))
     measured = document("secagg", "--quick")

@@ -212,7 +212,7 @@ def test_a_point_that_would_show_a_wire_is_skipped():
     field = Field(257, 3)
     proof = ReportProof(SignedOneHot((3,), field, checksum=1))
     drawn_once = [proof._elements(Secret(drawn(i)), 3).tolist() for i in range(300)]
-    found = [proof._query_random(drawn(i)).tolist() for i in range(300)]
+    found = proof._query_random([drawn(i) for i in range(300)]).tolist()
     roots = [[root] for root in field.roots(proof.flp.nodes)]
     skipped = [one[2] in roots for one in drawn_once]
     assert any(skipped)
@@ -228,7 +228,7 @@ def seen_by_leader(proof: ReportProof, report: Sent, check: bytes) -> tuple[Any,
     """Return the test point, and the whole verifier: all that a check shows the leader."""
     own = proof._query([report.leader], [check[32:64]])[0]
     verifier = FIELD16.reduce(own + proof._read(check[64:]))
-    return proof._query_random(check[32:64])[-1], verifier
+    return proof._query_random([check[32:64]])[0, -1], verifier
 
 
 def recover(proof: ReportProof, report: Sent, checks: list[bytes]) -> Any:

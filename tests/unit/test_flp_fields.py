@@ -121,6 +121,19 @@ def test_reducible_fields_are_refused(prime, generator, degree):
         Field(prime, generator, degree)
 
 
+@each_case("field", [Field(257, 3), FIELD64])
+def test_words_are_integers_mod_p(field):
+    p = field.prime
+    for values in ([-1, 0, p, 3 * p + 2], np.array([-1, 5], np.int8), np.array([2**64 - 1], "u8")):
+        words = field.words(values)
+        assert words.dtype == field.dtype
+        assert words.tolist() == [int(value) % p for value in values]
+    assert field.words([]).shape == (0,)
+    for values in ([0.5], np.array([1.0]), ["12"]):
+        with pytest.raises(InvalidInputError, match="words must be integers, got"):
+            field.words(values)
+
+
 @settings(max_examples=40)
 @given(elements(2))
 def test_bytes_are_little_endian_words(drawn):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import each_case
+from proof_cheats import HONEST, HOW, cheats, one_hot, uniform, verdicts
 
 from fedtally.errors import InvalidInputError
 from fedtally.flp import (
@@ -24,10 +25,6 @@ from fedtally.flp import (
 
 SMALL = Field(257, 3)
 TINY = Field(17, 3)
-
-
-def uniform(field: Field, rng: np.random.Generator, *shape: int) -> Any:
-    return field.element(rng.integers(0, field.prime, (*shape, field.degree)))
 
 
 def first_output(circuit: SignedOneHot, words: Any, joint: Any) -> Any:
@@ -245,105 +242,14 @@ def test_a_lying_server_learns_nothing_from_the_verdict():
 SHAPE = SignedOneHot((40, 40, 40, 40, 17), FIELD16, abstain=True, checksum=4)
 
 
-def one_hot(rng: np.random.Generator, circuit: SignedOneHot) -> Any:
-    parts = [np.eye(1, w, int(rng.integers(w)), dtype=np.int64)[0] for w in circuit.widths]
-    return np.concatenate([part * rng.choice([-1, 1]) for part in parts])
-
-
-def cheats(rng: np.random.Generator) -> dict[str, Any]:
-    """Return words of each kind that no honest client has."""
-    honest, size = one_hot(rng, SHAPE), SHAPE.counters
-    first = int(np.flatnonzero(honest)[0])
-    ending, any_word = [1] * 5, int(rng.integers(2, FIELD16.prime - 1))
-
-    def with_row(row: Any) -> list[int]:
-        return [*row, *honest[40:], *ending]
-
-    def at(places: dict[int, int]) -> Any:
-        row = np.zeros(40, np.int64)
-        for place, value in places.items():
-            row[place % 40] += value
-        return with_row(row)
-
-    # w (1 - w) + c (1 - c) = 0: without weights, z z - s y of both rows would cancel
-    p = FIELD16.prime
-    products = {x * (1 - x) % p: x for x in range(2, 2000)}
-    w, c = next((x, products[-y % p]) for y, x in products.items() if -y % p in products)
-
-    def pair_row(x: int) -> Any:
-        row = np.zeros(40, np.int64)
-        row[:2] = x, 1 - x
-        return row
-
-    return {
-        "one item many times": [*(honest * any_word), *ending],
-        "twice in a row": [*(honest * np.repeat([2, 1], [40, size - 40])), *ending],
-        "two in a row": at({first: 1, first + 1: 1}),
-        "two in a row, sum 1": at({first: any_word, first + 1: 1 - any_word}),
-        "three in a row, sum 1": at({first: 1, first + 1: 1, first + 20: -1}),
-        "two that cancel": at({first: 1, first + 7: -1}),
-        "two rows that make up for each other": [*pair_row(w), *pair_row(c), *honest[80:], *ending],
-        "noise": [*rng.integers(0, FIELD16.prime, size), *ending],
-        "one row empty": at({}),
-        "e but nothing": [*np.zeros(size, np.int64), *ending],
-        "something but not e": [*honest, 1, 1, 1, 1, 0],
-        "e is another word": [*honest, 1, 1, 1, 1, any_word],
-        "many times, and e fits": [*(honest * any_word), 1, 1, 1, 1, any_word**2],
-        "e is -1": [*honest, 1, 1, 1, 1, -1],
-        "a checksum word": [*honest, 1, 1, any_word, 1, 1],
-        "no checksum": [*honest, 0, 0, 0, 0, 1],
-    }
-
-
-def verdicts(rng: np.random.Generator, words: Any, how: str) -> Any:
-    """Return which of these reports pass, split among two servers."""
-    proof, n = FullyLinearProof(SHAPE), len(words)
-    joint = uniform(FIELD16, rng, n, 3)
-    sent = proof.prove(words, uniform(FIELD16, rng, n, proof.prove_random_length), joint)
-    if how == "outputs set to 0":
-        results = sent[:, 2 * SHAPE.chunk :][:, 2 : 2 * SHAPE.calls + 1 : 2]
-        output = SHAPE.evaluate(words, joint, 1, results)[:, 0]
-        sent[:, 2 * SHAPE.chunk + 2] = FIELD16.reduce(sent[:, 2 * SHAPE.chunk + 2] - output)
-    elif how == "random proof":
-        sent = uniform(FIELD16, rng, *sent.shape[:-1])
-    elif how == "proof changed":
-        place = rng.integers(2 * SHAPE.chunk, sent.shape[1], n)
-        sent[np.arange(n), place, rng.integers(0, 9, n)] += 1
-    elif how == "wire seed changed":
-        sent[np.arange(n), rng.integers(0, 2 * SHAPE.chunk, n), rng.integers(0, 9, n)] += 1
-    mask, proof_mask = (
-        rng.integers(0, FIELD16.prime, words.shape),
-        uniform(FIELD16, rng, *sent.shape[:-1]),
-    )
-    shares = FIELD16.reduce(words - mask), FIELD16.reduce(sent - proof_mask)
-    random = uniform(FIELD16, rng, n, proof.query_random_length)
-    if how == "share changed":
-        mask[np.arange(n), rng.integers(0, mask.shape[1], n)] += 1
-        mask = FIELD16.reduce(mask)
-    other = uniform(FIELD16, rng, n, 3) if how == "other joint randomness" else joint
-    leader = proof.query(*shares, random, joint, 2)
-    helper = proof.query(mask, proof_mask, random, other, 2)
-    return proof.decide(FIELD16.reduce(leader + helper))
-
-
-HOW = [
-    "outputs set to 0",
-    "random proof",
-    "proof changed",
-    "wire seed changed",
-    "share changed",
-    "other joint randomness",
-]
-
-
 def test_cheats_of_all_kinds_are_refused():
     """Each passes with less than 2^-130."""
     rng = np.random.default_rng(8)
-    for how in ("honest prover", *HOW):
-        made = [cheats(rng) for _ in range(4)]
+    for how in (HONEST, *HOW):
+        made = [cheats(rng, SHAPE) for _ in range(4)]
         kinds = [kind for each in made for kind in each]
         words = FIELD16.words([row for each in made for row in each.values()])
-        passed = verdicts(rng, words, how)
+        passed = verdicts(rng, SHAPE, words, how)
         assert [kind for kind, one in zip(kinds, passed, strict=True) if one] == [], how
 
 
@@ -351,10 +257,10 @@ def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted
     rng = np.random.default_rng(9)
     vectors = [one_hot(rng, SHAPE) for _ in range(20)] + [np.zeros(SHAPE.counters, np.int64)]
     words = np.array([SHAPE.encode(vector) for vector in vectors])
-    assert verdicts(rng, words, "honest prover").all()
-    assert verdicts(rng, words, "outputs set to 0").all()  # they are 0: nothing changes
+    assert verdicts(rng, SHAPE, words, HONEST).all()
+    assert verdicts(rng, SHAPE, words, "outputs set to 0").all()  # they are 0: nothing changes
     for how in HOW[1:]:
-        assert not verdicts(rng, words, how).any(), how
+        assert not verdicts(rng, SHAPE, words, how).any(), how
 
 
 @each_case("field", [FIELD16, FIELD24, FIELD32])

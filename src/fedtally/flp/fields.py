@@ -10,6 +10,7 @@ one piece of code serves small fields fast and large fields at all.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,8 +90,19 @@ class Field:
     # ---- arithmetic ----
 
     def words(self, values: Any) -> Array:
-        """Return integers mod p as words, of the shape that they have."""
-        return np.asarray(np.array(values, self.dtype) % self.prime)
+        """Return integers mod p as words, of the shape that they have.
+
+        Raises:
+            InvalidInputError: they are no integers.
+        """
+        given = values if isinstance(values, np.ndarray) else np.array(values, object)
+        if self.dtype == np.int64 and given.dtype.kind == "i":
+            return np.asarray(given.astype(np.int64) % self.prime)
+        try:
+            integers = np.frompyfunc(operator.index, 1, 1)(given.astype(object))
+        except TypeError:
+            raise InvalidInputError(f"words must be integers, got {values!r:.80}") from None
+        return np.asarray(integers % self.prime).astype(self.dtype)
 
     def element(self, coefficients: Any) -> Array:
         """Return the elements with these coefficients, at most K along the last axis."""
@@ -145,18 +157,20 @@ class Field:
     def power(self, base: Array, exponent: int) -> Array:
         """Return elements to a power that is at least 0: [..., K] -> [..., K]."""
         result = np.broadcast_to(self.constant(1), base.shape)
-        for digit in f"{exponent:b}":
-            result = self.multiply(result, result)
-            if digit == "1":
-                result = self.multiply(result, base)
+        for i, digit in enumerate(f"{exponent:b}"):
+            result = self.multiply(result, result) if i else result
+            result = self.multiply(result, base) if digit == "1" else result
         return result
 
     def powers(self, base: Array, count: int) -> Array:
         """Return the powers 0 .. count - 1 of elements: [..., K] -> [..., count, K]."""
         result = self.zeros((*base.shape[:-1], count))
-        result[..., 0, 0] = 1
-        for i in range(1, count):
-            result[..., i, :] = self.multiply(result[..., i - 1, :], base)
+        result[..., :1, 0] = 1
+        have, step = 1, base
+        while have < count:  # those that there are, times base^have, are as many more
+            more = result[..., : min(have, count - have), :]
+            result[..., have : 2 * have, :] = self.multiply(more, step[..., None, :])
+            have, step = 2 * have, self.multiply(step, step)
         return result
 
     def inverse(self, word: int) -> int:
@@ -191,6 +205,8 @@ class Field:
 
     def encode(self, values: Array) -> bytes:
         """Return words, or the coefficients of elements, as little-endian integers in order."""
+        if self._whole:
+            return np.asarray(values).astype(self._whole).tobytes()
         shifts = np.array([8 * i for i in range(self.word_bytes)], self.dtype)
         return np.asarray(values.reshape(-1, 1) >> shifts & 255).astype(np.uint8).tobytes()
 
@@ -229,9 +245,16 @@ class Field:
             tries += 2 * (count - len(words))  # at least half of the integers are words
 
     def _integers(self, data: bytes) -> Array:
+        if self._whole:
+            return np.frombuffer(data, self._whole).astype(self.dtype)
         places = np.array([256**i for i in range(self.word_bytes)], self.dtype)
         octets = np.frombuffer(data, np.uint8).reshape(-1, self.word_bytes)
         return np.asarray(octets.astype(self.dtype) @ places)
+
+    @property
+    def _whole(self) -> str:
+        """The type of an encoded word, where NumPy has one of as many bytes."""
+        return f"<u{self.word_bytes}" if self.word_bytes in (1, 2, 4, 8) else ""
 
 
 def _is_prime(number: int) -> bool:

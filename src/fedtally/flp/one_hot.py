@@ -173,16 +173,16 @@ class SignedOneHot:
                 f"vector must be integers [{self.counters}], got {vector.dtype} {vector.shape}"
             )
         holds = bool(vector.any()) or not self.abstain
-        start = 0
-        for row, width in enumerate(self.widths):
-            entries = vector[start : start + width]
-            start += width
-            if holds and (np.count_nonzero(entries) != 1 or abs(int(entries.sum())) != 1):
-                raise InvalidInputError(
-                    f"row {row} of the vector must have one entry +1 or -1, and zeros elsewhere"
-                )
-        ending = [1] * self.checksum + [int(holds)] * self.abstain
-        return self.field.words([*vector.tolist(), *ending])
+        starts = np.cumsum((0, *self.widths[:-1]))
+        filled = np.add.reduceat(vector != 0, starts, dtype=np.int64)
+        one = (filled == 1) & (np.abs(np.add.reduceat(vector, starts, dtype=np.int64)) == 1)
+        if holds and not one.all():
+            raise InvalidInputError(
+                f"row {int(np.argmin(one))} of the vector must have one entry +1 or -1, and zeros"
+                " elsewhere"
+            )
+        ending = np.array([1] * self.checksum + [int(holds)] * self.abstain, np.int64)
+        return self.field.words(np.concatenate([vector.astype(np.int64), ending]))
 
     def truncate(self, words: Array) -> Array:
         """Return the words that are added up, or shares of them: counters and checksum."""
@@ -221,18 +221,21 @@ class SignedOneHot:
 
     def _row_sums(self, measurement: Array, joint: Array) -> tuple[Array, Array, Array]:
         """Return z, y and s of each row: elements [..., rows, K]."""
-        field = self.field
-        down = field.powers(joint[..., 0, :], -(-max(self.widths) // self.grid))
-        along = field.powers(joint[..., 1, :], self.grid)
-        squares = field.multiply(down, down), field.multiply(along, along)
+        field, side = self.field, self.grid
+        down = field.powers(joint[..., 0, :], -(-max(self.widths) // side))
+        along = field.powers(joint[..., 1, :], side)
+        down_twice, along_twice = field.multiply(down, down), field.multiply(along, along)
+        both = np.concatenate([along, along_twice], -1)  # so that each counter is read once
         z, y, s = [], [], []
         for counters in self._rows_of_one_width(measurement):
-            lines = -(-counters.shape[-1] // self.grid)
-            cells = np.zeros((*counters.shape[:-1], lines * self.grid), field.dtype)
-            cells[..., : counters.shape[-1]] = counters
-            cells = cells.reshape(*counters.shape[:-1], lines, self.grid)
-            z.append(_grid_sum(field, cells, down, along))
-            y.append(_grid_sum(field, cells, *squares))
+            *lead, rows, width = counters.shape
+            lines = -(-width // side)
+            cells = np.zeros((*lead, rows, lines * side), field.dtype)
+            cells[..., :width] = counters
+            flat = field.mix(cells.reshape(*lead, rows * lines, side), both)
+            sums = flat.reshape(*flat.shape[:-2], rows, lines, 2 * field.degree)
+            z.append(field.dot(sums[..., : field.degree], down[..., :lines, :]))
+            y.append(field.dot(sums[..., field.degree :], down_twice[..., :lines, :]))
             s.append(field.constant(counters.sum(-1)))
         return np.concatenate(z, -2), np.concatenate(y, -2), np.concatenate(s, -2)
 
@@ -244,18 +247,3 @@ class SignedOneHot:
             counters = measurement[..., start : start + rows * width]
             yield counters.reshape(*measurement.shape[:-1], rows, width)
             start += rows * width
-
-
-def _grid_sum(field: Field, cells: Array, down: Array, along: Array) -> Array:
-    """Return the sums of r1^a r2^b x over the cells: [..., rows, lines, B] -> [..., rows, K].
-
-    Args:
-        field: the field.
-        cells: words [..., rows, lines, B].
-        down: the powers of r1 [..., at least lines, K].
-        along: the powers of r2 [..., B, K].
-    """
-    rows, lines, side = cells.shape[-3:]
-    flat = field.mix(cells.reshape(*cells.shape[:-3], rows * lines, side), along)
-    sums = flat.reshape(*flat.shape[:-2], rows, lines, field.degree)
-    return field.dot(sums, down[..., :lines, :])

@@ -290,22 +290,17 @@ def _completed(field: Field, values: Array) -> Array:
 def _lagrange(field: Field, point: Array, n: int) -> Array:
     """Return the Lagrange polynomials of the roots of order n at a point: [..., K] -> [..., n, K].
 
-    L_i(t) = x_i / n * the product of t - x_j over all j but i. Nothing is divided by t - x_i, so
-    that this holds at the roots, too.
+    L_i(t) = 1 / n * the sum of (t / x_i)^j over j < n. Nothing is divided by t - x_i, so that this
+    holds at the roots, too.
     """
-    roots = field.words(field.roots(n))
-    factors = field.reduce(point[..., None, :] - field.constant(roots))
-    result = np.empty_like(factors)
-    product = np.broadcast_to(field.constant(1), point.shape)
-    for i in range(n):
-        result[..., i, :] = product
-        product = field.multiply(product, factors[..., i, :])
-    product = np.broadcast_to(field.constant(1), point.shape)
-    for i in reversed(range(n)):
-        result[..., i, :] = field.multiply(result[..., i, :], product)
-        product = field.multiply(product, factors[..., i, :])
-    scale = field.reduce(roots * field.inverse(n))
-    return field.reduce(result * scale[:, None])
+    return field.mix(_inverse_powers(field, n), field.powers(point, n))
+
+
+@lru_cache(maxsize=64)
+def _inverse_powers(field: Field, n: int) -> Array:
+    """Return the words x_i^-j / n of the roots of order n: [i, j]."""
+    roots, scale = field.roots(n), field.inverse(n)
+    return field.words([[roots[-i * j % n] * scale for j in range(n)] for i in range(n)])
 
 
 def _at(field: Field, values: Array, basis: Array) -> Array:

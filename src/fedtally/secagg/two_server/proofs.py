@@ -243,7 +243,7 @@ class ReportProof:
         return self.flp.query(
             np.stack([report.words for report in reports]),
             np.stack([report.proof for report in reports]),
-            np.stack([self._query_random(seed) for seed in seeds]),
+            self._query_random(seeds),
             np.stack([self._joint(report.bound, report.digests) for report in reports]),
             SHARES,
         )
@@ -284,14 +284,16 @@ class ReportProof:
             *report.digests,
         )
 
-    def _query_random(self, seed: bytes) -> Array:
+    def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Return the factors of the outputs, then the first element that may be a test point."""
         count = self.flp.query_random_length
-        while True:
-            drawn = self._elements(Secret(seed), count)
-            if self.flp.is_test_point(drawn[-1]):
-                return np.concatenate([drawn[: self.flp.query_random_length - 1], drawn[-1:]])
-            count += 1
+        drawn = np.stack([self._elements(Secret(seed), count) for seed in seeds])
+        for i in np.flatnonzero(~self.flp.is_test_point(drawn[:, -1])).tolist():
+            more = count
+            while not self.flp.is_test_point(drawn[i, -1]):
+                more += 1
+                drawn[i, -1] = self._elements(Secret(seeds[i]), more)[-1]
+        return drawn
 
     def _words_mask(self, bound: Bound, seed: Secret) -> Array:
         return self._words(mask_key(seed, bound), self.circuit.length)
