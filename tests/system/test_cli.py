@@ -800,6 +800,11 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("estimate", "drinks.txt", "--tau", "5"), "5 % is 0.05"),
         (("estimate", "drinks.txt", "--domain", "range:9..1"), "write range:1[.][.]9"),
         (("plan", "--clients", "9", "--domain-size", "9", "--epsilon", "-1"), "0.001 to 100"),
+        (("simulate", "zpf:d=9", "--width", "9"), "profile:; did you mean 'zipf:'?"),
+        (
+            ("simulate", "zipf:d=9,n=9", "--width", "9", "--recovery", "fedtally:MedianDecode"),
+            "has no MedianDecode; did you mean 'MedianDecoder'?",
+        ),
         # a bad number comes before what a good one would need
         (("estimate", "drinks.txt", "--epsilon", "-1"), "epsilon must be 0.001 to 100, got -1"),
     ):
