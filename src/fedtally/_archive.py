@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally import _validate
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _HEADER = "header"  # the name of the entry that holds the JSON
@@ -150,7 +151,8 @@ def read(
         with open(path, "rb") as stream:
             return _load(stream, name, schema)
     except FileNotFoundError:
-        raise UnreadableFileError(f"there is no file {name}") from None
+        hint = _validate.did_you_mean_file(name)
+        raise UnreadableFileError(f"there is no file {name}{hint}") from None
     except OSError as error:
         raise UnreadableFileError(f"{name} {_FOREIGN}") from error
 

@@ -6,12 +6,15 @@ The keyword is the name that appears in the message: ``integer(1, width=width)``
 from __future__ import annotations
 
 import operator
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from fedtally.errors import InvalidInputError
 
+_MOST_FILES = 10_000  # of a folder that are compared with the name of an absent one
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -74,8 +77,19 @@ def inside(**named: Any) -> float:
     name, value = _one(named)
     number = real(**named)
     if not 0.0 < number < 1.0:
-        raise InvalidInputError(f"{name} must be above 0 and below 1, got {value}")
+        raise InvalidInputError(
+            f"{name} must be above 0 and below 1, got {value}{as_share(number)}"
+        )
     return number
+
+
+def as_share(number: float) -> str:
+    """Return the end of a message about a share that looks like a percentage; "" for others.
+
+    >>> as_share(95), as_share(0.5)
+    ('; 95 % is 0.95', '')
+    """
+    return f"; {number:g} % is {number / 100:g}" if 1 <= number < 100 else ""
 
 
 def size(**named: Any) -> int:
@@ -115,6 +129,21 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
     found = get_close_matches(str(given).lower(), lowered, n=1)
     return f"; did you mean {lowered[found[0]]!r}?" if found else ""
+
+
+def did_you_mean_file(path: str) -> str:
+    """Return the end of a message on a file that is absent: a file beside it with a like name.
+
+    >>> did_you_mean_file("no such folder/visits.csv")
+    ''
+    """
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder or ".") as entries:
+            known = [entry.name for entry in islice(entries, _MOST_FILES)]
+    except (OSError, ValueError):  # a NUL in a path is a ValueError
+        return ""
+    return did_you_mean(name, known)
 
 
 def table(

@@ -274,7 +274,8 @@ def error_against_bytes(
     else:  # without any error there is nothing to draw on a logarithmic axis
         axes.set_ylim(0, 1)
     _label_ticks(axes.xaxis, _bytes_label)
-    axes.set_xlabel("bytes per client")
+    side_by_side = "" if len(curves) < 2 else "; points of equal bytes stand side by side"
+    axes.set_xlabel(f"bytes per client{side_by_side}")
     axes.set_ylabel("largest error (percentage points)")
     lines = [textwrap.fill(line, _TITLE_LINE) for line in title.splitlines()]
     axes.set_title("\n".join(lines), loc="left", fontsize="medium")

@@ -82,7 +82,8 @@ class Merged:
         prints = [result.plan.fingerprint for result in results]
         if len(set(prints)) < len(prints):  # the same hashes: the same items collide in both
             raise InvalidInputError(
-                "two of the results are of one plan: their errors are not independent"
+                "two of the results are of one plan: their errors are not independent; merge"
+                " results of different plans (a run without --plan makes one of its own)"
             )
         self.results = list(results)
         self.domain = first.domain

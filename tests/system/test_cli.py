@@ -185,7 +185,8 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     # By default the same answer stands on one screen, and names what it leaves out.
     code, short, err = call(*asked)
     assert (code, err) == (0, "") and short.startswith(title)
-    assert "on average over the list, for an item named beforehand" in " ".join(short.split())
+    both = "in a list on average, and the true share of an item named beforehand"
+    assert both in " ".join(short.split())
     assert "1.fedtally 2,000 clients; 2.fedtally 2,000 clients" in short
     assert "--details" in short and "2 more notes" not in short and len(short) < len(out)
     for note in (
@@ -776,12 +777,40 @@ def test_named_integers(call: Call, tmp_path: Path) -> None:
     assert [e["item"] for e in answered(call, "query", "i.fed", "5", "6")["estimates"]] == [5, 6]
     for items, said in (
         (["5", "x"], "'x' is none"),
-        (["5", "9" * 19], "outside the domain"),
+        (["5", "9" * 19], "was no candidate of this result, and"),
+        (["12", "5", "13"], "'12' was no candidate of this result (2 of 3 items)"),
         (["5", "+5"], "is none"),
     ):
         code, _, err = call("query", "i.fed", *items)
         assert code == 2
         assert said in err
+
+
+def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "drinks.txt").write_text("tea\nmilk\n")
+    listed = ("--domain", "drinks.txt", "--save", "drinks.fed", "--seed", "1")
+    answered(call, "estimate", "drinks.txt", *listed)
+    for arguments, said in (
+        (("query", "drinks.fed", "Tea"), "'Tea' was no candidate of this result, and .*'tea'?"),
+        (("query", "drinks.fed", "-x"), "an item that starts with a dash goes behind --"),
+        (("query", "drink.fed", "tea"), "no file drink.fed; did you mean 'drinks.fed'?"),
+        (("estimate", "drink.txt"), "No such file or directory; did you mean 'drinks.txt'?"),
+        (("estimate", "qqq.csv"), "No such file or directory\n"),
+        (("estimate", "drinks.txt", "--confidence", "95"), "95 % is 0.95"),
+        (("estimate", "drinks.txt", "--tau", "5"), "5 % is 0.05"),
+        (("estimate", "drinks.txt", "--domain", "range:9..1"), "write range:1[.][.]9"),
+        (("plan", "--clients", "9", "--domain-size", "9", "--epsilon", "-1"), "0.001 to 100"),
+        (("simulate", "zpf:d=9", "--width", "9"), "profile:; did you mean 'zipf:'?"),
+        (
+            ("simulate", "zipf:d=9,n=9", "--width", "9", "--recovery", "fedtally:MedianDecode"),
+            "has no MedianDecode; did you mean 'MedianDecoder'?",
+        ),
+        # a bad number comes before what a good one would need
+        (("estimate", "drinks.txt", "--epsilon", "-1"), "epsilon must be 0.001 to 100, got -1"),
+    ):
+        code, out, err = call(*arguments)
+        assert (code, out) == (2, "")
+        assert re.search(said.replace("?", "[?]"), err), err
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])

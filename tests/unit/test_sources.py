@@ -457,7 +457,7 @@ def test_bad_counts_in_text(tmp_path: Path, count: str) -> None:
 @pytest.mark.parametrize("count", [-1, 1.5, float("nan"), float("inf"), 2**63])
 def test_bad_counts_in_memory(count: float) -> None:
     with pytest.raises(
-        InvalidInputError, match=r"'counts' must hold whole numbers|misses the count in 1 rows"
+        InvalidInputError, match=r"'counts' must hold whole numbers|misses the count in 1 row"
     ):
         collect(from_items(["x", "y"], counts=[3, count]))
 
@@ -476,7 +476,7 @@ def test_good_counts(tmp_path: Path) -> None:
 def test_a_missing_count_is_an_error(tmp_path: Path) -> None:
     fails(
         write(tmp_path / "t.csv", "item,n\nx,1\ny,\n"),
-        "misses the count in 1 rows",
+        "misses the count in 1 row",
         Columns(count="n"),
     )
     fails(

@@ -127,7 +127,7 @@ def accept(
         ("your settings, and what was accepted", "fedtally agent check --agent my-agent"),
         (
             "a plan of your registrar, before it is accepted",
-            "fedtally agent check --plan plan.toml --allow-list people.list",
+            "fedtally agent check --plan plan.toml --allow-list people.list --signature plan.sig",
         ),
     ],
 )

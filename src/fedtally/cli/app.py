@@ -121,7 +121,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _meant(error: click.ClickException) -> str:
-    """Return what was probably meant by a value that is none of an option's choices."""
+    """Return what was probably meant by an item like an option, or by a value that is no choice."""
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and context and context.command.name == "query":
+        return "; an item that starts with a dash goes behind --"
     kind = getattr(getattr(error, "param", None), "type", None)
     found = re.search(r"'([^']*)' is not one of", error.format_message())
     if not isinstance(kind, click.Choice) or found is None:

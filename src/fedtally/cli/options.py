@@ -583,7 +583,7 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         return parse(text)
     if not os.path.exists(text):
         raise InvalidInputError(
-            f"--domain {text}: there is no such file; give a file, input, range:A..B or"
+            f"--domain {text}: there is no such file; give a file, input, open, range:A..B or"
             " grid:S..N,W..E,STEP"
         )
     return Dictionary.from_file(text)

@@ -356,6 +356,7 @@ def _check_outputs(options: dict[str, Any]) -> None:
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     """Return the resolved request, and whether epsilon is to be found."""
     from fedtally.planner.request import Request
+    from fedtally.privacy.config import checked_epsilon
 
     silos = _silos(options)
     epsilon = options["epsilon"]
@@ -367,6 +368,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
             raise InvalidInputError(
                 f"--epsilon must be a number or {_NO_PRIVACY}, got {epsilon!r}"
             ) from None
+        checked_epsilon(number)
     find = epsilon is None and options["tau"] is not None and options["max_bytes"] is not None
     asked = {name: options[name] for name in _SAME}
     if find:  # with any epsilon, which is replaced by the least

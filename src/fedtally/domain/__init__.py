@@ -72,7 +72,12 @@ def parse(text: str) -> Domain:
     175000
     """
     if match := _RANGE.fullmatch(text.strip()):
-        return IntegerRange(int(match[1]), int(match[2]))
+        first, last = int(match[1]), int(match[2])
+        if last < first:
+            raise InvalidInputError(
+                f"{text.strip()} ends before it begins: write range:{last}..{first}"
+            )
+        return IntegerRange(first, last)
     if match := _GRID.fullmatch(text.strip()):
         return Grid(*(float(number) for number in match.groups()))
     raise InvalidInputError(

@@ -221,7 +221,8 @@ def check_folder(folder: Path) -> None:
         mode = folder.stat().st_mode
     except OSError as error:
         raise InvalidInputError(
-            f"cannot read the folder of sockets {folder}: {error.strerror}"
+            f"cannot read the folder of sockets {folder}: {error.strerror}; name the folder in"
+            " which the agents make their sockets (--agents DIR)"
         ) from None
     if not stat.S_ISDIR(mode):
         raise InvalidInputError(f"{folder} is no folder: name the folder of the sockets")

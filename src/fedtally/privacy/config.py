@@ -101,7 +101,7 @@ class PrivacyConfig:
     not_private: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
+        object.__setattr__(self, "epsilon", checked_epsilon(self.epsilon))
         object.__setattr__(self, "delta", checked_delta(self.delta))
         checked_name(population=self.population)
         if not isinstance(self.not_private, bool):
@@ -276,7 +276,7 @@ def propose(
         total_variation=total_variation(mechanism, trust, counters, most_clients),
         trust=trust,
     )
-    least = _calibrated(event, _checked_epsilon(epsilon), checked_delta(delta))
+    least = _calibrated(event, checked_epsilon(epsilon), checked_delta(delta))
     variance = max(least, _SMALLEST[mechanism])
     return PrivacyConfig(
         epsilon=epsilon,
@@ -411,7 +411,12 @@ def default_delta(num_clients: int) -> float:
     return min(1e-6, 1.0 / (10 * _validate.integer(1, num_clients=num_clients)))
 
 
-def _checked_epsilon(epsilon: float) -> float:
+def checked_epsilon(epsilon: float) -> float:
+    """Return an epsilon as a float, or raise InvalidInputError if it is out of its bounds.
+
+    >>> checked_epsilon(1)
+    1.0
+    """
     epsilon = _validate.real(epsilon=epsilon)
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise InvalidInputError(

@@ -113,7 +113,8 @@ def _limits_of_joint(
         made = JointIntervals(
             decoder.fit, confidence, domain.size, kappa, kind, decoder.largest_error
         )
-        decoder.kappa, decoder.largest_error = tuple(kappa), made.predicted_linf
+        decoder.kappa = (kappa.value, kappa.source)
+        decoder.largest_error = made.predicted_linf
         return made
     # The fit was given up and the median answers, so its errors are those of the median.
     median = MedianDecoder(sketches, expected=domain.size)
@@ -255,7 +256,8 @@ class Decoding:
         confidence = _validate.real(confidence=self.confidence)
         if not 0 <= confidence < 1:
             raise InvalidInputError(
-                f"confidence must be at least 0 (no intervals) and below 1, got {self.confidence!r}"
+                "confidence must be at least 0 (no intervals) and below 1, got"
+                f" {self.confidence!r}{_validate.as_share(confidence)}"
             )
         object.__setattr__(self, "confidence", confidence)
 

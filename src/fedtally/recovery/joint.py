@@ -146,7 +146,7 @@ class FoundFit:
     values: F64
     shrinkage: F64
     residual: F64
-    draws: dict[str, Any]
+    draws: Any
     kappa: tuple[float, str] | None = None
     largest_error: float | None = None
 

@@ -107,8 +107,8 @@ class JointIntervals:
         about = ["all intervals hold at once"] if kind == "simultaneous" else []
         if kappa.source:
             about.append(
-                f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody"
-                f" ({kappa.source})"
+                f"frequent items have errors {kappa.value:.2f} times as large as rare ones, and the"
+                f" intervals allow for that ({kappa.source})"
             )
         self.about = "; ".join(about)
         distribution = self._distribution = PhantomLaw(fit.landed, fit.residual)

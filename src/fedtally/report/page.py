@@ -131,7 +131,7 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
     digits = digits_of(estimates)
     has_limits = any(estimate.low is not None for estimate in estimates)
     limits = (f"{wording.level(result.confidence)}: from", "to") if has_limits else ()
-    columns = ["item", "frequency", *limits, *(["true"] if truth is not None else []), result.unit]
+    columns = ["item", "share", *limits, *(["true"] if truth is not None else []), result.unit]
     rows = []
     for place, estimate in enumerate(estimates):
         shares = [estimate.frequency, *((estimate.low, estimate.high) if has_limits else ())]

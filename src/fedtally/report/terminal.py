@@ -349,10 +349,14 @@ def _how(
         rows.append(
             (
                 "Time",
-                ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items()),
+                ", ".join(f"{stage} {_seconds(taken)}" for stage, taken in result.timings.items()),
             )
         )
     return list(rows)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def _attended(result: Result, most: str) -> str:

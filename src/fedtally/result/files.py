@@ -143,19 +143,22 @@ def _read_fit(
     """Return what joint recovery found, as a file has it; None if the file has nothing of it."""
     if fields is None:
         return None
-    known = {name: fields[name] for name in _FIT_FIELDS}
-    if known["kappa"] is not None:
-        value, source = known["kappa"]
-        known["kappa"] = (_validate.real(kappa=value), str(source))
-    if known["largest_error"] is not None:
-        known["largest_error"] = _validate.real(largest_error=known["largest_error"])
-    _validate.integer(1, most=known["most"])
-    for name in ("selected", "threshold"):
-        known[name] = _validate.real(**{name: known[name]})
     parts = {name: arrays[f"fit_{name}"] for name in _FIT_ARRAYS}
     if any(values.dtype != _FIT_ARRAYS[name] for name, values in parts.items()):
         raise InvalidInputError("arrays of a fit must be integers and floating-point numbers")
-    return FoundFit(**known, **parts)
+    kappa, largest = fields["kappa"], fields["largest_error"]
+    return FoundFit(
+        _validate.integer(1, most=fields["most"]),
+        _validate.real(selected=fields["selected"]),
+        _validate.real(threshold=fields["threshold"]),
+        parts["positions"],
+        parts["values"],
+        parts["shrinkage"],
+        parts["residual"],
+        fields["draws"],
+        None if kappa is None else (_validate.real(kappa=kappa[0]), str(kappa[1])),
+        None if largest is None else _validate.real(largest_error=largest),
+    )
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:

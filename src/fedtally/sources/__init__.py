@@ -44,6 +44,7 @@ from typing import Any
 
 import numpy as np
 
+from fedtally._validate import did_you_mean
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.files import open_files
@@ -130,9 +131,11 @@ def open_source(
         path, columns, format=format, delimiter=delimiter, header=header, encoding=encoding
     )
     if path != "-" and ":" in path and not os.path.exists(path):
-        known = ", ".join(f"{family}:" for family in FAMILIES)
+        known = [f"{family}:" for family in FAMILIES]
+        meant = did_you_mean(f"{path.partition(':')[0]}:", known)
         raise InvalidInputError(
-            f"{path} is no file, and no synthetic source: these start with {known}"
+            f"{path} is no file, and no synthetic source: these start with"
+            f" {', '.join(known)}{meant}"
         )
     return table_source(path, columns, layout)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedtally import _validate
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources import compression, private_tables
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
@@ -64,7 +65,8 @@ def _file_size(path: str) -> int | None:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
+        hint = _validate.did_you_mean_file(path) if isinstance(error, FileNotFoundError) else ""
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}{hint}") from error
     if stat.S_ISDIR(status.st_mode):
         raise UnreadableFileError(f"{path} is a directory: name one file in it")
     return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -133,8 +133,9 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     if column.null_count:
+        rows = "1 row" if column.null_count == 1 else f"{column.null_count:,} rows"
         raise InvalidInputError(
-            f"{what} misses the count in {column.null_count} rows: fill in 0 or remove these rows"
+            f"{what} misses the count in {rows}: fill in 0, or leave such rows out"
         )
     kinds, kind = pa.types, column.type
     if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):

@@ -91,7 +91,8 @@ def load(name: str, method: str) -> type[Any]:
             f"{name}: importing {module} raised {type(error).__name__}: {error}"
         ) from error
     if found is None:
-        raise InvalidInputError(f"{name}: the module {module} has no {attribute}")
+        meant = _validate.did_you_mean(attribute, dir(importlib.import_module(module)))
+        raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")
     if not isinstance(found, type) or not callable(getattr(found, method, None)):
         raise InvalidInputError(
             f"{name} must be a class with a method {method}: see docs/extend.md"

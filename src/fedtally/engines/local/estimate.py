@@ -228,7 +228,8 @@ def estimate(
         message = in_python(str(error))
         if message == str(error):
             raise
-        raise type(error)(message) from error
+        # One error, in the words of Python, at the place where it arose.
+        raise type(error)(message).with_traceback(error.__traceback__) from None
 
 
 def _source(

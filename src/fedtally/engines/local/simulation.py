@@ -12,6 +12,7 @@ from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.planner.request import CampaignSpec, Request, check_flag
 from fedtally.planner.silos import Silos
+from fedtally.privacy.config import checked_epsilon
 
 _DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
@@ -195,6 +196,8 @@ take the noise off; leave it out, or mark it with not_private
                     " leave ledger or not_private out"
                 )
             return
+        if spec.privacy is not None:  # before a reader is told what a private run must declare
+            checked_epsilon(spec.privacy.epsilon)
         if self.outside == "error":
             raise InvalidInputError(
                 "with epsilon, an error for an item outside the domain would tell what a client"
