@@ -452,12 +452,14 @@ def hash_of_run(result, item):
     ("options", "message"),
     [
         ({"max_bytes": 3000}, "sums of 300 clients in [0-9,]+ counters .*allow_rare_names=True"),
-        ({"tau": 0.01, "max_bytes": None}, "tau is not for an open domain"),
+        ({"tau": 0.01, "sizing": "model"}, "sizing is not for an open domain"),
+        ({"tau": 0.01, "pilot_share": 0.2}, "pilot_share is not for an open domain"),
+        ({"tau": 0.01, "name_length": 9}, "name_length must be at most 8, got 9"),
+        ({"name_length": 5}, "name_length goes with tau"),
         ({"width": 9, "max_bytes": None}, "width is not for an open domain"),
         ({"recovery": "median"}, "recovery is not for an open domain"),
         ({"recovery": "belief"}, "recovery is not for an open domain"),
         ({"schedule": "batched:auto"}, "schedule is not for an open domain"),
-        ({"evaluate": True}, "evaluate compares"),
         ({"allow_rare_names": 1}, "allow_rare_names must be true or false"),
     ],
 )
