@@ -302,12 +302,9 @@ def test_without_a_target_the_list_says_what_is_frequent(result):
     top = found.top(5)
     assert found.evaluate(5).threshold == top[-1].frequency
     assert found.evaluate(0).threshold == 0.0
-    frequent = replace(result.plan, target=replace(plan_target(result), linf=0.4))
-    assert Result(frequent, result.domain, result.sketches, truth=result.truth).evaluate().recall is None
-
-
-def plan_target(result):
-    return result.plan.target
+    coarse = replace(result.plan, target=replace(result.plan.target, linf=0.4))
+    found = Result(coarse, result.domain, result.sketches, truth=result.truth)
+    assert found.evaluate().recall is None
 
 
 def test_a_saved_evaluation_is_read_again(result, tmp_path):
@@ -350,7 +347,7 @@ def test_the_command_evaluates_and_writes(tmp_path, capsys, monkeypatch):
     assert run([*asked, *more[:5], "--details"]) == 0
     shown = told(capsys)
     assert "is of a string that nobody holds; precision" in shown
-    assert "if names of 9 of 10 frequent ones have at most 7 bytes" in shown
+    assert "if names have at most 7 bytes" in shown
     assert run([*asked, *more[:5], "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["evaluation"]["recall"] == 1.0
     assert run(["estimate", str(path), "--name-length", "7", "--tau", "1%"]) == 2

@@ -184,8 +184,8 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
     if recall.mean is None or recall.least is None:
         return [("Names", f"no string {above} in {repeats}; {wrong}")]
     text = (
-        f"{recall.mean:.1%} of the strings {above} are named on average over {repeats}, and at least"
-        f" {recall.least:.1%}; {wrong}"
+        f"{recall.mean:.1%} of the strings {above} are named on average over {repeats}, and at"
+        f" least {recall.least:.1%}; {wrong}"
     )
     if recall.promised is None:
         return [("Names", text)]
