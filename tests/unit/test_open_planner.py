@@ -146,19 +146,20 @@ def test_what_would_do_does(asked):
 
 
 def test_bytes_that_would_do_are_named():
-    enough = propose(search(tau=0.01)).plan.bytes_per_client
+    asked = {"tau": 0.01, "num_rounds": 6}
+    enough = propose(search(**asked)).plan.bytes_per_client
     with pytest.raises(InvalidInputError, match=f"within {enough - 9:,} bytes.* {enough:,} bytes"):
-        search(tau=0.01, max_bytes=enough - 9).smallest()
-    assert search(tau=0.01, max_bytes=enough).smallest()
+        search(max_bytes=enough - 9, **asked).smallest()
+    assert search(max_bytes=enough, **asked).smallest()
 
 
 def test_the_least_epsilon_for_tau_and_bytes():
-    spec = {"tau": 0.03, "max_bytes": 200, "epsilon": 1.0}
+    spec = {"tau": 0.03, "max_bytes": 200, "epsilon": 1.0, "num_rounds": 4}
     found = propose(search(**spec), find_epsilon=True)
     epsilon = found.plan.privacy.epsilon
     assert found.found == "epsilon" and found.plan.bytes_per_client <= 200
     assert found.names.least <= 0.06
-    assert search(tau=0.03, max_bytes=200, epsilon=0.6 * epsilon)._found() is None
+    assert search(**spec | {"epsilon": 0.6 * epsilon})._found() is None
     assert search(tau=0.03, max_bytes=9, epsilon=1.0)._least("epsilon", 1e-6, 1e3) is None
 
 
@@ -184,7 +185,7 @@ def test_secure_sums_are_sized(method):
 
 
 def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
-    tight = {"tau": 0.03, "epsilon": 0.5, "secure_sum": "secagg"}
+    tight = {"tau": 0.03, "epsilon": 0.5, "secure_sum": "secagg", "num_rounds": 1}
     with pytest.raises(InvalidInputError, match=r"cohorts of up to [0-9,]+ \(max_cohort\)"):
         search(20_000, max_cohort=200, **tight).smallest()
 

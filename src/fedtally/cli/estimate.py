@@ -210,8 +210,8 @@ _campaign_options = options(
             "fedtally estimate words.txt --domain open --epsilon 1",
         ),
         (
-            "the same: as few bytes as the names of those above 2 % need",
-            "fedtally estimate words.txt --domain open --epsilon 4 --tau 0.01",
+            "your words: as few bytes as the names of those above 0.2 % need",
+            "fedtally estimate words.txt --domain open --epsilon 1 --tau 0.001",
         ),
         (
             "the same, where many of them are in a public list",
