@@ -513,7 +513,6 @@ def test_the_command_line(tmp_path, capsys):
         (["estimate", words, "--max-length", "9"], "--max-length goes with --domain open"),
         (["estimate", words, "--allow-rare-names"], "--allow-rare-names goes with --domain open"),
         (["plan", "--clients", "9", "--normalise", "nfc"], "--normalise goes with --domain open"),
-        (["estimate", words, "--domain", "open", "--output", "x.csv"], "has no list of them"),
         (["estimate", words, "--domain", "open", "--max-bytes", "5kB"], "--allow-rare-names"),
         (["plan", "--clients", "100", "--domain", "open"], "sums of 100 clients in"),
         (["simulate", words, "--domain", "open"], unfit),

@@ -175,7 +175,9 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
     """Return the rows on the names that were read, where the domain is open."""
     from rich.text import Text
 
-    recall, repeats = found.recall, f"{found.trial.repeats:,} repeats"
+    from fedtally import report
+
+    recall, repeats = found.recall, report.counted(found.trial.repeats, "repeat")
     if recall is None:
         return []
     target = found.trial.plan.target
