@@ -1436,9 +1436,9 @@ MUTATIONS = (
     ),
     _mutation(
         "open-plan-of-small-sums",
-        "planner/proposal.py",
-        "        if rare is not None and not allow_rare_names:\n",
-        "        if False:\n",
+        "planner/open_domain.py",
+        "    if rare is not None and not search.allow_rare_names:\n",
+        "    if False:\n",
         "test_open_plans.py::test_the_screen_of_a_plan",
     ),
     _mutation(

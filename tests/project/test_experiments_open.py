@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from pyarrow import parquet
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import open_domain, open_peers, open_populations, study
+from experiments import open_domain, open_peers, open_planner, open_populations, study
+
+from fedtally.errors import InvalidInputError
 
 SMALL = open_domain.Case(
     "small", "words", 200, 2000, 0.01, None, 4, "5x40", "4x24", bits=14, data="/nowhere"
@@ -169,3 +172,42 @@ def test_acceptance_ends_with_a_verdict(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(open_domain, "measure", measured)
         run = CliRunner().invoke(open_domain.command, options, catch_exceptions=False)
         assert run.exit_code == code and ("MISS" in run.output) == bool(code)
+
+
+def test_plans_are_compared_with_what_is_named(tmp_path: Path) -> None:
+    options = ["--quick", "--no-plot", "--data", tmp_path, "--output", tmp_path / "made"]
+    result = CliRunner().invoke(open_planner.command, list(map(str, options)))
+    assert result.exit_code == 0, result.output
+    [row] = open_planner.summarise(
+        parquet.read_table(tmp_path / "made" / "open-planner.parquet").to_pylist()
+    ).popitem()[1]
+    assert row["predicted / tau"] <= 2 and row["ratio"] >= 1 and row["recall above 2 tau"] == 1
+
+
+def test_a_plan_that_promises_too_much_is_found_out(tmp_path: Path, monkeypatch) -> None:
+    rows = [
+        {"case": name, "rounds": 1, "finder": "4x9", "spelling": "3x9", "bytes": 99, "length": 5}
+        | {"theta_name": theta, "tau": 0.01, "recall": None}
+        | {"strings": json.dumps([np.linspace(0.1, 0.001, 100).tolist(), [1] * 50 + [0] * 50])}
+        for name, theta in (("honest", 0.06), ("too few", 0.03), ("too many", 0.2))
+    ]
+    [table] = open_planner.summarise(rows).values()
+    assert [line["verdict"] for line in table] == ["PASS", "MISS", "MISS"]
+    few = [rows[0] | {"strings": json.dumps([[0.5], [1]])}]
+    [[line]] = open_planner.summarise(few).values()
+    assert line["verdict"] == "-"
+    monkeypatch.setattr(open_planner.study, "run", lambda *_: rows)
+    asked = ["--size", "500", "--bits", "14", "--repeats", "1", "--data", str(tmp_path)]
+    cell = ["--cell", "words,20000,0.01,none", "--output", str(tmp_path)]
+    assert CliRunner().invoke(open_planner.command, [*asked, *cell]).exit_code == 1
+
+
+@pytest.mark.parametrize("text", ["words,9", "emoji,9,0.1,none", "words,9,0.1,much"])
+def test_a_cell_says_what_it_needs(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="such as words,100000,0.001,none; got"):
+        open_planner._cell(text)
+
+
+def test_a_tau_that_no_string_exceeds_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="tau must be smaller"):
+        open_planner.name_length(strings(["tea", "milk"], [0.6, 0.4]), 0.7)

@@ -28,6 +28,7 @@ SIMULATED = {
     "silos_per_person",
     "allow_rare_names",
     "dictionary",
+    "name_length",
 }
 
 

@@ -18,8 +18,8 @@ from fedtally.cli.options import (
     delta_option,
     details_option,
     domain_options,
-    open_input,
     name_length_option,
+    open_input,
     open_options,
     positive,
     privacy_options,
@@ -34,7 +34,6 @@ from fedtally.cli.options import (
     trust_options,
     use_threads,
 )
-from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fedtally.engines.local.simulation import Simulation
@@ -211,8 +210,8 @@ _campaign_options = options(
             "fedtally estimate words.txt --domain open --epsilon 1",
         ),
         (
-            "the same: as few bytes as the names of those above 2 % need",
-            "fedtally estimate words.txt --domain open --epsilon 4 --tau 0.01",
+            "your words: as few bytes as the names of those above 0.2 % need",
+            "fedtally estimate words.txt --domain open --epsilon 1 --tau 0.001",
         ),
         (
             "the same, where many of them are in a public list",

@@ -85,21 +85,17 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     sketch = f"{chosen.rows} rows x {chosen.width:,} counters of {chosen.modulus_bits} bits"
     linf, expected = report.points(target.linf), report.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
-    promised = ""
-    if proposal.names is not None:
+    asked = f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"
+    if proposal.names is not None and proposal.found != "error":
         above = f"{100 * proposal.names.threshold:.3g} %"
-        promised = f"; names of strings that more than {above} hold are read"
+        asked += f"; names of strings that more than {above} hold are read"
     how = {
         "bytes": "the fewest bytes for that",
         "error": "the smallest for these bytes",
         "epsilon": "the least epsilon for that",
     }[proposal.found]
     rows: list[tuple[str, RenderableType]] = [
-        (
-            "Target",
-            f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"
-            f"{promised if proposal.found != 'error' else ''}",
-        ),
+        ("Target", asked),
         ("", f"{how}; predicted {expected}, if frequencies are as below"),
         ("Frequencies", about),
         ("Upload", report.cost(chosen)),
@@ -165,10 +161,11 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     if proposal.one_release is not None:
         size, alone = proposal.one_release
         releases = report.counted(len(plan.releases), "release")
-        rows.append(
-            ("", f"so with {releases}; one release would name {alone.named:.0%}, for"
-             f" {report.size(size)} of a client")
+        cost = report.size(size)
+        said = (
+            f"so with {releases}; one release would name {alone.named:.0%}, for {cost} of a client"
         )
+        rows.append(("", said))
     seconds = _seconds(bill.decoding_seconds + found.seconds)
     rows.append(("", f"the server decodes hashes and names in about {seconds} of CPU"))
     return rows

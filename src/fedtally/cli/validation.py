@@ -175,7 +175,9 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
     """Return the rows on the names that were read, where the domain is open."""
     from rich.text import Text
 
-    recall, repeats = found.recall, f"{found.trial.repeats:,} repeats"
+    from fedtally import report
+
+    recall, repeats = found.recall, report.counted(found.trial.repeats, "repeat")
     if recall is None:
         return []
     target = found.trial.plan.target
@@ -184,8 +186,8 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
     if recall.mean is None or recall.least is None:
         return [("Names", f"no string {above} in {repeats}; {wrong}")]
     text = (
-        f"{recall.mean:.1%} of the strings {above} are named on average over {repeats}, and at least"
-        f" {recall.least:.1%}; {wrong}"
+        f"{recall.mean:.1%} of the strings {above} are named on average over {repeats}, and at"
+        f" least {recall.least:.1%}; {wrong}"
     )
     if recall.promised is None:
         return [("Names", text)]

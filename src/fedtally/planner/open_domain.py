@@ -13,7 +13,7 @@ release costs noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,6 +56,7 @@ _TURNS = 20  # of widening a size until it keeps its target
 _WIDER = 1.05
 _WIDEST = 64  # times the width that is guessed
 _PRECISION = 1.02  # of what is said to do instead
+_MORE, _ENOUGH = 4, 1.15  # looks for what does, and by how much more at each
 
 
 class _Guess(NamedTuple):
@@ -237,7 +238,7 @@ class Search:
         """Return about how much the sums show of single clients, as in `_Guess`."""
         if self.spec.privacy is not None:
             return 0
-        summation, clients = self.spec.summation, draft.expected / draft.num_rounds
+        summation, clients = self.spec.summation, float(min(draft.people))
         if summation.method is SecureSum.SECAGG:
             clients /= math.ceil(clients / summation.most_clients)
         if not summation.is_ideal:
@@ -278,9 +279,7 @@ class Search:
         """Return the names that a plan of this target is predicted to read."""
         return predict(plan, self.law, 2 * self._tau, self.name_length, draft.expected)
 
-    def _exact_width(
-        self, campaign: Campaign, rows: int, guess: int, tau: float
-    ) -> int | None:
+    def _exact_width(self, campaign: Campaign, rows: int, guess: int, tau: float) -> int | None:
         """Return the width with which the finder keeps tau by the error model, and a margin."""
         planned = self.spec.failure_probability * RISK
 
@@ -312,9 +311,7 @@ class Search:
         )
         draft = self._drafts[0]
         reads = f"names of strings that more than {2 * self._tau:g} of the clients hold"
-        return InvalidInputError(
-            f"tau {self._tau:g}, and {reads}, {why_unreachable(draft)}; {out}"
-        )
+        return InvalidInputError(f"tau {self._tau:g}, and {reads}, {why_unreachable(draft)}; {out}")
 
     def _ways(self) -> Iterator[str]:
         """Yield the smallest changes, one at a time, with which the target is met."""
@@ -331,6 +328,15 @@ class Search:
         if clients is not None:
             unit = "clients" if self.spec.silos is None else "silos of as many people each"
             yield f"{int(clients):,} {unit}"
+        summation = self.spec.summation
+        is_split = (
+            summation.method is SecureSum.SECAGG and self.num_clients > summation.most_clients
+        )
+        # each cohort is opened, with the noise of a whole: fewer and larger ones have less
+        if is_split and self.spec.is_private and summation.min_cohort is None:
+            cohort = self._least("max_cohort", summation.most_clients, self.num_clients)
+            if cohort is not None:
+                yield f"cohorts of up to {int(cohort):,} (max_cohort)"
         shortest = min(self.name_length, self.domain.max_length)
         if shortest < self.domain.max_length and self._with("max_length", shortest)._found():
             length = shortest
@@ -347,13 +353,14 @@ class Search:
     def _least(self, name: str, low: float, high: float) -> float | None:
         """Return the least value of two digits that meets the target; None: none up to `high`."""
         found = planner.least(lambda x: self._with(name, x)._may_reach(), low, high, _PRECISION)
-        for _ in range(_TURNS):  # what looks enough may not be
+        for _ in range(_MORE):  # what looks enough may not be
             if found is None or found > high:
                 return None
             value = float(rounded_up(found))
-            if self._with(name, value)._found() is not None:
-                return value
-            found = value * _WIDER
+            with suppress(InvalidInputError):  # such as a delta that is too large for more clients
+                if self._with(name, value)._found() is not None:
+                    return value
+            found = value * _ENOUGH
         return None
 
     def _may_reach(self) -> bool:
@@ -365,11 +372,14 @@ class Search:
         return False
 
     def _with(self, name: str, value: float) -> Search:
-        """Return the search with another tau, epsilon, number of clients, or max_length."""
+        """Return the search with another tau, epsilon, max_cohort, max_length, or clients."""
         if name == "tau":
             return replace(self, spec=replace(self.spec, tau=value))
         if name == "epsilon":
             return self._with_epsilon(value)
+        if name == "max_cohort":
+            larger = replace(self.spec.summation, max_cohort=math.ceil(value))
+            return replace(self, spec=replace(self.spec, summation=larger))
         if name == "max_length":
             domain = OpenStrings(int(value), self.domain.bits, None, self.domain.normalise)
             return replace(self, domain=domain)
@@ -437,8 +447,10 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
     one = None
     if plan.privacy is not None and len(plan.releases) > 1:
         with suppress(InvalidInputError):  # no secure sum is as large as all rounds
-            alone = search.draft(1)
-            shared = alone.plan(Schedule.parse("shared"), plan.rows, plan.width, plan.spelling)
+            alone, batches = search.draft(1), plan.schedule.num_batches(plan.num_rounds)
+            # collisions of hashes cancel over batches: a wider sketch has as few of them
+            width = min(MAX_WIDTH, batches * plan.width)
+            shared = alone.plan(Schedule.parse("shared"), plan.rows, width, plan.spelling)
             named = predict(shared, law, threshold, length, draft.expected)
             one = (shared.bytes_per_client, named)
     return Proposal(

@@ -418,15 +418,9 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates{noised}"))
     named = said.get("names")
     if named is not None:
-        above = f"{100 * named['threshold']:.3g} %"
-        rows.append(
-            (
-                "",
-                f"so that strings above {above} are named, if names of 9 of 10 frequent ones have at"
-                f" most {counted(named['name_length'], 'byte')}, and frequencies fall like i^-1.1"
-                " (assumed)",
-            )
-        )
+        above, length = f"{100 * named['threshold']:.3g} %", counted(named["name_length"], "byte")
+        assumed = f"if names have at most {length}, and frequencies fall like i^-1.1 (assumed)"
+        rows.append(("", f"so that strings above {above} are named, {assumed}"))
     return [*rows, *([("", said["message"])] if said["message"] else [])]
 
 

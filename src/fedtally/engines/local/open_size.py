@@ -47,7 +47,8 @@ def size_open(
     number = sum(part.num_clients for part in rounds)
     if spec.privacy is not None and spec.privacy.max_clients is not None:
         number = spec.privacy.max_clients  # how many there are is private
-    asked = replace(spec, num_rounds=len(rounds)) if is_natural else spec
+    asked = simulation.spec  # its default delta is that of the clients, also of more of them
+    asked = replace(asked, num_rounds=len(rounds)) if is_natural else asked
     search = Search(
         asked,
         domain,

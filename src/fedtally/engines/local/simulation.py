@@ -220,8 +220,8 @@ take the noise off; leave it out, or mark it with not_private
         if self.name_length is not None:
             if not self.sizes_open:
                 raise InvalidInputError(
-                    "name_length goes with tau and an open domain, whose names are to be read; leave"
-                    " name_length out"
+                    "name_length goes with tau and an open domain, whose names are to be read;"
+                    " leave name_length out"
                 )
             assert isinstance(self.spec.domain, OpenStrings)
             _validate.integer(1, self.spec.domain.max_length, name_length=self.name_length)

@@ -1,0 +1,465 @@
+"""Sizes for names that nobody lists: predicted, searched, run, compared with the truth."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedtally
+from fedtally import report
+from fedtally.cli import plan_view
+from fedtally.cli.app import run
+from fedtally.domain import Names, OpenStrings, Unread
+from fedtally.engines.local.tally import Members, RoundTally, split_clients, tally_members
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.planner import Frequencies, names
+from fedtally.planner.names import Speller
+from fedtally.planner.open_domain import Search, propose
+from fedtally.planner.request import Request
+from fedtally.planner.silos import Silos
+from fedtally.result import NameEvaluation, Result
+from fedtally.sketch import Schedule
+from fedtally.sources import from_items
+from fedtally.studies import validation
+
+DOMAIN = OpenStrings(max_length=12, bits=12)
+LAW = names.assumed(DOMAIN)
+SHARES = np.arange(1, 401) ** -1.3
+COUNTS = np.random.default_rng(0).multinomial(20_000, SHARES / SHARES.sum())
+WORDS = [f"word{place}" for place in range(400)]
+
+
+def search(clients=20_000, *, rare=False, domain=DOMAIN, length=7, silos=None, **asked):
+    """Return a search, of names of few bytes and hashes of few bits."""
+    spec = Request(domain=domain, **asked).resolve(silos=silos)
+    law = names.assumed(domain)
+    return Search(spec, domain, clients, law, bytes(32), length, allow_rare_names=rare)
+
+
+def told(capsys):
+    printed = capsys.readouterr()
+    return " ".join((printed.out + printed.err).split())
+
+
+# ---- predictions ----
+
+
+@pytest.mark.parametrize("noise", [0.0, 400.0])
+@pytest.mark.parametrize("length", [4, 16, 60])
+def test_a_width_and_its_frequency_are_inverse(length, noise):
+    speller = Speller(Frequencies.assumed(10**6), 4, 66, 5000, noise)
+    for theta in (0.05, 0.2):
+        width = speller.width(theta, length)
+        assert speller.theta(width, length) <= theta * 1.001
+        assert width == 1 or speller.theta(max(1, int(0.9 * width)), length) > theta
+
+
+def test_what_no_width_reads_is_said():
+    speller = Speller(Frequencies.assumed(10**6), 4, 66, 5000, 1e8)
+    assert speller.width(0.01, 8) is None
+    assert speller.theta(1000, 8) == np.inf
+    # of so few clients a name has hardly a holder at each position, whatever the width
+    assert Speller(Frequencies.assumed(10**6), 4, 66, 100, 0.0).width(0.001, 60) is None
+
+
+def test_more_clients_rows_and_copies_read_more_and_noise_less():
+    usual = Speller(Frequencies.assumed(10**6), 3, 66, 5000, 100.0)
+    theta = usual.theta(50, 8)
+    assert usual.theta(50, 16) > theta > usual.theta(100, 8)
+    assert replace(usual, rows=5).theta(50, 8) < theta
+    assert replace(usual, positions=132).theta(50, 8) < theta
+    assert replace(usual, clients=20_000).theta(50, 8) < theta
+    assert replace(usual, noise=900.0).theta(50, 8) > theta
+
+
+def test_the_prediction_of_a_plan_says_who_is_named():
+    found = propose(search(tau=0.01)).names
+    assert found.length == 7 and [size for size, _ in found.by_length] == [8, 12]
+    assert found.theta_name <= 0.02 and found.theta_find <= 0.02 and found.named == 1.0
+    # hashes stand out from no fewer clients than six standard errors of the finder
+    plan = propose(search(tau=0.01)).plan
+    half = replace(plan, spelling=replace(plan.spelling, width=plan.spelling.width // 2))
+    less = names.predict(half, LAW, 0.02, 7)
+    assert less.theta_name > found.theta_name and 0 < less.named < 1
+    assert names.predict(half, LAW, 0.9, 7).named == 1.0  # no string is so frequent
+    assert names.predict(half, LAW, 0.9, 7).to_dict()["threshold"] == 0.9
+
+
+# ---- sizes ----
+
+
+def test_the_smallest_size_keeps_the_target_and_no_smaller_one_does():
+    asked = search(tau=0.01)
+    draft, chosen = asked.smallest()
+    plan = draft.plan(*chosen)
+    found = asked.predicted(plan, draft)
+    assert found.least <= 0.02
+    narrower = replace(chosen.spelling, width=int(0.9 * chosen.spelling.width))
+    assert asked.predicted(draft.plan(*chosen[:3], narrower), draft).least > 0.02
+    # the margin of the finder's width is 1.1, and its counters are whole
+    few = draft.plan(chosen.schedule, chosen.rows, chosen.width // 2, chosen.spelling)
+    assert fedtally_linf(few) > 0.01 >= fedtally_linf(plan)
+
+
+def fedtally_linf(plan):
+    from fedtally.planner.proposal import predict_linf
+
+    return predict_linf(plan, LAW, "joint", 0.05)
+
+
+def test_rounds_save_bytes_and_never_show_single_clients():
+    chosen = propose(search(tau=0.01))
+    assert chosen.plan.num_rounds > 1 and str(chosen.plan.schedule) == "hybrid"
+    one = propose(search(tau=0.01, num_rounds=1))
+    assert chosen.plan.bytes_per_client < one.plan.bytes_per_client / 3
+    assert chosen.rare.counters <= chosen.rare.clients
+    assert not chosen.rare.is_warned  # such a size exists, and is preferred
+
+
+def test_a_sum_of_too_few_clients_is_planned_only_where_that_is_allowed():
+    with pytest.raises(InvalidInputError, match="any of these would do: tau 0.0[0-9]+; [0-9,]+ cl"):
+        search(3000, tau=0.01, num_rounds=8).smallest()
+    found = propose(search(3000, tau=0.01, num_rounds=8, rare=True))
+    assert found.rare.is_refused and found.rare.counters == found.plan.spec.vector_length
+
+
+@pytest.mark.parametrize("asked", [{"epsilon": 1.0}, {}])
+def test_what_would_do_does(asked):
+    tight = search(1500, tau=0.004, length=5, **asked)
+    with pytest.raises(InvalidInputError, match="any of these would do") as error:
+        tight.smallest()
+    message = str(error.value)
+    assert "names of strings that more than 0.008 of the clients hold" in message
+    ways = dict(re.findall(r"(tau|epsilon|max_length) ([0-9.]+)", message.partition("do: ")[2]))
+    clients = int(re.search(r"([0-9,]+) clients$", message)[1].replace(",", ""))
+    assert clients > 1500 and float(ways["tau"]) > 0.004
+    assert ("epsilon" in ways) == bool(asked)
+    found = [replace(tight, num_clients=clients)]
+    found += [tight._with(name, float(value)) for name, value in ways.items()]
+    assert all(each.smallest() for each in found)
+
+
+def test_bytes_that_would_do_are_named():
+    asked = {"tau": 0.01, "num_rounds": 6}
+    enough = propose(search(**asked)).plan.bytes_per_client
+    with pytest.raises(InvalidInputError, match=f"within {enough - 9:,} bytes.* {enough:,} bytes"):
+        search(max_bytes=enough - 9, **asked).smallest()
+    assert search(max_bytes=enough, **asked).smallest()
+
+
+def test_the_least_epsilon_for_tau_and_bytes():
+    spec = {"tau": 0.03, "max_bytes": 200, "epsilon": 1.0, "num_rounds": 4}
+    found = propose(search(**spec), find_epsilon=True)
+    epsilon = found.plan.privacy.epsilon
+    assert found.found == "epsilon" and found.plan.bytes_per_client <= 200
+    assert found.names.least <= 0.06
+    assert search(**spec | {"epsilon": 0.6 * epsilon})._found() is None
+    assert search(tau=0.03, max_bytes=9, epsilon=1.0)._least("epsilon", 1e-6, 1e3) is None
+
+
+def test_several_releases_are_compared_with_one():
+    found = propose(search(max_bytes=900, epsilon=0.5, num_rounds=4, schedule="hybrid"))
+    size, one = found.one_release
+    assert len(found.plan.releases) == 4 and size > found.plan.bytes_per_client
+    assert one.theta_name < found.names.theta_name and one.theta_find < found.names.theta_find
+    assert propose(search(tau=0.03, epsilon=2.0, num_rounds=1)).one_release is None
+
+
+def test_schedules_under_noise_are_those_of_the_rounds():
+    found = propose(search(tau=0.05, epsilon=1.0, num_rounds=4)).plan
+    assert str(found.schedule) in ("shared", "batched:2", "batched:3", "hybrid")
+    named = propose(search(tau=0.05, epsilon=1.0, schedule="batched:2", num_rounds=4)).plan
+    assert str(named.schedule) == "batched:2"
+
+
+@pytest.mark.parametrize("method", ["secagg", "two-server"])
+def test_secure_sums_are_sized(method):
+    found = propose(search(40_000, tau=0.05, epsilon=4.0, secure_sum=method))
+    assert found.plan.secure_sum.method == method and found.names.least <= 0.1
+
+
+def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
+    tight = {"tau": 0.03, "epsilon": 0.5, "secure_sum": "secagg", "num_rounds": 1}
+    with pytest.raises(InvalidInputError, match=r"cohorts of up to [0-9,]+ \(max_cohort\)"):
+        search(20_000, max_cohort=200, **tight).smallest()
+
+
+def test_silos_are_sized_by_their_people():
+    found = propose(search(10, tau=0.02, epsilon=4.0, silos=Silos(5000)))
+    assert found.plan.is_of_silos and found.names.clients == 50_000
+
+
+# ---- the command ----
+
+
+def test_the_command_says_what_will_be_read(tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    asked = ["plan", "--clients", "100000", "--domain", "open", "--quiet"]
+    assert run([*asked, "--tau", "0.002", "-o", str(plan)]) == 0
+    shown = told(capsys)
+    assert "names of strings that more than 0.4 % hold are read" in shown
+    assert "clients or more can be read, and by the server, too, if they have" in shown
+    assert "expected: 100% of the strings above 0.4 % are named" in shown
+    assert Plan.load(plan).target.linf == 0.002 and Plan.load(plan).num_rounds > 1
+    more = ["--max-bytes", "20kB", "--epsilon", "1", "--rounds", "8", "--schedule", "hybrid"]
+    assert run([*asked, *more]) == 0
+    shown = told(capsys)
+    assert "so with 8 releases; one release would name" in shown
+    assert "names held by about" in shown and "decodes hashes and names in about" in shown
+    assert run([*asked, "--tau", "0.002", "--json", "--name-length", "30"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = document["names"]
+    assert found["name_length"] == 30 and found["theta_name"] <= found["threshold"] == 0.004
+    assert found["one_release"] is None and document["rare_names"]["confirmed"] > 1
+    assert run([*asked, "--tau", "0.0001", "--epsilon", "1"]) == 2
+    assert "any of these would do: tau" in told(capsys)
+    assert run([*asked, "--max-bytes", "100", "--epsilon", "1"]) == 2
+    assert run(["plan", "--clients", "9", "--domain-size", "9", "--name-length", "3"]) == 2
+    assert "--name-length goes with --domain open" in told(capsys)
+
+
+def test_names_that_nobody_can_read_are_said():
+    found = propose(search(tau=0.01))
+    nobody = found.names._replace(theta_name=np.inf, by_length=((7, np.inf), (12, 0.5)))
+    shown = plain(plan_view.view(replace(found, names=nobody), None, ""))
+    assert "names of 7 bytes cannot be read, whoever holds them" in shown
+    assert "of other lengths, in bytes: 12 from about 10,000" in shown
+    shown = plain(plan_view.view(replace(found, names=nobody._replace(by_length=())), None, ""))
+    assert "of other lengths" not in shown
+    assert nobody.to_dict()["theta_name"] is None
+
+
+def plain(view):
+    return " ".join(report.plain(view, 200).split())
+
+
+# ---- estimates ----
+
+
+@pytest.fixture(scope="module")
+def result():
+    options = {"tau": 0.01, "evaluate": True, "seed": 1, "name_length": 7}
+    return fedtally.estimate(WORDS, counts=COUNTS.tolist(), domain=DOMAIN, **options)
+
+
+def test_an_estimate_for_a_target_chooses_its_rounds(result):
+    assert result.plan.num_rounds > 1 and len(result.sketches) == result.plan.num_rounds
+    assert result.num_clients == 20_000 and result.plan.target.linf == 0.01
+    assert result.sizing["pilot"] is None and result.sizing["names"]["named"] == 1.0
+    given = fedtally.estimate(
+        WORDS, counts=COUNTS.tolist(), domain=DOMAIN, tau=0.02, num_rounds=3, seed=1
+    )
+    assert given.plan.num_rounds == 3
+
+
+def test_natural_rounds_stay(result):
+    rounds = np.arange(20_000) % 5
+    items = np.repeat(WORDS, COUNTS).tolist()
+    found = fedtally.estimate(items, rounds=rounds, domain=DOMAIN, tau=0.02, seed=1)
+    assert found.plan.num_rounds == 5
+
+
+def test_the_evaluation_is_that_of_the_true_strings(result):
+    found, true = result.evaluation, COUNTS / 20_000
+    assert isinstance(found, NameEvaluation) and found.threshold == 0.02
+    frequent = {word for word, share in zip(WORDS, true, strict=True) if share > 0.02}
+    given = result.names
+    assert found.strings == len(frequent) and found.named == len(given)
+    assert found.recall == len(frequent & set(given.values())) / len(frequent) == 1.0
+    of_hash = {}
+    for word, share in zip(WORDS, true, strict=True):
+        h = int(result.domain.encode([word])[0])
+        if share:
+            of_hash[h] = of_hash.get(h, 0.0) + share
+    hashes = sorted({*of_hash, *result.found.tolist()})
+    estimates = result.decoder.at(np.array(hashes, np.uint64)) / 20_000
+    errors = estimates - np.array([of_hash.get(h, 0.0) for h in hashes])
+    assert found.linf == pytest.approx(np.abs(errors).max())
+    assert found.l2 == pytest.approx(np.linalg.norm(errors))
+    assert found.coverage > 0.8 and found.wrong == 0 and found.precision == 1.0
+
+
+def test_wrong_names_are_counted(result):
+    first = int(result.found[np.argmax(result.decoder.at(result.found.view(np.uint64)))])
+    wrong = Result(result.plan, result.domain, result.sketches, truth=result.truth)
+    wrong.names = {**result.names, first: "nobody"}
+    found = wrong.evaluate()
+    assert found.wrong == result.evaluation.wrong + 1 and found.recall < result.evaluation.recall
+    assert found.precision < 1.0
+    wrong.names = {}
+    found = wrong.evaluate()
+    assert (found.recall, found.precision, found.coverage) == (0.0, None, None)
+
+
+def test_without_a_target_the_list_says_what_is_frequent(result):
+    plan = replace(result.plan, target=None)
+    found = Result(plan, result.domain, result.sketches, truth=result.truth)
+    top = found.top(5)
+    assert found.evaluate(5).threshold == top[-1].frequency
+    assert found.evaluate(0).threshold == 0.0
+    coarse = replace(result.plan, target=replace(result.plan.target, linf=0.4))
+    found = Result(coarse, result.domain, result.sketches, truth=result.truth)
+    assert found.evaluate().recall is None
+
+
+def test_a_saved_evaluation_is_read_again(result, tmp_path):
+    path = tmp_path / "words.fedtally"
+    result.save(path)
+    assert Result.load(path).evaluation == result.evaluation
+
+
+def test_the_table_has_what_stands_out(result, tmp_path):
+    table = result.to_arrow()
+    assert table.num_rows == result.num_found and table.column_names[-1] == "hash"
+    rows = table.to_pylist()
+    assert [row["frequency"] for row in rows] == sorted(
+        (row["frequency"] for row in rows), reverse=True
+    )
+    assert rows[0]["item"] == "word0" and rows[0]["low"] <= rows[0]["frequency"] <= rows[0]["high"]
+    unread = Result(result.plan, result.domain, result.sketches, decoding=result.decoding)
+    unread.names = {}
+    row = unread.to_arrow().to_pylist()[0]
+    assert row["item"] is None and Unread.of(int(row["hash"], 16)) in [
+        each.item for each in unread.top(3)
+    ]
+    bare = result.decoded(confidence=0.0).to_arrow().to_pylist()[0]
+    assert bare["low"] is None and bare["hash"] == rows[0]["hash"]
+
+
+def test_the_command_evaluates_and_writes(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fedtally.domain.open_strings.BITS", 12)
+    monkeypatch.setattr(OpenStrings.__init__, "__defaults__", (64, 12, None, None))
+    path, output = tmp_path / "words.txt", tmp_path / "found.csv"
+    path.write_text("\n".join(np.repeat(WORDS, COUNTS).tolist()) + "\n")
+    asked = ["estimate", str(path), "--domain", "open", "--max-length", "12", "--seed", "1"]
+    more = ["--tau", "1%", "--name-length", "7", "--evaluate", "--output", str(output)]
+    assert run([*asked, *more]) == 0
+    shown = told(capsys)
+    assert "strings above 2 % are named" in shown and "strings that stand out" in shown
+    with output.open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["item"] == "word0" and len(rows[0]["hash"]) == 7
+    assert run([*asked, *more[:5], "--details"]) == 0
+    shown = told(capsys)
+    assert "is of a string that nobody holds; precision" in shown
+    assert "if names have at most 7 bytes" in shown
+    assert run([*asked, *more[:5], "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["evaluation"]["recall"] == 1.0
+    assert run(["estimate", str(path), "--name-length", "7", "--tau", "1%"]) == 2
+    assert "--name-length goes with --domain open" in told(capsys)
+
+
+def test_clients_keep_their_items_when_they_are_split():
+    rng = np.random.default_rng(0)
+    members = Members(np.arange(30, dtype=np.uint64), np.arange(0, 31, 3))
+    parts = split_clients(tally_members(members), 4, rng)
+    triples = [part.members.of(i).tolist() for part in parts for i in range(part.num_clients)]
+    assert sorted(triples) == [list(range(i, i + 3)) for i in range(0, 30, 3)]
+    alone = RoundTally(9, np.array([3, 5], np.uint64), np.array([4, 4]))
+    parts = split_clients(alone, 3, rng)
+    assert sum(part.num_clients for part in parts) == 9
+
+
+def test_several_items_of_a_client_are_split_with_it():
+    clients = np.arange(40_000) // 2
+    items = [word for count, word in zip(COUNTS, WORDS, strict=True) for word in [word] * count]
+    pairs = [item for pair in zip(items, reversed(items), strict=True) for item in pair]
+    found = fedtally.estimate(
+        pairs, clients=clients, max_items=2, domain=DOMAIN, tau=0.02, seed=1, evaluate=True
+    )
+    assert found.num_clients == 20_000 and found.plan.num_rounds > 1
+    assert found.evaluation.recall == 1.0
+
+
+# ---- does a plan keep its promise ----
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return propose(search(tau=0.01)).plan
+
+
+def tried(plan, repeats=3, **options):
+    source = from_items(WORDS, counts=COUNTS.tolist())
+    return validation.run(source, validation.Trial(plan, repeats=repeats, seed=1), **options)
+
+
+def test_a_plan_keeps_its_promise_of_names(plan, tmp_path):
+    found = tried(plan)
+    assert found.recall.met and found.recall.promised == 0.95 and found.verdict.met
+    assert found.names.length == 5 and found.names.theta_name < 0.02
+    assert found.predicted(0.1) > 0 and found.predicted_failure < 0.1
+    table = found.to_arrow()
+    assert table.column("recall").to_pylist() == [m.recall for m in found.measurements]
+    assert tried(plan, domain="open").recall == found.recall
+
+
+def test_a_plan_that_is_too_small_is_found_out(plan):
+    """A tenth of the counters of each position: the promise is for the plan as it was made."""
+    small = replace(plan, spelling=replace(plan.spelling, width=plan.spelling.width // 10))
+    found = tried(small, repeats=8)
+    assert found.recall.mean < 0.9
+    # judged by what the whole plan promises
+    judged = validation.Recall.of(found.measurements, tried(plan, repeats=1).names.named)
+    assert judged.met is False
+
+
+def test_the_command_judges_a_plan(plan, capsys, tmp_path):
+    path, words = tmp_path / "plan.toml", tmp_path / "words.csv"
+    plan.save(path)
+    words.write_text(
+        "word,n\n" + "".join(f"{w},{n}\n" for w, n in zip(WORDS, COUNTS, strict=True) if n)
+    )
+    asked = ["simulate", "--plan", str(path), str(words), "--item", "word", "--count", "n"]
+    assert run([*asked, "--repeats", "2", "--seed", "1"]) == 0
+    shown = told(capsys)
+    assert "Names met: 100.0% of the strings above 2 % are named" in shown
+    assert "at least 95.0% are promised for these clients" in shown
+    assert run([*asked, "--repeats", "2", "--seed", "1", "--json", "--domain", "open"]) == 0
+    found = json.loads(capsys.readouterr().out)["names"]
+    assert found["met"] and found["recall"]["mean"] == 1.0 and found["predicted"]["named"] == 1.0
+    assert run([*asked, "--plot", str(tmp_path / "x.png")]) == 2
+    assert "a plan of an open domain has two" in told(capsys)
+
+
+def test_noise_meets_the_spelling_too():
+    for trust in ("central", "distributed"):
+        asked = {"tau": 0.05, "epsilon": 4.0, "trust": trust, "num_rounds": 2}
+        asked |= {} if trust == "central" else {"secure_sum": "two-server"}
+        plan = propose(search(**asked)).plan
+        found = tried(plan, repeats=2)
+        assert found.recall.mean >= 0.95
+        # with the noise of a smaller epsilon names are lost: it is in all counters
+        assert found.trial.study_plan.privacy.not_private
+
+
+def test_a_promise_is_judged_by_its_standard_error():
+    one = validation.Measurement("shared", 9, 0, 100, 0.1, 0.1, 5, 0.9, 5, 1)
+    judged = validation.Recall.of
+    assert judged([one] * 5, 1.0).met is False and judged([one], 1.0).met is None
+    assert judged([one, one._replace(recall=0.94)], 1.0).met  # by chance, perhaps
+    assert judged([one] * 2, None).promised is None
+    none = one._replace(recall=None)
+    assert judged([none], 1.0) == (None, None, 1, 0.95, None)
+
+
+def test_names_are_the_same_under_another_seed():
+    first = Names(OpenStrings(seed=bytes(32)), WORDS)
+    domain = OpenStrings(seed=bytes([9] * 32))
+    second, ids = first.rekeyed(domain)
+    assert second.ids.tolist() == sorted(ids.tolist())
+    assert dict(zip(first.ids.tolist(), ids.tolist(), strict=True)) == {
+        int(first._domain.fingerprints([word])[0]): int(domain.fingerprints([word])[0])
+        for word in WORDS
+    }
+
+
+def test_schedules_of_a_search_without_rounds():
+    asked = search(tau=0.05, schedule=Schedule.parse("shared"))
+    assert asked.smallest()[0].num_rounds == 1
