@@ -2,7 +2,7 @@
 
     python tools/cheat_proofs.py --runs 1000000 --seed 7
 
-Nobody may pass: each cheat does with less than 2^-130. A quarter of the runs are honest vectors
+Nobody may pass: each cheat does with less than 2^-130. About a fifth of the runs are honest vectors
 with proofs that were changed, and every batch has an honest report, which must pass. The exit code
 is 1 if one of this fails.
 """
