@@ -4,9 +4,9 @@ A socket has mode 0660, in a folder that nobody but its owner may write. A peer 
 (`SO_PEERCRED`), which the kernel vouches for. Each connection is read and written by itself: a slow
 or silent peer keeps nobody waiting. One process may serve many agents.
 
-An agent answers between two steps of the event loop, which waits for it: mostly milliseconds, and
-as long as the items are read. A thread for it would cost more CPU than the answer, since it and the
-loop would take the interpreter's lock from each other at each write of the record.
+An agent answers between two steps of the event loop, which waits for it: milliseconds, or as long
+as its items are read. A thread would cost much more CPU where one process serves many agents: it
+and the loop would take the interpreter's lock from each other at each write of a record.
 """
 
 from __future__ import annotations
