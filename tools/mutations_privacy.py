@@ -1524,7 +1524,7 @@ MUTATIONS = (
     _mutation(
         "speaks-ahead-of-the-mark",
         _CAMPAIGNS_FILE,
-        "        if self._check_mark(writes) != writes:\n",
+        "        if self._marked != writes:\n",
         "        if False:\n",
         f"{_DRIVER}::test_nobody_hears_of_a_write_that_the_mark_does_not_count",
     ),

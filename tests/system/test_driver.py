@@ -268,6 +268,25 @@ def test_nobody_hears_of_a_write_that_the_mark_does_not_count(folder, monkeypatc
         world.claim()
 
 
+def test_a_mark_that_did_not_reach_the_disk_is_written_again(folder, monkeypatch):
+    """The file shows the new number already; a loss of power would take it back."""
+    store = World(folder, plan_of()).driver._store
+    written = []
+
+    def write(path, name, writes):
+        written.append(writes)
+        write_mark(path, name, writes)
+        if len(written) == 1:
+            raise StoreError("fsync failed")
+
+    monkeypatch.setattr(campaigns, "write_mark", write)
+    with pytest.raises(StoreError, match="fsync"):
+        store.forget(plan_of(), bytes(32))
+    for _ in range(2):
+        store.check_claim(plan_of())
+    assert written == [2, 2]
+
+
 def raise_(error):
     raise error
 

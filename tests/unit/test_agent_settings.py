@@ -43,7 +43,6 @@ from fedtally.plan import Plan
 from fedtally.privacy.budget import Cap
 from fedtally.privacy.config import propose
 from fedtally.secagg.params import Adversary
-from fedtally.store import StoreError
 
 PLAN, ACTIVE = plan_of(), plan_of("active")
 STRANGER = 54_321  # a number that no user of this machine has
@@ -131,7 +130,7 @@ def test_an_agent_is_made_whole_or_not_at_all(
         raise OSError(28, "full")
 
     monkeypatch.setattr(folder_module.os, "replace", full)
-    with pytest.raises(StoreError, match="full"):
+    with pytest.raises(InvalidInputError, match="full"):
         create(tmp_path / "other", stream(2))
     assert sorted(os.listdir(tmp_path)) == ["agent"]
 

@@ -251,11 +251,11 @@ def test_a_campaign_whose_cancelling_failed_is_cancelled_again(
     folder = made(operator, plan_of())
     store = folder.claim(clock=lambda: 1, random=stream("claim"))
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(CampaignFolder, "give_up", full)
+        patched.setattr(Campaigns, "give_up", full)
         with pytest.raises(OSError, match="No space"):
             folder.cancel()
     with pytest.raises(InvalidInputError, match="was cancelled"):

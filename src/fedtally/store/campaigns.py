@@ -462,6 +462,7 @@ class CampaignStore:
         self._campaigns, self._plan, self._name = campaigns, plan, plan.fingerprint
         self._epoch, self._owner, self._mark = run.epoch, run.owner, mark
         self._written = run.writes  # as this process knows
+        self._marked = run.writes  # what the mark surely counts, on the disk too
         self._clock, self._ledger = clock, ledger
 
     # ---- sessions ----
@@ -643,9 +644,11 @@ class CampaignStore:
         """Do as `check_claim`; the mark is held by the caller."""
         with self._campaigns._transaction(write=False) as connection:
             writes = self._own_writes(connection)
+        self._check_mark(writes)
         # A write whose mark failed is in the file, and clients may be told of it from now on.
-        if self._check_mark(writes) != writes:
+        if self._marked != writes:
             write_mark(self._mark, self._name, writes)
+            self._marked = writes
 
     def _check(self, plan: Plan) -> None:
         if plan.fingerprint != self._name:
@@ -698,9 +701,10 @@ class CampaignStore:
         # of all that clients were told.
         self._written = writes
         write_mark(self._mark, self._name, writes)
+        self._marked = writes
 
-    def _check_mark(self, writes: int) -> int | None:
-        """Refuse to go on if another copy of the file was written since; return what is marked."""
+    def _check_mark(self, writes: int) -> None:
+        """Refuse to go on if another copy of the file was written since: its process may speak."""
         try:
             marked = read_mark(self._mark, self._name)
         except UnreadableFileError as error:
@@ -711,7 +715,6 @@ class CampaignStore:
                 f"another copy of {self._campaigns.name} runs the campaign, as the mark"
                 f" {self._mark} shows: this process must neither write nor speak; stop it"
             )
-        return marked
 
 
 # ---- rows ----
