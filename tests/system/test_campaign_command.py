@@ -226,8 +226,8 @@ def test_a_server_that_is_suspended_for_longer_than_a_phase_loses_nothing(
 ) -> None:
     """It wakes beyond the last deadline of the phase, and all its waits for agents are over."""
     plan = plan_of("active")
-    # The last of the same options counts; clocks go on while the process is stopped, by a file.
-    place = init(world, plan, "--phase", "3", "--session", "600")
+    # The last of the same options counts. A file sets the clock on while the process is stopped.
+    place = init(world, plan, "--session", "600")
     ahead = world.folder / "ahead"
     ahead.write_text("0")
     clock = (
@@ -242,7 +242,8 @@ def test_a_server_that_is_suspended_for_longer_than_a_phase_loses_nothing(
         if running and message is not None and message.kind is Kind.INBOX:
             stopped = running.pop()
             stopped.send_signal(signal.SIGSTOP)
-            Timer(4, lambda: (ahead.write_text("60"), stopped.send_signal(signal.SIGCONT))).start()
+            # Longer than a phase; agents that are asked anew then take two seconds to be reached.
+            Timer(9, lambda: (ahead.write_text("60"), stopped.send_signal(signal.SIGCONT))).start()
         return answer(person, frame)
 
     monkeypatch.setattr(Person, "answer", stopping)
