@@ -154,13 +154,14 @@ def test_bytes_that_would_do_are_named():
 
 
 def test_the_least_epsilon_for_tau_and_bytes():
-    spec = {"tau": 0.03, "max_bytes": 200, "epsilon": 1.0, "num_rounds": 4}
+    spec = {"tau": 0.03, "max_bytes": 300, "epsilon": 1.0, "num_rounds": 4}
     found = propose(search(**spec), find_epsilon=True)
     epsilon = found.plan.privacy.epsilon
-    assert found.found == "epsilon" and found.plan.bytes_per_client <= 200
+    assert found.found == "epsilon" and found.plan.bytes_per_client <= 300
     assert found.names.least <= 0.06
     assert search(**spec | {"epsilon": 0.6 * epsilon})._found() is None
-    assert search(tau=0.03, max_bytes=9, epsilon=1.0)._least("epsilon", 1e-6, 1e3) is None
+    with pytest.raises(InvalidInputError, match="cannot be had within 9 bytes at any epsilon"):
+        propose(search(**spec | {"max_bytes": 9}), find_epsilon=True)
 
 
 def test_several_releases_are_compared_with_one():

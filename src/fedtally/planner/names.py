@@ -37,6 +37,7 @@ NAME_LENGTH = 16  # bytes that 9 of 10 frequent names do not exceed, where nothi
 NAMED_SHARE = 0.95  # of the strings above `theta_name`, that are named at least
 STRINGS = 1_000_000  # different ones that are assumed, with frequencies that fall like i^-1.1
 CLEAR, SAMPLED = 4.5, 0.25
+SPARE = 2.5  # times as many frequent strings as are expected: so many hashes must be found
 _LOAD = 1.0  # frequent names for each counter of a position: more are not taken out
 _FOUND = 6.0  # standard errors from which a hash stands out among 2^26
 _SECONDS = 0.02  # CPU that the reading of a hash takes, about
@@ -207,9 +208,10 @@ def _theta_find(plan: Plan, law: Frequencies, clients: int) -> float:
     """Return the frequency from which hashes stand out."""
     campaign = replace(Campaign.from_plan(plan, Recovery.JOINT), num_clients=clients)
     scale = campaign.predicted(law, plan.rows, plan.width).scale
-    # no more items are fitted than a share of the counters, the most frequent ones
+    # No more items are fitted than a share of the counters, the most frequent ones. Beyond that no
+    # hash is found at all, and how many strings are frequent is known least.
     several = plan.schedule.num_batches(plan.num_rounds) > 1
-    most = LARGEST_SUPPORT[several] * plan.rows * plan.width
+    most = LARGEST_SUPPORT[several] * plan.rows * plan.width / SPARE
     order = np.argsort(-law.frequencies)
     beyond = np.flatnonzero(np.cumsum(law.numbers[order]) > most)
     full = float(law.frequencies[order][beyond[0]]) if len(beyond) else 0.0
