@@ -37,6 +37,7 @@ NAME_LENGTH = 16  # bytes that 9 of 10 frequent names do not exceed, where nothi
 NAMED_SHARE = 0.95  # of the strings above `theta_name`, that are named at least
 STRINGS = 1_000_000  # different ones that are assumed, with frequencies that fall like i^-1.1
 CLEAR, SAMPLED = 4.5, 0.25
+SPARE = 2.5  # times as many frequent strings as are expected: so many hashes must be found
 _LOAD = 1.0  # frequent names for each counter of a position: more are not taken out
 _FOUND = 6.0  # standard errors from which a hash stands out among 2^26
 _SECONDS = 0.02  # CPU that the reading of a hash takes, about
@@ -174,7 +175,13 @@ class Speller:
 
 
 def predict(
-    plan: Plan, law: Frequencies, threshold: float, name_length: int, expected: int | None = None
+    plan: Plan,
+    law: Frequencies,
+    threshold: float,
+    name_length: int,
+    expected: int | None = None,
+    *,
+    spare: float = SPARE,
 ) -> Names:
     """Return the names that a plan is predicted to read.
 
@@ -184,13 +191,15 @@ def predict(
         threshold: twice the error that the plan is for.
         name_length: bytes that 9 of 10 frequent names do not exceed.
         expected: how many frequencies are shares of; None: the clients of the plan.
+        spare: times as many frequent strings as the law has, of which the hashes must be found; 1
+            where it is known.
     """
     assert plan.spelling is not None
     clients, spelling = expected or plan.num_clients, plan.spelling
     speller, longest = Speller.of(plan, law, clients), spelling.max_length
     lengths = sorted({longest, *(size for size in _LENGTHS if size < longest)})
     length = min(name_length, longest)
-    theta, found = speller.theta(spelling.width, length), _theta_find(plan, law, clients)
+    theta, found = speller.theta(spelling.width, length), _theta_find(plan, law, clients, spare)
     return Names(
         length,
         theta,
@@ -203,13 +212,14 @@ def predict(
     )
 
 
-def _theta_find(plan: Plan, law: Frequencies, clients: int) -> float:
+def _theta_find(plan: Plan, law: Frequencies, clients: int, spare: float) -> float:
     """Return the frequency from which hashes stand out."""
     campaign = replace(Campaign.from_plan(plan, Recovery.JOINT), num_clients=clients)
     scale = campaign.predicted(law, plan.rows, plan.width).scale
-    # no more items are fitted than a share of the counters, the most frequent ones
+    # No more items are fitted than a share of the counters, the most frequent ones. Beyond that no
+    # hash is found at all, and how many strings are frequent is known least.
     several = plan.schedule.num_batches(plan.num_rounds) > 1
-    most = LARGEST_SUPPORT[several] * plan.rows * plan.width
+    most = LARGEST_SUPPORT[several] * plan.rows * plan.width / spare
     order = np.argsort(-law.frequencies)
     beyond = np.flatnonzero(np.cumsum(law.numbers[order]) > most)
     full = float(law.frequencies[order][beyond[0]]) if len(beyond) else 0.0

@@ -27,7 +27,7 @@ from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.draft import Chosen, Draft
 from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.names import NAME_LENGTH, Names, Speller, predict
+from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.planner.proposal import (
     Proposal,
     check_learns,
@@ -117,12 +117,17 @@ class Search:
         """
         epsilon = self._least("epsilon", MIN_EPSILON, MAX_EPSILON)
         if epsilon is None:
-            raise self._with_epsilon(MAX_EPSILON)._unreachable()
+            raise InvalidInputError(
+                f"tau {self._tau:g}, and the names above {2 * self._tau:g}, cannot be had within"
+                f" {self.spec.max_bytes:,} bytes at any epsilon up to {MAX_EPSILON:g}: give more"
+                " bytes, a larger tau or more clients"
+            )
         return self._with_epsilon(epsilon)
 
-    def _found(self) -> tuple[Draft, Chosen] | None:
+    def _found(self, tries: int = _REFINED) -> tuple[Draft, Chosen] | None:
+        """Return what `smallest` does, of so many guesses; None: nothing meets the target."""
         best: tuple[int, int, Draft, Chosen] | None = None
-        for guess in self._guesses[:_REFINED]:
+        for guess in self._guesses[:tries]:
             refined = self._refined(guess)
             if refined is not None and (best is None or refined[:2] < best[:2]):
                 best = refined
@@ -230,8 +235,9 @@ class Search:
         left = rows * (tau / _LINF) ** 2 - noise / clients**2
         if left <= 0:
             return None
-        most = LARGEST_SUPPORT[batches > 1]
-        found = max(spread / left, float(number[~rare].sum()) / (most * rows), 2.0)
+        most = LARGEST_SUPPORT[batches > 1] / SPARE
+        frequent = float(number[f >= 2 * tau].sum())
+        found = max(spread / left, frequent / (most * rows), 2.0)
         return math.ceil(found) if found < MAX_WIDTH else None
 
     def _risk(self, draft: Draft, counters: int) -> int:
@@ -358,7 +364,7 @@ class Search:
                 return None
             value = float(rounded_up(found))
             with suppress(InvalidInputError):  # such as a delta that is too large for more clients
-                if self._with(name, value)._found() is not None:
+                if self._with(name, value)._found(tries=1) is not None:
                     return value
             found = value * _ENOUGH
         return None

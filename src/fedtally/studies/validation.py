@@ -405,7 +405,7 @@ def run(
     if strings is not None and distribution is not None and plan.target is not None:
         threshold = 2 * plan.target.linf
         length = _name_length(people, strings, threshold)
-        predicted = names_of.predict(plan, distribution, threshold, length)
+        predicted = names_of.predict(plan, distribution, threshold, length, spare=1.0)
     return TrialResult(
         trial,
         candidates,
