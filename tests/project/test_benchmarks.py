@@ -50,6 +50,13 @@ def test_campaign_states_time_and_memory() -> None:
     assert [goal["unit"] for goal in goals] == [" s", " GB"] * 4
 
 
+def test_names_of_an_open_domain_state_time_and_memory() -> None:
+    measured = document("open", "--quick")
+    assert [goal["unit"] for goal in measured["goals"]] == [" s", " GB"]
+    assert all(goal["value"] > 0 for goal in measured["goals"])
+    assert "are named" in measured["notes"][0]
+
+
 def test_footprint_measures_the_chosen_parts() -> None:
     printed = run("footprint", "--quick", "--part", "import", "--part", "help")
     assert "import fedtally, above bare Python:" in printed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -334,6 +335,56 @@ def test_at_most_so_many_words_are_tried(monkeypatch):
     )
     read_names([sketch], STRINGS, {7: 0.6})
     assert 0 < sum(map(len, spelled)) <= reader._QUICK.lengths
+
+
+def test_posteriors_are_those_of_the_chain():
+    """Names of several lengths at once, against the sum over all words of three letters."""
+    prior, rng, letters = reader._Prior(), np.random.default_rng(0), b"abc"
+    prior.learn(np.frombuffer(b"cab", np.uint8))
+    every = []
+    for places in (2, 0, 4, 1):
+        logs = np.full((places, 256), -np.inf)
+        logs[:, list(letters)] = 3 * rng.normal(size=(places, 3))
+        every.append(logs)
+    for logs, found in zip(every, reader._posteriors(every, prior), strict=True):
+        total = np.zeros((len(logs), 256))
+        for word in product(letters, repeat=len(logs)):
+            chain = [256, *word, 255]
+            log = sum(prior.log[a, b] for a, b in pairwise(chain))
+            log += sum(logs[place, letter] for place, letter in enumerate(word))
+            total[np.arange(len(logs)), list(word)] += np.exp(log)
+        np.testing.assert_allclose(
+            np.exp(found), total / total.sum(axis=1, keepdims=True).clip(1e-300), atol=1e-12
+        )
+
+
+@given(st.integers(2, 12), st.integers(1, 6), st.integers(0, 4), st.integers(0, 2**32))
+def test_combinations_go_through_the_surest_places(size, rest, flips, seed):
+    """All combinations of first and second symbols at the least sure of them: each word is
+    interpolated by itself here."""
+    rng = np.random.default_rng(seed)
+    posterior, parity = rng.normal(size=(size - 1, 256)), rng.normal(size=(rest, 256))
+    posterior[:, 128:] -= 9  # most words are no UTF-8 otherwise
+    found = reader._interpolated(posterior, parity, reader._Effort(1, 0, flips, replaced=0))
+    logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
+    logs[size - 1, 255] = 0.0
+    best = np.argsort(-logs, axis=1)[:, :2]
+    gap = np.diff(-np.take_along_axis(logs, best, 1), axis=1)[:, 0]
+    places = np.argsort(-gap, kind="stable")[:size]
+    flips = min(flips, size - 1)
+    expected = []
+    choices = product((0, 1), repeat=flips)
+    for choice in sorted(choices, key=lambda bits: (sum(bits), bits[::-1])):
+        chosen = np.array([0] * (size - flips) + list(choice))
+        known = best[places, chosen].astype(np.uint8)[None]
+        whole = np.zeros(size, np.uint8)
+        whole[places[places < size]] = known[0, places < size]
+        missing = tuple(sorted(set(range(size)) - set(places.tolist())))
+        if missing:
+            whole[list(missing)] = symbols.interpolate(tuple(places.tolist()), known, missing)[0]
+        if whole[-1] == symbols.END and (whole[:-1] < symbols.FIRST_UNUSED).all():
+            expected.append(whole[:-1].tolist())
+    assert found.tolist() == expected
 
 
 # ---- what sums show without noise ----

@@ -35,11 +35,11 @@ _UNSTABLE = 1.2  # factor on the constant kappa where added items spoil the fit
 # Growth of the noise that shows that the added items spoil the fit.
 _TIPPED = 1.3
 _MOST_CANDIDATES = 1 << 26  # in larger domains the repeated decodings would be felt
-# In larger domains only candidates that stand out by _CONTENDERS standard deviations, or by _WITHIN
-# less than what is fitted, are decoded again. Kappa then differs by about its noise.
+# In larger domains only candidates that stand out by _CONTENDERS standard deviations are decoded
+# again. Kappa then differs by about its noise. A higher bound would leave out the neighbours of
+# added items, which a fit of 2^26 candidates takes for others: kappa was too small with 2.3.
 _ALL_CANDIDATES = 1 << 18
 _CONTENDERS = 1.5
-_WITHIN = 3.0
 # Factor on the half-width of the simultaneous band. It was measured on other seeds than those that
 # check the band (experiments/band.py).
 BAND_SLACK = 1.06
@@ -230,8 +230,7 @@ def kappa_of(fit: Fit) -> Kappa:
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
     only = None
     if fit.candidates.size > _ALL_CANDIDATES:
-        least = max(_CONTENDERS, fit.selected - _WITHIN)
-        only = fit.candidates.ids(fit.standing_out(least)[0])
+        only = fit.candidates.ids(fit.standing_out(_CONTENDERS)[0])
     number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
     repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
     errors: list[F64] = []
