@@ -22,6 +22,7 @@ from fedtally.campaign.driver import Deadlines, Driver, Receipt, ServerKeys
 from fedtally.campaign.release import release_of
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Domain, IntegerRange, OpenStrings
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
@@ -57,13 +58,15 @@ def plan_of(
     n_min: int | None = None,
     clients: int = N,
     max_dropout: float = 0.13,
+    encoding: Encoding = Encoding.SKETCH,
     **options: Any,
 ) -> Plan:
     """Return a plan of sessions of `clients`; n_min None: all of them; trust None: no privacy."""
+    rows, width = (ROWS, WIDTH) if encoding is Encoding.SKETCH else (1, DOMAIN.size)
     parameters = propose(
         clients,
         n_min=clients if n_min is None else n_min,
-        length=ROWS * WIDTH,
+        length=rows * width,
         bits=16,
         corrupt=1,
         max_dropout=max_dropout,
@@ -72,9 +75,10 @@ def plan_of(
     asked: dict[str, Any] = {
         "epsilon": 8.0,
         "delta": 1e-6,
-        "rows": ROWS,
-        "width": WIDTH,
+        "rows": rows,
+        "width": width,
         "trust": trust,
+        "encoding": encoding,
     }
     if trust == "distributed":
         asked |= {
@@ -82,8 +86,9 @@ def plan_of(
             "most_clients": cohorts * clients,
         }
     return Plan(
-        rows=ROWS,
-        width=WIDTH,
+        rows=rows,
+        width=width,
+        encoding=encoding,
         schedule="shared",
         num_rounds=rounds,
         num_clients=rounds * cohorts * clients,

@@ -27,6 +27,7 @@ PLAN: Json = {
     "max_items": INT,
     "people?": INT,
     "spelling?": "spelling",
+    "encoding?": TEXT,
     "seed": TEXT,
     "domain": "domain",
     "secure_sum?": "secure_sum",
@@ -93,6 +94,7 @@ EVENT: Json = {
     "total_variation": FLOAT,
     "trust": TEXT,
     "silos_per_person?": INT,
+    "encoding?": TEXT,
 }
 SPELLING: Json = {"rows": INT, "width": INT}
 TARGET: Json = {"linf": FLOAT, "failure_probability": FLOAT, "recovery": TEXT}
@@ -362,6 +364,12 @@ SILOS: Json = SHARES | {
     "clip_norm": 4.668828436677955,
     "silos_per_person": 2,
 }
+COUNTED: Json = SHARES | {
+    "rows": 1,
+    "variance": 13.6,
+    "max_items": 4,
+    "encoding": "histogram",
+}
 CERTIFIED: Json = {name: value for name, value in CENTRAL.items() if name != "clip_norm"}
 CERTIFIED |= {
     "variance": 143.25,
@@ -438,6 +446,32 @@ PLANS: dict[str, Json] = {
             "population": "patients",
             "not_private": False,
             "event": SILOS,
+        },
+    },
+    "a histogram of a range": {
+        **SMALL,
+        "rows": 1,
+        "width": 9,
+        "schedule": "shared",
+        "encoding": "histogram",
+        "domain": {"kind": "range", "size": 9, "public": True, "first": -4, "last": 4},
+        "target": {"linf": 0.1, "failure_probability": 0.05, "recovery": "direct"},
+    },
+    "a histogram of words, with clients' shares": {
+        **SMALL,
+        "rows": 1,
+        "width": 2,
+        "schedule": "shared",
+        "max_items": 4,
+        "encoding": "histogram",
+        "domain": WORDS,
+        "secure_sum": COHORT | {"length": 2},
+        "privacy": {
+            "epsilon": 4.0,
+            "delta": 1e-6,
+            "population": "clients",
+            "not_private": False,
+            "event": COUNTED,
         },
     },
     "two servers": {**SMALL, "domain": RANGE, "secure_sum": TWO_SERVERS},

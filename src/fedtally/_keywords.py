@@ -12,7 +12,10 @@ _OPTION = re.compile(
     r"|(?<=format|coding|sizing|covery|domain) (?P<text>[a-z][a-z0-9-]*)"
     r"|(?P<absent>))"
 )
-_KEYWORDS = {"rounds": "num_rounds"}  # options whose keywords have other names
+_KEYWORDS = {
+    "rounds": "num_rounds",
+    "text_encoding": "encoding",
+}  # options whose keywords have other names
 _FLAGS = ("allow_rare_names", "certify", "evaluate", "not_private")
 
 

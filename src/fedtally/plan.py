@@ -28,7 +28,9 @@ import numpy.typing as npt
 
 from fedtally import _toml, _validate
 from fedtally._archive import replacing
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.kernels import MAX_WIDTH
 from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
 
@@ -39,9 +41,11 @@ if TYPE_CHECKING:
 U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
-_OPTIONAL = (*_TERMS, "people", "spelling")  # entries that it may lack
+_OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that it may lack
 _OPEN = "open"  # the kind of domain whose names are spelled
 _NFC = "nfc"  # the one normal form of strings that such a domain may ask for
+# the kinds of domain whose ids follow each other from one on that their description says
+_IN_ORDER = ("range", "dictionary", "grid")
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
@@ -110,6 +114,8 @@ class Plan:
             number of its people as one more counter. `num_clients` counts silos.
         spelling: the size of the sketches that spell names, where the domain is open, and only
             there. Their longest name is that of the domain.
+        encoding: how items become counters: "sketch" or "histogram". A histogram has one row with
+            a counter for each candidate, and the schedule shared.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -139,9 +145,11 @@ class Plan:
     target: Target | None = None
     people: int = 1
     spelling: Spelling | None = None
+    encoding: Encoding = Encoding.SKETCH
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
+        object.__setattr__(self, "encoding", Encoding.parse(self.encoding))
         if not isinstance(self.domain, Mapping) or not all(
             isinstance(name, str) for name in self.domain
         ):
@@ -190,6 +198,13 @@ class Plan:
         if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
             raise InvalidInputError("domain.kind must be a text and domain.public true or false")
         self._check_open()
+        if self.encoding is Encoding.HISTOGRAM:
+            check_histogram_domain(self.domain)
+            if self.width != self.domain_size:
+                raise InvalidInputError(
+                    "width must be the number of candidates in a histogram,"
+                    f" {self.domain_size}, got {self.width}"
+                )
         # the spec has checked these, and made plain integers of NumPy's
         for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
@@ -204,6 +219,7 @@ class Plan:
                 f"num_clients {self.num_clients}; raise max_round_clients or num_rounds"
             )
         if self.target is not None:
+            Recovery(self.target.recovery).check_encoding(self.encoding)
             Recovery(self.target.recovery).check_rows(self.rows)
         if self.is_of_silos and self.is_two_server:
             raise InvalidInputError(
@@ -267,6 +283,7 @@ class Plan:
         check_event(
             privacy.event,
             rows=self.spec.touched,
+            encoding=self.encoding,
             counters=self.spec.vector_length,
             max_items=self.max_items,
             num_rounds=self.num_rounds,
@@ -351,8 +368,20 @@ class Plan:
     def spec(self) -> SketchSpec:
         """The parameters that all sketches of this campaign share."""
         return SketchSpec(
-            self.rows, self.width, self.schedule, self.num_rounds, self.seed, self.spelling
+            self.rows,
+            self.width,
+            self.schedule,
+            self.num_rounds,
+            self.seed,
+            self.spelling,
+            # a range says its first integer, whose id it is mod 2^64; other ids begin at 0
+            int(self.domain.get("first", 0)) % 2**64 if self.is_histogram else None,
         )
+
+    @property
+    def is_histogram(self) -> bool:
+        """Whether each candidate has a counter of its own."""
+        return self.encoding is Encoding.HISTOGRAM
 
     @property
     def is_open(self) -> bool:
@@ -397,6 +426,11 @@ class Plan:
     @property
     def largest_entry(self) -> int:
         """The most that one client adds to an entry of the vector, without noise."""
+        return self.people * self.encoding.most_of_counter(self.max_items)
+
+    @property
+    def most_items(self) -> int:
+        """The most items that one client contributes, those of all its people."""
         return self.people * self.max_items
 
     @property
@@ -569,7 +603,7 @@ class Plan:
 
         Secure summation cannot sum them, so the server would see each.
         """
-        return -(-self.largest_entry * max(1, (self.domain_size - 1).bit_length()) // 8)
+        return -(-self.most_items * max(1, (self.domain_size - 1).bit_length()) // 8)
 
     @property
     def canonical(self) -> str:
@@ -601,6 +635,7 @@ class Plan:
                 if self.spelling is None
                 else {"spelling": {"rows": self.spelling.rows, "width": self.spelling.width}}
             ),
+            **({"encoding": str(self.encoding)} if self.is_histogram else {}),
         } | {name: terms.to_dict() for name in _TERMS if (terms := getattr(self, name)) is not None}
 
     @classmethod
@@ -648,6 +683,10 @@ class Plan:
         if "people" in written and not plan.is_of_silos:
             raise InvalidInputError(
                 "people must be at least 2 in a plan: leave the entry out for 1"
+            )
+        if "encoding" in written and not plan.is_histogram:
+            raise InvalidInputError(
+                "encoding must be histogram in a plan: leave the entry out for a sketch"
             )
         _check_form(written, plan.to_dict())
         if "fingerprint" in values and fingerprint != plan.fingerprint:
@@ -719,6 +758,37 @@ class Plan:
                 f"cannot read the plan {os.fspath(path)}:"
                 f" {getattr(error, 'strerror', None) or error}"
             ) from error
+
+
+def check_histogram_domain(domain: Mapping[str, Any]) -> None:
+    """Refuse a histogram over candidates that a client does not know, or that are too many.
+
+    Args:
+        domain: the description of the candidates.
+
+    Raises:
+        InvalidInputError: they are not written in the plan, or more than a row has counters.
+
+    >>> check_histogram_domain({"kind": "strings", "size": 9, "public": False})
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: a histogram has a counter for each candidate, ...
+    """
+    if domain["kind"] not in _IN_ORDER:
+        raise InvalidInputError(
+            "a histogram has a counter for each candidate, and candidates of kind"
+            f" {domain['kind']} have no places that clients know: declare them (--domain FILE,"
+            " range:A..B, grid:...), or take the encoding sketch"
+        )
+    if domain["kind"] == "range":
+        _validate.integer(**{"domain.first": domain.get("first")})
+    elif "first" in domain:
+        raise InvalidInputError(f"domain.first is for a range, got the kind {domain['kind']!r}")
+    if domain["size"] > MAX_WIDTH:
+        raise InvalidInputError(
+            f"a histogram has a counter for each candidate, at most {MAX_WIDTH:,}, got"
+            f" {domain['size']:,}: take the encoding sketch"
+        )
 
 
 def _canonical(values: Mapping[str, Any]) -> str:

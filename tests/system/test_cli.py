@@ -161,6 +161,8 @@ def test_merge_answers_for_several_results(call: Call) -> None:
                 f"{seed}.fedtally",
                 "--top",
                 "0",
+                "--encoding",
+                "sketch",
             )[0]
             == 0
         )
@@ -240,6 +242,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
     fingerprint = document["plan"].pop("fingerprint")
     assert re.fullmatch("[0-9a-f]{64}", fingerprint)
     assert document["plan"] == {
+        "encoding": "sketch",
         "rows": 5,
         "width": 128,
         "num_rounds": 1,
@@ -636,7 +639,7 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:", "--plan", "nowhere.toml"], "nowhere.toml"),
         (["estimate", "zipf:d=9,n=9", "--query", "apple"], "apple"),
         (["estimate", "zipf:", "--memory", "9" * 400], "is no size"),
-        (["estimate", "x.txt", "--encoding", "undefined"], "unknown encoding"),
+        (["estimate", "x.txt", "--text-encoding", "undefined"], "unknown encoding"),
         (["estimate", "zipf:", "--min-frequency", "nan"], "min_frequency must be finite"),
         (["estimate", "zipf:", "--threads", "5000"], "--threads"),
         (["query", "nowhere", "x"], "no file nowhere"),
@@ -1191,7 +1194,7 @@ def test_what_was_probably_meant_is_said(call: Call, tmp_path: Path, line: str, 
 
 def test_a_comparison_decodes_as_an_estimate_does(call: Call) -> None:
     study = answered(call, "simulate", "zipf:d=99,n=999", "--repeats", "1", "--seed", "1")
-    found = answered(call, "estimate", "zipf:d=99,n=999", "--seed", "1")
+    found = answered(call, "estimate", "zipf:d=99,n=999", "--seed", "1", "--encoding", "sketch")
     assert (study["recovery"], study["rows"]) == (found["recovery"], found["plan"]["rows"])
     few = answered(call, "simulate", "zipf:d=99,n=999", "--repeats", "1", "--rows", "2")
     assert few["recovery"] == "median"
@@ -1209,7 +1212,8 @@ def test_the_defaults_that_help_shows_are_those_that_run() -> None:
         "dropout": "0",
         "intervals": usual.spec.decoding.intervals,
         "objective": usual.spec.decoding.objective,
-        "encoding": "utf8",
+        "text_encoding": "utf8",
+        "encoding": "auto",
     }
     parameters = {one.name: one for one in cli.commands["estimate"].params}
     for name, default in plain.items():

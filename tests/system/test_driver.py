@@ -26,6 +26,7 @@ from campaign_world import (
 from secagg_cohort import stream
 
 from fedtally.campaign.driver import RETRY_SECONDS, Deadlines, Driver, Receipt, ServerKeys
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
 from fedtally.secagg import wire
@@ -109,6 +110,17 @@ def test_a_campaign_lands(folder, adversary, trust):
     world.check()
     assert world.processes == 1
     assert {receipt for _, receipt in world.receipts} == {Receipt.TAKEN}
+
+
+@pytest.mark.parametrize("trust", [None, "distributed"])
+def test_a_campaign_of_histograms_lands(folder, trust):
+    plan = plan_of(trust=trust, encoding=Encoding.HISTOGRAM)
+    world = World(folder, plan).run()
+    world.check()
+    [sketch] = world.claim().sums(plan)
+    if trust is None:  # each client holds one item
+        assert (sketch.counters.sum(), sketch.counters.min()) == (N, 0)
+    assert sketch.noise == (None if trust is None else plan.noise_mark)
 
 
 def steps_that_differ(log, error):

@@ -303,7 +303,7 @@ def test_bill_is_written_as_json() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recovery": "best"}, "recovery must be joint, median or belief, got 'best'"),
+        ({"recovery": "best"}, "recovery must be joint, median, belief or direct, got 'best'"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"rounds": [31]}, "the clients of each of 2 rounds, got 1"),
         ({"rounds": [31, 1]}, "clients_of_a_round must be at most"),

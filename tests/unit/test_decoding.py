@@ -29,7 +29,8 @@ def commands(command: click.Command) -> Iterator[click.Command]:
 
 def test_every_decoder_has_an_entry_and_an_error_model() -> None:
     assert list(Recovery) == list(DECODERS) == list(error_model.MODELS)
-    assert json.dumps(list(Recovery)) == '["joint", "median", "belief"]'  # in files they are texts
+    # in files they are texts
+    assert json.dumps(list(Recovery)) == '["joint", "median", "belief", "direct"]'
 
 
 def test_the_command_line_offers_every_decoder() -> None:
@@ -45,11 +46,14 @@ def test_the_command_line_offers_every_decoder() -> None:
 @pytest.mark.parametrize("recovery", list(Recovery))
 def test_a_decoder_is_made_from_its_entry_with_the_fewest_rows(recovery: Recovery) -> None:
     domain = IntegerRange(1, 50)
-    spec = SketchSpec(recovery.fewest_rows, 400, Schedule.parse("shared"), 1, bytes(32))
+    first_id = 1 if recovery is Recovery.DIRECT else None
+    spec = SketchSpec(
+        recovery.fewest_rows, 400, Schedule.parse("shared"), 1, bytes(32), first_id=first_id
+    )
     sketch = CountSketch(spec, 0)
     sketch.add(np.array([7], np.uint64), np.array([90]))
     sketch.num_clients = 90
-    found = DECODERS[recovery].make([sketch], domain, None).range(1, 50)
+    found = DECODERS[recovery].make([sketch], domain, None, None).range(1, 50)
     assert found.argmax() == 6 and found[6] == pytest.approx(90, abs=1)
     with pytest.raises(
         InvalidInputError, match=f"{recovery} recovery needs at least {recovery.fewest_rows} rows"
@@ -64,7 +68,11 @@ def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPat
     sketch = CountSketch(spec, 0)
     sketch.add(np.array([7], np.uint64), np.array([90]))
     sketch.num_clients = 90
-    made = {name: kind.make([sketch], domain, None) for name, kind in DECODERS.items()}
+    made = {
+        name: kind.make([sketch], domain, None, None)
+        for name, kind in DECODERS.items()
+        if name is not Recovery.DIRECT  # of histograms: tests/unit/test_histogram.py
+    }
     expected = {
         Recovery.JOINT: JointIntervals,
         Recovery.MEDIAN: MedianIntervals,
@@ -127,7 +135,10 @@ def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"recovery": "oracle"}, "recovery must be auto, joint, median or belief, got 'oracle'"),
+        (
+            {"recovery": "oracle"},
+            "recovery must be auto, joint, median, belief or direct, got 'oracle'",
+        ),
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         (
             {"intervals": "wide"},
@@ -140,6 +151,6 @@ def test_decodings_that_are_none(values: dict[str, str | float], message: str) -
     with pytest.raises(InvalidInputError, match=message):
         Decoding(**values)  # type: ignore[arg-type]
     with pytest.raises(
-        InvalidInputError, match="recovery must be joint, median or belief, got 'oracle'"
+        InvalidInputError, match="recovery must be joint, median, belief or direct, got 'oracle'"
     ):
         kind_of("oracle")

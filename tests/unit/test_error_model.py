@@ -157,7 +157,7 @@ def test_pairs_agree_with_the_direct_sum():
         ({"num_clients": 0}, "num_clients must be at least 1"),
         ({"num_rounds": 0}, "num_rounds must be at least 1"),
         ({"noise": -1.0}, "noise must be at least 0"),
-        ({"recovery": "mean"}, "recovery must be joint, median or belief"),
+        ({"recovery": "mean"}, "recovery must be joint, median, belief or direct"),
     ],
 )
 def test_bad_input_is_refused(change, message):

@@ -170,7 +170,9 @@ def test_a_schedule_of_ones_own_has_no_proven_noise():
 
 
 def test_nothing_but_a_study_imports_a_name():
-    with pytest.raises(InvalidInputError, match="recovery must be auto, joint, median or belief"):
+    with pytest.raises(
+        InvalidInputError, match="recovery must be auto, joint, median, belief or direct"
+    ):
         Decoding("own_code:Same")
 
 

@@ -94,7 +94,10 @@ def test_a_target_is_part_of_the_plan(tmp_path, suffix):
     [
         ({"linf": 0.0}, "linf must be above 0 and below 1, got 0.0"),
         ({"failure_probability": 1}, "failure_probability must be above 0 and below 1, got 1"),
-        ({"recovery": "auto"}, "target.recovery must be joint, median or belief, got 'auto'"),
+        (
+            {"recovery": "auto"},
+            "target.recovery must be joint, median, belief or direct, got 'auto'",
+        ),
         (
             {"tau": 0.1},
             "target must be a table with the entries linf, failure_probability, recovery",
@@ -406,7 +409,7 @@ def test_the_page_has_every_entry():
         (
             "plan",
             fields_of(Plan),
-            {"secure_sum", "privacy", "target", "people", "spelling"},
+            {"secure_sum", "privacy", "target", "people", "spelling", "encoding"},
         ),
         ("spelling", {"rows", "width"}, set()),
         ("domain", described, {"sha256", "normalise"}),
@@ -420,7 +423,7 @@ def test_the_page_has_every_entry():
         (
             "event",
             fields_of(Event) | {"schema"},
-            {"clip_norm", "honest_survivors", "collisions", "silos_per_person"},
+            {"clip_norm", "honest_survivors", "collisions", "silos_per_person", "encoding"},
         ),
         ("target", fields_of(Target), set()),
     ):

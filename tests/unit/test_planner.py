@@ -778,7 +778,10 @@ def test_a_budget_says_where_the_pilot_is_too_small():
         ({"rows": ()}, "rows must be at least one number"),
         ({"margin": 0.9}, "margin must be at least 1"),
         ({"risk": 0.0}, "risk must be at least"),
-        ({"campaign": Campaign(100, recovery="mean")}, "recovery must be joint, median or belief"),
+        (
+            {"campaign": Campaign(100, recovery="mean")},
+            "recovery must be joint, median, belief or direct",
+        ),
     ],
 )
 def test_bad_input_is_refused(change, message):

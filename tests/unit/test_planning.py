@@ -316,9 +316,18 @@ def test_sizings_are_saved_with_the_result(tmp_path):
             {"tau": 0.001, "max_bytes": 200, "sizing": "minimax"},
             "sizing minimax takes .* bytes of a client",
         ),
-        ({"tau": 0.1, "pilot_share": 0.001}, "a pilot needs at least 30 clients, got 5"),
         (
-            {"tau": 0.1, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 9000},
+            {"tau": 0.1, "pilot_share": 0.001, "encoding": "sketch"},
+            "a pilot needs at least 30 clients, got 5",
+        ),
+        (
+            {
+                "tau": 0.1,
+                "epsilon": 1.0,
+                "neighbours": "add-remove",
+                "max_clients": 9000,
+                "encoding": "sketch",
+            },
             "add-remove hides",
         ),
         ({"tau": 0.1, "epsilon": 1.0, "max_bytes": 6}, "max_bytes must be at least"),
@@ -452,7 +461,13 @@ def test_clients_of_several_private_rounds_have_no_pilot():
     who, rounds = np.repeat(np.arange(500), 2), np.tile([1, 2], 500)
     with pytest.raises(InvalidInputError, match="a pilot's clients must not be in the campaign"):
         fedtally.estimate(
-            items(1000), clients=who, rounds=rounds, domain=DOMAIN, tau=0.1, epsilon=1.0
+            items(1000),
+            clients=who,
+            rounds=rounds,
+            domain=DOMAIN,
+            tau=0.1,
+            epsilon=1.0,
+            encoding="sketch",
         )
 
 

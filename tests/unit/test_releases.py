@@ -513,7 +513,7 @@ def test_bad_releases_are_refused(change, message):
         (lambda: errors_by_law(RELEASE, 9, [0.7], batches=[65]), "num_batches must be at most 64"),
         (
             lambda: errors_by_law(RELEASE, 9, [0.7], recovery="mean"),
-            "recovery must be joint, median or belief",
+            "recovery must be joint, median, belief or direct",
         ),
         (lambda: tail_norm([0.5], 0), "width must be at least 1"),
         (lambda: item_factor(0), "rows must be at least 1"),

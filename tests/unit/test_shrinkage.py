@@ -293,7 +293,7 @@ def test_what_is_refused():
     shrunk = ShrunkDecoder(JointDecoder(sketches, domain), domain)
     with pytest.raises(
         InvalidInputError,
-        match="MedianDecoder, a JointDecoder or a BeliefDecoder can be shrunk, got",
+        match="a BeliefDecoder or a DirectDecoder can be shrunk, got",
     ):
         ShrunkDecoder(shrunk, domain)
     with pytest.raises(InvalidInputError, match="count must be at least 0"):

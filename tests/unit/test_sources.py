@@ -530,16 +530,16 @@ def test_wrong_bytes_name_the_encoding_option(tmp_path: Path, suffix: str) -> No
     content = {"csv": b"item\ncaf\xe9\n", "txt": b"caf\xe9\n", "jsonl": b'{"item":"caf\xe9"}\n'}[
         suffix
     ]
-    fails(write(tmp_path / f"t.{suffix}", content), "--encoding")
-    fails(write(tmp_path / "h.csv", b"it\xe9m\nx\n"), "--encoding")
+    fails(write(tmp_path / f"t.{suffix}", content), "--text-encoding")
+    fails(write(tmp_path / "h.csv", b"it\xe9m\nx\n"), "--text-encoding")
     late = b'{"item":"x"}\n' * 9000 + b'{"item":"\xe9"}\n'
-    with pytest.raises(InvalidInputError, match="--encoding"):
+    with pytest.raises(InvalidInputError, match="--text-encoding"):
         collect(
             table_source(
                 write(tmp_path / "late.jsonl", late), Columns(), Layout("json", block_size=4096)
             )
         )
-    fails(write(tmp_path / "a.txt", "café\n"), "--encoding", encoding="ascii")
+    fails(write(tmp_path / "a.txt", "café\n"), "--text-encoding", encoding="ascii")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "txt", "jsonl"])

@@ -445,11 +445,11 @@ def _batch_name(release: int) -> bytes:
 
 
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
-    """Refuse a sum that no sketches can have.
+    """Refuse a sum that no sketches, or histograms, can have.
 
-    An item adds +1 or -1 to one counter of each row. Noise has a bound for each counter, and one
-    for the sizes of a row together. Honest noise exceeds either in a sum with a probability of at
-    most 2^-40.
+    An item adds +1 or -1 to one counter of each row, and 1 to one of a histogram. Noise has a bound
+    for each counter, and one for the sizes of a row together. Honest noise exceeds either in a sum
+    with a probability of at most 2^-40.
     """
     max_items, noise = plan.max_items, plan.noise_bound
     is_secret = plan.privacy is not None and not is_noised_before(plan)  # errors are logged
@@ -465,7 +465,7 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
             )
         # as many as the sum says, or the noise of that number hides
         people = max(0, min(most, people + noise))
-    items = people * max_items
+    items, most_of_one = people * max_items, people * plan.encoding.most_of_counter(max_items)
     who = f"{clients} of at most {max_items} items {'and their noise ' * (noise > 0)}"
 
     def shown(bound: int) -> str:
@@ -474,10 +474,16 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
 
     for row in sketch.all_rows():
         largest = max(int(row.max()), -int(row.min()))
-        if largest > items + noise:
+        if largest > most_of_one + noise:
             raise RejectedSumError(
                 f"a counter of the sum is {'too large' if is_secret else largest}, and {who}cannot"
-                f" exceed {shown(items + noise)}: a client sent something else than a sketch"
+                f" exceed {shown(most_of_one + noise)}: a client sent something else than a"
+                f" {plan.encoding}"
+            )
+        if plan.is_histogram and not noise and row.min() < 0:
+            raise RejectedSumError(
+                "a counter of the sum is below 0, and clients add nothing negative to a histogram:"
+                " a client sent something else"
             )
         total, bound = _sum_of_sizes(row), items + plan.row_noise_bound(len(row))
         if total > bound:
@@ -486,10 +492,11 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 " without their signs, and"
                 f" {who}cannot exceed {shown(bound)}: a client sent something else than a sketch"
             )
-    # A client of one item adds an odd number to each row. Noise has no parity, and of several items
-    # some may cancel.
+    # A client of one item adds an odd number to each row of a sketch. Noise has no parity, and of
+    # several items some may cancel.
     if (
         plan.privacy is None
+        and not plan.is_histogram
         and max_items == 1
         and any((int(row.sum()) - sketch.num_clients) % 2 for row in sketch.all_rows())
     ):

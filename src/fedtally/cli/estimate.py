@@ -303,7 +303,17 @@ def demo(**options: Any) -> None:
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     asked = {
         name: options[name]
-        for name in ("rows", "width", "max_bytes", "schedule", "top", "epsilon", "delta", *DECODING)
+        for name in (
+            "encoding",
+            "rows",
+            "width",
+            "max_bytes",
+            "schedule",
+            "top",
+            "epsilon",
+            "delta",
+            *DECODING,
+        )
     }
     asked["not_private"] = asked["epsilon"] is not None
     if asked["width"] is None:
@@ -328,6 +338,7 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
     same = (
+        "encoding",
         "rows",
         "width",
         "max_bytes",

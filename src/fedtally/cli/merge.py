@@ -204,7 +204,7 @@ def _details(
     )
     for path, part in zip(paths, merged.results, strict=True):
         size = (
-            f"{report.contributions(part)}, {part.plan.rows} x {part.plan.width:,}, plan"
+            f"{report.contributions(part)}, {report.dimensions(part.plan)}, plan"
             f" {part.plan.fingerprint[:16]}"
         )
         private = report.privacy_fields(part.plan, part.secure_sum)

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 # The names in `fedtally.sketch.Recovery`. They are repeated here, once for all commands, because
 # that package imports NumPy, for which no --help should wait. A test compares the two.
-DECODERS = ("joint", "median", "belief")
+DECODERS = ("joint", "median", "belief", "direct")
+# those of `fedtally.encoding.Encoding`, for the same reason
+ENCODINGS = ("auto", "sketch", "histogram")
 
 
 def size(text: str) -> int:
@@ -120,7 +122,7 @@ table_options = options(
     ),
     option(
         "Data",
-        "--encoding",
+        "--text-encoding",
         default="utf8",
         metavar="NAME",
         help="Encoding of text, such as latin-1 (utf8).",
@@ -144,6 +146,15 @@ domain_options = options(
         help="What becomes of items outside the domain (error; with --epsilon drop).",
     ),
 )
+
+
+class _EncodingChoice(click.Choice[str]):
+    """The encodings; whoever means that of a text file is told its option."""
+
+    def fail(self, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
+        super().fail(f"{message} The encoding of text files is --text-encoding.", param, ctx)
+
+
 _max_bytes = option(
     "Size",
     "--max-bytes",
@@ -151,12 +162,24 @@ _max_bytes = option(
     metavar="SIZE",
     help="Upload per client and round, such as 32kB or 64KiB (32kB).",
 )
+_encoding = option(
+    "Size",
+    "--encoding",
+    type=_EncodingChoice(ENCODINGS),
+    default="auto",
+    help=(
+        "What a client sends: a sketch, or a histogram, with a counter for each candidate. auto is"
+        " the histogram where it costs no more than a sketch may, or is worth its bytes (auto)."
+    ),
+)
 budget_options = options(
     _max_bytes,
+    _encoding,
     option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (chosen)."),
 )
 size_options = options(
     _max_bytes,
+    _encoding,
     option(
         "Size",
         "--rows",
@@ -384,7 +407,8 @@ decoding_options = options(
         help=(
             "How sums are decoded: joint fits the heavy items together and undoes their collisions;"
             " median is the paper's decoder; belief propagation starts from joint, and has smaller"
-            " errors for many times its time (auto: joint from 3 rows on, up to 2^28 candidates)."
+            " errors for many times its time; direct reads a histogram (auto: direct for a"
+            " histogram, joint from 3 rows on, up to 2^28 candidates)."
         ),
     ),
     option(
@@ -633,6 +657,6 @@ def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
         format=options["format"],
         delimiter=options["delimiter"],
         header=not options["no_header"],
-        encoding=options["encoding"],
+        encoding=options["text_encoding"],
         rng=population_rng(options["seed"]),
     )

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _NO_PRIVACY = "none"
 # options whose names and meanings are those of `planner.request.Request`
 _SAME = (
+    "encoding",
     "rows",
     "max_bytes",
     "schedule",
@@ -223,7 +224,10 @@ _privacy_options = options(
     "--recovery",
     type=click.Choice(["auto", *DECODERS]),
     default="auto",
-    help="How sums will be decoded (auto: joint from 3 rows on, up to 2^28 candidates).",
+    help=(
+        "How sums will be decoded (auto: direct for a histogram, joint from 3 rows on, up to 2^28"
+        " candidates)."
+    ),
 )
 @trust_options
 @_cohort_options
@@ -481,6 +485,8 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
 
     The noise in its sums is allowed for: it would look like frequencies of its own.
     """
+    import numpy as np
+
     from fedtally.planner import Frequencies
     from fedtally.result import Result
 
@@ -497,13 +503,21 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
             " result is neither: take that of a private campaign, or mark the plan with"
             " --not-private"
         )
+    about = f"like those of {path}, {result.num_clients:,} clients"
+    if (
+        result.plan.is_histogram
+    ):  # its counts are the frequencies, once shrinkage took the noise off
+        shown = np.maximum(result.decoded(objective="l2").frequencies(), 0.0)
+        shown /= max(1.0, float(shown.sum()) / result.plan.max_items)
+        most, size = result.plan.max_items, result.domain.size
+        return Frequencies.from_frequencies(shown, size, max_items=most), about, size
     variance = 0.0
     if terms is not None:
         variance = terms.largest_stddev(result.num_contributions // len(result.sketches)) ** 2
     distribution = Frequencies.from_pilot(
         result.sketches, result.domain, variance, max_items=result.plan.max_items
     )
-    return distribution, f"like those of {path}, {result.num_clients:,} clients", result.domain.size
+    return distribution, about, result.domain.size
 
 
 def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:

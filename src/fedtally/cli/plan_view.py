@@ -44,6 +44,7 @@ def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any
         "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
         "neighbours": [
             {
+                "encoding": str(other.encoding),
                 "rows": other.rows,
                 "width": other.width,
                 "bytes_per_client": other.bytes_per_client,
@@ -82,7 +83,7 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
 
     chosen, target = proposal.plan, proposal.target
     bill = proposal.bill(host)
-    sketch = f"{chosen.rows} rows x {chosen.width:,} counters of {chosen.modulus_bits} bits"
+    heading, sketch = report.encoded(chosen)
     linf, expected = report.points(target.linf), report.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
     asked = f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"
@@ -103,7 +104,7 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         *_privacy(proposal, bill),
         *_secure_sum(proposal),
         *_clients(proposal),
-        ("Sketch", f"{sketch}, {chosen.schedule} schedule, {target.recovery} recovery"),
+        (heading, f"{sketch}, {target.recovery} recovery"),
         ("Plan", chosen.fingerprint[:16]),
     ]
     notes = [("Note", Text(text, style="yellow")) for text in _notes(proposal, host)]
@@ -271,7 +272,10 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more
-    if proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
+    is_exact = proposal.plan.is_histogram
+    if is_exact:
+        notes += _on_histogram(proposal)
+    elif proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
     least = min(kind_of(proposal.target.recovery).planned_rows)
     if proposal.plan.rows < least:
@@ -280,7 +284,11 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
             " against its target"
         )
     for other, error in proposal.neighbours:
-        if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
+        if (
+            not is_exact
+            and other.width < proposal.plan.width
+            and error <= (1 + _HARDLY) * proposal.linf
+        ):
             saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
             notes.append(
                 f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is"
@@ -289,6 +297,17 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     if host is None:
         notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
     return notes
+
+
+def _on_histogram(proposal: Proposal) -> list[str]:
+    """Return the note that says why the plan has no sketch."""
+    plan = proposal.plan
+    exact = "counts are exact" if plan.privacy is None else "only the noise of privacy is wrong"
+    text = (
+        f"each of the {plan.domain_size:,} candidates has a counter of its own, so that {exact}; a"
+        " sketch of as many bytes would be less accurate (--encoding sketch makes one)"
+    )
+    return [text]
 
 
 def _stages(bill: Bill, unit: str) -> RenderableType:
@@ -346,7 +365,7 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
         cost = proposal.bill(host, other)
         rows.append(
             (
-                f"{other.rows} x {other.width:,}{mark}",
+                f"{report.dimensions(other)}{mark}",
                 report.size(cost.upload_bytes),
                 _seconds(cost.client_seconds),
                 report.size(cost.received_bytes),
@@ -360,6 +379,7 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
         rows.append((name, report.size(cost_of_worst), "", "", "", ""))
         exact = "0.00" if proposal.plan.privacy is None else "noise"
         one_hot = report.size(proposal.plan.one_hot_bytes_per_client)
+    if proposal.minimax is not None and not proposal.plan.is_histogram:
         rows.append(("one-hot vector", one_hot, "", "", "", exact))
     columns = (  # with the order in which they go where there is no room for all
         (f"a {unit}", "sends", 0),
@@ -414,14 +434,14 @@ def plot(proposal: Proposal, path: str) -> None:
 
     chosen, target = proposal.plan, proposal.target
     exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
-    costs = {exact: float(chosen.one_hot_bytes_per_client)}
+    costs = {} if chosen.is_histogram else {exact: float(chosen.one_hot_bytes_per_client)}
     title = (
         f"{report.counted(chosen.num_clients, report.who(chosen))} in"
         f" {report.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
         f" exceeded in {100 * target.failure_probability:.3g} %"
     )
     mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)
-    name = f"the plan, {chosen.rows} x {chosen.width:,}"
+    name = f"the plan, {report.dimensions(chosen)}"
     charts.error_against_bytes(
         {},
         costs,

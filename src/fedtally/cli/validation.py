@@ -88,13 +88,7 @@ def view(found: TrialResult) -> RenderableType:
         *_names(found),
         ("Clients", _clients(found)),
         ("Upload", report.cost(plan)),
-        (
-            "Sketch",
-            (
-                f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits,"
-                f" {plan.schedule} schedule"
-            ),
-        ),
+        report.encoded(plan),
         *report.privacy_rows(trial.study_plan),
         (
             "Candidates",
@@ -237,7 +231,7 @@ def _plot(found: TrialResult, path: str) -> None:
     """Draw the plan on the predicted errors of other widths, with a band up to its target."""
     import numpy as np
 
-    from fedtally import charts
+    from fedtally import charts, report
     from fedtally.privacy import NOT_PRIVATE
 
     plan = found.trial.plan
@@ -249,7 +243,7 @@ def _plot(found: TrialResult, path: str) -> None:
         f"predicted, {_named(p)}": found.curve(p) for p in sorted({0.5, promised}, reverse=True)
     }
     title = (
-        f"{plan.num_clients:,} clients, {plan.schedule}, {plan.rows} x {plan.width:,},"
+        f"{plan.num_clients:,} clients, {plan.schedule}, {report.dimensions(plan)},"
         f" {found.trial.decoder}"
     )
     charts.error_against_bytes(

@@ -43,7 +43,6 @@ __all__ = [
     "OPERATIONS",
     "REFERENCE",
     "RESULT",
-    "SKETCH",
     "STAGES",
     "TO_HELPER",
     "TO_LEADER",
@@ -59,8 +58,8 @@ __all__ = [
     "sums_of",
 ]
 
-# the stages of a sum that has no messages of secure aggregation
-SKETCH, NOISE, RESULT = "sketch", "noise", "result"
+# the stages of a sum without messages of secure aggregation, beside that of the encoding
+NOISE, RESULT = "noise", "result"
 # the stages of the protocol with two servers
 TO_LEADER, TO_HELPER, COMBINING = "report to the leader", "report to the helper", "combining"
 
@@ -169,7 +168,7 @@ def bill(
     Args:
         plan: the campaign's.
         host: whose CPU is asked for; None: `REFERENCE`.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         rounds: clients of each round; None: all alike.
         dropout: the share of every cohort that is expected to drop out.
         identities: in the allow-list; None: as many as the largest round, or release of two
@@ -341,7 +340,15 @@ def lines_of_sum(
         "entry": size * counters * lane(bits).itemsize,
         "plane": size * planes,
     }
-    return [Line(SKETCH, (size, plan.bytes_per_client), clients=size, client=client, server=server)]
+    return [
+        Line(
+            str(plan.encoding),
+            (size, plan.bytes_per_client),
+            clients=size,
+            client=client,
+            server=server,
+        )
+    ]
 
 
 def _contributed(plan: Plan, rows: float = 0.0) -> Work:

@@ -40,7 +40,7 @@ class Campaign:
         num_clients: of all rounds together.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: M.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         noise: standard deviation in each counter of each round's sum, in counts; or a function of
             the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
@@ -78,6 +78,8 @@ class Campaign:
         None where the error model says it.
         """
         schedule = Schedule.parse(self.schedule)
+        if not kind_of(self.recovery).has_collisions:
+            return None  # the error model is exact
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
@@ -165,6 +167,26 @@ class Campaign:
             if known is distribution or found <= _CLOSE * before:
                 break
         return found
+
+    def error_of_noise(self, candidates: int, probability: float, expected: int) -> float:
+        """Return the largest error of a histogram, exceeded with a probability.
+
+        Args:
+            candidates: whose counts all have the noise.
+            probability: in (0, 1).
+            expected: how many frequencies are shares of: the clients, or the people of silos.
+        """
+        setting = Setting(
+            rows=1,
+            width=candidates,
+            schedule=self.schedule,
+            num_rounds=self.num_rounds,
+            num_clients=expected,
+            recovery=self.recovery,
+            noise=self.noise_of(1),
+            candidates=candidates,
+        )
+        return setting.predict([], probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
         """Return the distribution that joint recovery is planned with.

@@ -52,7 +52,7 @@ class Question:
         num_clients: of all rounds together.
         num_rounds: M.
         schedules: those to choose from, the preferred one first; see `schedules`.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         rows: those to choose from; None: all that are worth it.
         failure_probability: with which the largest error may be exceeded, in (0, 1).
         noise: of rows and a schedule: standard deviation in each counter of each round's sum, in
@@ -123,7 +123,7 @@ def schedules(
     Args:
         name: of a schedule, "auto" or "batched:auto".
         num_rounds: M.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         noised_by_release: whether noise is added once to whatever is opened, by an aggregator or
             two servers.
 

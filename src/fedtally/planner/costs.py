@@ -210,11 +210,13 @@ def decoding_work(
     Args:
         plan: the campaign's.
         backend: the kernels.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         candidates: that are decoded.
         heavy: items that joint recovery fits.
     """
     size = plan.domain_size if candidates is None else _validate.integer(1, candidates=candidates)
+    if plan.is_histogram:
+        return {"candidate": size}
     is_exact = plan.num_clients * plan.max_items < _EXACT
     once = _looked(plan, backend, size, 4 if is_exact else 8)
     if not kind_of(recovery).fits_items:

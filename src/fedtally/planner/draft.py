@@ -9,9 +9,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fedtally.domain import Domain, OpenStrings
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
+from fedtally.planner import encodings
+from fedtally.planner.paper_sizes import Size
 from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import (
@@ -48,7 +51,7 @@ _USUAL_WIDTH = 1000
 
 
 class Chosen(NamedTuple):
-    """A schedule and a size.
+    """A schedule, a size and an encoding.
 
     Attributes:
         schedule: of the rounds.
@@ -56,12 +59,14 @@ class Chosen(NamedTuple):
         width: of the sketch; of those that spell names, where the domain is open and `spelling`
             is None.
         spelling: of names, where the domain is open and both sizes were chosen.
+        encoding: how items become counters.
     """
 
     schedule: Schedule
     rows: int
     width: int
     spelling: Spelling | None = None
+    encoding: Encoding = Encoding.SKETCH
 
 
 @dataclass(frozen=True)
@@ -207,8 +212,18 @@ class Draft:
         least, most = round_size_bounds(expected)
         return max(1, least), min(total, most)
 
+    @staticmethod
+    def chosen_of(plan: Plan) -> Chosen:
+        """Return what a plan has chosen."""
+        return Chosen(plan.schedule, plan.rows, plan.width, plan.spelling, plan.encoding)
+
     def plan(
-        self, schedule: Schedule, rows: int, width: int, spelling: Spelling | None = None
+        self,
+        schedule: Schedule,
+        rows: int,
+        width: int,
+        spelling: Spelling | None = None,
+        encoding: Encoding = Encoding.SKETCH,
     ) -> Plan:
         """Return the plan, without the keys of a secure sum: its sizes do not depend on them.
 
@@ -218,9 +233,10 @@ class Draft:
         if isinstance(self.domain, OpenStrings) and spelling is None:
             spelling = Spelling(SPELLING_ROWS, width, self.domain.max_length)
             width *= self._finder_widths(schedule, rows, spelling)
-        sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling)
+        first_id = self.domain.first_id if encoding is Encoding.HISTOGRAM else None
+        sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling, first_id)
         agreed, counters = None, sketch.vector_length
-        entries, largest = counters + (self.spec.people > 1), self._largest_entry
+        entries, largest = counters + (self.spec.people > 1), self._largest_entry(encoding)
         if not summation.is_ideal:
             agreed = terms(summation, self.sums(schedule), largest, entries)
         privacy = None
@@ -235,6 +251,7 @@ class Draft:
                 num_clients=self.sizes,
                 most_clients=self.clients[1] if agreed is None else agreed.most_clients,
                 honest_survivors=self._sharers(agreed),
+                encoding=encoding,
             )
             if agreed is not None:
                 agreed = with_noise(
@@ -242,7 +259,7 @@ class Draft:
                 )
         target = None
         if self.spec.tau is not None:
-            recovery = self.spec.recovery_of(self.domain.size, rows)
+            recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
             target = Target(self.spec.tau, self.spec.failure_probability, recovery)
         described, items = self.domain.describe(), self.spec.max_items
         fixed = (self.num_rounds, *self.clients, described, items, self.seed)
@@ -256,6 +273,7 @@ class Draft:
             target=target,
             people=self.spec.people,
             spelling=spelling,
+            encoding=encoding,
         )
 
     def _finder_widths(self, schedule: Schedule, rows: int, spelling: Spelling) -> int:
@@ -266,10 +284,9 @@ class Draft:
         spelled = spelling.rows * spelling.blocks(schedule.num_batches(self.num_rounds))
         return max(1, round(spelled * FINDER_SHARE / (1 - FINDER_SHARE) / rows))
 
-    @property
-    def _largest_entry(self) -> int:
-        """The most that one client adds to an entry of its vector, as in `Plan`."""
-        return self.spec.people * self.spec.max_items
+    def _largest_entry(self, encoding: Encoding = Encoding.SKETCH) -> int:
+        """Return the most that one client adds to an entry of its vector, as in `Plan`."""
+        return self.spec.people * encoding.most_of_counter(self.spec.max_items)
 
     @property
     def expected(self) -> int:
@@ -372,11 +389,11 @@ class Draft:
             )
             if summation.is_ideal:
                 return (
-                    params.modulus_bits(self.clients[1], self._largest_entry, noise, multiple=1),
+                    params.modulus_bits(self.clients[1], self._largest_entry(), noise, multiple=1),
                     0,
                 )
-            agreed = terms(summation, self.sums(schedule), self._largest_entry, counters)
-            bits = params.modulus_bits(agreed.most_clients, self._largest_entry, noise)
+            agreed = terms(summation, self.sums(schedule), self._largest_entry(), counters)
+            bits = params.modulus_bits(agreed.most_clients, self._largest_entry(), noise)
             return bits, agreed.upload_bytes - -(-counters * agreed.bits // 8)
 
         def bytes_of(rows: int, width: int, schedule: Schedule) -> int:
@@ -447,18 +464,31 @@ class Draft:
         summation = self.spec.summation
         if summation.is_ideal:
             return honest_clients(summation, self.sizes)
-        agreed = terms(summation, self.sums(self.example), self._largest_entry, DEFAULT_ROWS)
+        agreed = terms(summation, self.sums(self.example), self._largest_entry(), DEFAULT_ROWS)
         return agreed.honest_survivors
 
     def for_bytes(self) -> Chosen:
-        """Return what was given, or what a budget of bytes buys.
+        """Return what was given, or what a budget of bytes buys: a histogram, or a sketch.
 
         Nothing is known of the frequencies: where a schedule, or the median's rows, are to be
         chosen, they are for `Frequencies.assumed`.
         """
-        asked = self.spec
         if isinstance(self.domain, OpenStrings):
-            return self._open_for_bytes(asked.max_bytes or DEFAULT_MAX_BYTES)
+            return self._open_for_bytes(self.spec.max_bytes or DEFAULT_MAX_BYTES)
+
+        def sketch() -> tuple[Chosen, Size]:
+            chosen = self._sketch_for_bytes()
+            return chosen, Size("budget", chosen.rows, chosen.width)
+
+        return encodings.for_bytes(self, DEFAULT_MAX_BYTES, sketch, self._assumed)[0]
+
+    def _assumed(self) -> Frequencies:
+        from fedtally import planner
+
+        return planner.Frequencies.assumed(self.domain.size, max_items=self.spec.max_items)
+
+    def _sketch_for_bytes(self) -> Chosen:
+        asked = self.spec
         rows = asked.rows or (
             DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None
         )
@@ -467,9 +497,7 @@ class Draft:
         if rows is None or schedule is None:
             from fedtally import planner
 
-            question = self.question(
-                planner.Frequencies.assumed(self.domain.size, max_items=self.spec.max_items), rows
-            )
+            question = self.question(self._assumed(), rows)
             if asked.width and rows is not None:
                 schedule = planner.best_schedule(question, rows, asked.width)
             else:
@@ -497,7 +525,7 @@ class Draft:
     @property
     def usual_schedule(self) -> Schedule:
         """The schedule where nothing is known of the frequencies, and no width is given."""
-        return self._only_schedule or self.for_bytes().schedule
+        return self._only_schedule or self._sketch_for_bytes().schedule
 
     @property
     def _only_schedule(self) -> Schedule | None:

@@ -255,7 +255,7 @@ class Search:
 
     def _refined(self, guess: _Guess) -> tuple[int, int, Draft, Chosen] | None:
         """Return risk and bytes, and the size with widths that keep the target; None: none do."""
-        draft, (schedule, rows, width, spelling) = guess.draft, guess.chosen
+        draft, (schedule, rows, width, spelling, _) = guess.draft, guess.chosen
         assert spelling is not None
         if guess.risk == 2 and not self.allow_rare_names:
             return None
@@ -409,7 +409,7 @@ class Search:
 
 def _wider(chosen: Chosen, finder: bool, spelling: bool) -> Chosen:
     """Return a size with a wider finder, or a wider spelling, or both."""
-    schedule, rows, width, own = chosen
+    schedule, rows, width, own, _ = chosen
     assert own is not None
     if finder:
         width = math.ceil(_WIDER * width)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate, kernels
+from fedtally import _validate
 from fedtally.domain import Domain
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.secure_sum import Summation
@@ -123,6 +124,7 @@ class Privacy:
         most_clients: int,
         honest_survivors: int | None,
         counters: int | None = None,
+        encoding: Encoding = Encoding.SKETCH,
     ) -> PrivacyConfig:
         """Return what the plan says of privacy.
 
@@ -137,6 +139,7 @@ class Privacy:
             honest_survivors: the fewest clients that count on each other's noise; None unless
                 clients add it.
             counters: of a client's vector; None: rows times width.
+            encoding: how items become counters.
 
         Raises:
             InvalidInputError: no noise keeps that guarantee.
@@ -162,6 +165,7 @@ class Privacy:
             population=self.population,
             not_private=self.not_private,
             counters=counters,
+            encoding=encoding,
         )
 
 
@@ -245,9 +249,7 @@ def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) ->
 
     def hashes() -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
         for number, batch in enumerate(batches):
-            own = spec.round_hash(batch.start)
-            cells = kernels.locations(kernels.hash_words(own.location, ids), spec.width)
-            yield cells, kernels.signs(kernels.hash_words(own.sign, ids), own.sign_bit)
+            yield spec.hashes(batch.start).cells(ids, spec.width)
             report("certify", number + 1, len(batches))
 
     return certify(hashes())

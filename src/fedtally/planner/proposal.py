@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from fedtally import planner
 from fedtally.domain import Domain
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
-from fedtally.planner import Campaign, Frequencies, Size, UnreachableError
+from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
 from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
@@ -20,7 +21,7 @@ from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import check_rounds, terms
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
-from fedtally.recovery.decoding import kind_of
+from fedtally.recovery.decoding import AUTO, kind_of
 from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import Adversary, corrupt_clients
 from fedtally.sketch import Recovery, Schedule
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fedtally.planner.costs import Host
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
+_SKETCHES = (0.5, 1.0, 2.0)  # times the counters of a histogram, for comparison
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
 _FEW = 20  # campaigns that say what other small sketches would do
 _TRIED_SILOS, _MOST_TRIED = 12, 40  # numbers of silos that are tried where theirs does not fit
@@ -85,21 +87,24 @@ class Proposal:
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return predicted errors against the bytes of a client.
 
-        There is a curve of the plan's rows, and one of the paper's decoder.
+        There is a curve of the plan's rows, and one of the paper's decoder. Beside a histogram it
+        is that of the usual rows.
         """
-        rows = {
-            self.target.recovery: self.plan.rows,
-            Recovery.MEDIAN: kind_of(Recovery.MEDIAN).usual_rows,
-        }
+        recovery, own = self.target.recovery, self.plan.rows
+        if self.plan.is_histogram:
+            recovery = Recovery.JOINT
+            own = kind_of(recovery).usual_rows
+        rows = {recovery: own, Recovery.MEDIAN: kind_of(Recovery.MEDIAN).usual_rows}
         return {
             f"{recovery}, {number} rows": self._curve(recovery, number)
             for recovery, number in rows.items()
         }
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
-        campaign = replace(
-            Campaign.from_plan(self.plan, recovery), num_clients=self.expected, repeats=_FEW
-        )
+        planned = Campaign.from_plan(self.plan, recovery)
+        # an item that changes more counters needs more noise in each
+        noise = planned.noise_of(rows) * math.sqrt(rows / self.plan.spec.touched)
+        campaign = replace(planned, noise=noise, num_clients=self.expected, repeats=_FEW)
         cells = self.plan.rows * self.plan.width
         points = []
         for step in range(-4, 11):
@@ -152,12 +157,13 @@ def propose(
     if tau is None:
         chosen, size = _for_bytes(draft, distribution)
         plan = draft.plan(*chosen)
-        linf = predict_linf(plan, distribution, draft.recovery, p, expected=draft.expected)
+        recovery = recovery_with(draft, plan)
+        linf = predict_linf(plan, distribution, recovery, p, expected=draft.expected)
         careful = predict_linf(
-            plan, distribution, draft.recovery, p * planner.RISK, expected=draft.expected
+            plan, distribution, recovery, p * planner.RISK, expected=draft.expected
         )
         check_learns(careful)
-        plan = replace(plan, target=make_target(careful, p, draft.recovery))
+        plan = replace(plan, target=make_target(careful, p, recovery))
     else:
         # The error of the plan is predicted below, with its own noise.
         chosen, size = chosen_for(draft, distribution, with_linf=False)
@@ -183,13 +189,19 @@ def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tu
     """
     tau, budget, p = draft.spec.tau, draft.spec.max_bytes, draft.spec.failure_probability
     assert tau is not None
-    linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau, expected=draft.expected)
-    while linf > tau:
+    recovery = recovery_with(draft, plan)
+    linf = predict_linf(plan, distribution, recovery, p, tau=tau, expected=draft.expected)
+    while linf > tau and not plan.is_histogram:  # the noise of a histogram is that of its plan
         plan, before = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)), linf
-        linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau, expected=draft.expected)
+        linf = predict_linf(plan, distribution, recovery, p, tau=tau, expected=draft.expected)
         if linf > 0.999 * before or (budget is not None and plan.bytes_per_client > budget):
-            raise _unreachable(draft, distribution)
+            raise unreachable(draft, distribution)
     return plan, linf
+
+
+def recovery_with(draft: Draft, plan: Plan) -> str:
+    """Return how the sums of a draft's plan are decoded."""
+    return draft.spec.recovery_of(draft.domain.size, plan.rows, plan.encoding)
 
 
 def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Draft:
@@ -271,7 +283,7 @@ def predict_linf(
     Args:
         plan: the campaign's.
         distribution: what is known of the frequencies.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         probability: in (0, 1).
         repeats: as in `Campaign`.
         tau: as in `Campaign.linf`.
@@ -309,6 +321,26 @@ def chosen_for(
     """
     spec = draft.spec
     assert spec.tau is not None
+    exact = encodings.meets_target(draft)
+    if spec.encoding is Encoding.HISTOGRAM:
+        if exact is None:
+            raise unreachable(draft, distribution)
+        return draft.chosen_of(exact.plan), exact.size
+    if exact is None:
+        return _sketch_for(draft, distribution, with_linf=with_linf)
+    found = draft.chosen_of(exact.plan), exact.size
+    try:
+        chosen, size = _sketch_for(draft, distribution, with_linf=with_linf)
+    except InvalidInputError:
+        return found
+    is_cheaper = exact.plan.bytes_per_client <= draft.plan(*chosen).bytes_per_client
+    return found if is_cheaper else (chosen, size)
+
+
+def _sketch_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> tuple[Chosen, Size]:
+    """Return the sketch that meets the draft's tau, as `chosen_for` does."""
+    spec = draft.spec
+    assert spec.tau is not None
     question = draft.question(distribution, spec.rows)
     try:
         tau = draft.tau_of_sketch(distribution)
@@ -316,16 +348,26 @@ def chosen_for(
         chosen = Chosen(schedule, size.rows, size.width)
         if spec.max_bytes is None or draft.plan(*chosen).bytes_per_client <= spec.max_bytes:
             return chosen, size
-        chosen, size = _for_bytes(draft, distribution)  # with a smaller margin than the usual one
+        chosen, size = _sketch_for_bytes(draft, distribution)  # its margin is smaller
     except UnreachableError:
-        raise _unreachable(draft, distribution) from None
+        raise unreachable(draft, distribution) from None
     if (size.linf or 0.0) > spec.tau:
-        raise _unreachable(draft, distribution)
+        raise unreachable(draft, distribution)
     return chosen, size
 
 
 def _for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
     """Return what has the smallest error within max_bytes, or the usual bytes."""
+    return encodings.for_bytes(
+        draft,
+        DEFAULT_MAX_BYTES,
+        lambda: _sketch_for_bytes(draft, distribution),
+        lambda: distribution,
+    )
+
+
+def _sketch_for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
+    """Return the sketch with the smallest error within max_bytes, or the usual bytes."""
     budget = draft.spec.max_bytes or DEFAULT_MAX_BYTES
     schedule, size = planner.best(draft.question(distribution, draft.spec.rows), budget)
     width = find_widest(lambda width: draft.plan(schedule, size.rows, width), budget).width
@@ -355,15 +397,24 @@ def make_target(linf: float, probability: float, recovery: str) -> Target:
 def neighbours_of(
     draft: Draft, plan: Plan, distribution: Frequencies
 ) -> Iterator[tuple[Plan, float]]:
-    """Yield plans of other widths, each with its predicted error."""
-    for factor in _NEIGHBOURS:
-        own = plan.spelling
+    """Yield sketches of other widths, each with its predicted error.
+
+    Beside a histogram they are sketches of about as many counters.
+    """
+    rows, schedule, own, factors = plan.rows, plan.schedule, plan.spelling, _NEIGHBOURS
+    if plan.is_histogram:
+        draft = _of_sketches(draft)
+        rows, schedule, factors = kind_of(draft.recovery).usual_rows, draft.example, _SKETCHES
+    sizes = {
+        (
+            max(1, round(factor * plan.width * plan.rows / rows)),
+            None if own is None else replace(own, width=max(1, round(factor * own.width))),
+        ): None
+        for factor in factors
+    }
+    for width, spelling in sizes:  # a histogram of a few counters has equal ones
         with suppress(InvalidInputError):  # wider than a sketch may be
-            spelling = None
-            if own is not None:
-                spelling = replace(own, width=max(1, round(factor * own.width)))
-            width = max(1, round(factor * plan.width))
-            other = draft.plan(plan.schedule, plan.rows, width, spelling)
+            other = draft.plan(schedule, rows, width, spelling)
             yield (
                 other,
                 predict_linf(
@@ -375,6 +426,12 @@ def neighbours_of(
                     expected=draft.expected,
                 ),
             )
+
+
+def _of_sketches(draft: Draft) -> Draft:
+    """Return the draft for sketches, whatever encoding and decoder are asked for."""
+    decoding = replace(draft.spec.decoding, recovery=AUTO)
+    return replace(draft, spec=replace(draft.spec, encoding=Encoding.SKETCH, decoding=decoding))
 
 
 def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
@@ -407,15 +464,19 @@ def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
     )
     if found is None:
         draft = _asking(draft, epsilon=MAX_EPSILON)
-        raise _unreachable(draft, distribution)
+        raise unreachable(draft, distribution)
     return _asking(draft, epsilon=float(rounded_up(found)))
 
 
 def reaches(draft: Draft, distribution: Frequencies) -> bool:
     """Whether some sketch meets the draft's tau, within max_bytes if there are.
 
-    Only the usual rows are tried, to be quick.
+    Only the usual rows are tried, to be quick. A histogram needs no such search.
     """
+    if encodings.meets_target(draft) is not None:
+        return True
+    if draft.spec.encoding is Encoding.HISTOGRAM:
+        return False
     rows = draft.spec.rows or kind_of(draft.recovery).usual_rows
     try:
         tau = draft.tau_of_sketch(distribution)
@@ -424,7 +485,7 @@ def reaches(draft: Draft, distribution: Frequencies) -> bool:
     return planner.reach(draft.question(distribution, rows), rows, draft.spec.max_bytes) <= tau
 
 
-def _unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
+def unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
     """Return the error for a target out of reach, with the smallest changes that help."""
     ways = list(_ways(draft, distribution))
     out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
@@ -481,7 +542,7 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
         )
         if cohort is not None:
             yield f"cohorts of up to {int(float(rounded_up(cohort))):,} (max_cohort)"
-    if spec.max_bytes is not None:
+    if spec.max_bytes is not None and spec.encoding is not Encoding.HISTOGRAM:
         with suppress(UnreachableError):
             question = draft.question(distribution, spec.rows)
             left = draft.tau_of_sketch(distribution)

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedtally import _validate
 from fedtally.domain import Domain, OpenStrings, domain_of
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
@@ -37,6 +38,8 @@ class Request:
             that `domain.parse` reads, the path of a file with one item a line, "open" for strings
             of which nobody has the list, "input" for the distinct items of the input, or None: the
             own domain of a synthetic source, "input" elsewhere.
+        encoding: "sketch", or "histogram", with a counter for each candidate, or "auto": a
+            histogram where it costs no more than a sketch may, or is worth its bytes.
         rows: rows of the sketch (7).
         width: counters per row; by default the widest that fits `max_bytes`.
         max_bytes: upload per client and round (32,000), where no width is given: bytes, or a text
@@ -48,7 +51,8 @@ class Request:
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
         recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
             paper's decoder, "belief", which starts from joint and has smaller errors where messages
-            settle, or "auto": joint, if there are so many rows, up to 2^28 candidates.
+            settle, "direct", the counters of a histogram, or "auto": direct for a histogram, and
+            for a sketch joint, if there are so many rows, up to 2^28 candidates.
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
             shrinkage.
         confidence: of the intervals, below 1; 0 for none.
@@ -81,6 +85,7 @@ class Request:
     """
 
     domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None
+    encoding: Encoding | str = AUTO
     rows: int | None = None
     width: int | None = None
     max_bytes: int | str | None = None
@@ -170,6 +175,7 @@ class Request:
             _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         rows = numbers["rows"] if plan is None else plan.rows
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
+        encoding = self._encoding()
         if rows is not None:
             decoding.check_rows(rows)
         if self.width is not None and self.max_bytes is not None:
@@ -197,6 +203,7 @@ class Request:
         return CampaignSpec(
             domain=domain,
             plan=plan,
+            encoding=encoding,
             rows=rows,
             width=numbers["width"],
             max_bytes=numbers["max_bytes"],
@@ -213,6 +220,49 @@ class Request:
             tau=tau,
             failure_probability=failure_probability,
             silos=silos,
+        )
+
+    def _encoding(self) -> Encoding | None:
+        """Return the encoding that the request leaves; None: either.
+
+        What belongs to sketches alone rules a histogram out.
+        """
+        if self.plan is not None:
+            if self.encoding != AUTO:
+                raise InvalidInputError(
+                    "a plan already says encoding; leave encoding out, or the plan"
+                )
+            if self.recovery != AUTO:
+                Recovery.parse(self.recovery).check_encoding(self.plan.encoding)
+            return self.plan.encoding
+        asked = None if self.encoding == AUTO else Encoding.parse(self.encoding)
+        if self.recovery != AUTO:
+            recovery = Recovery.parse(self.recovery)
+            if asked is not None:
+                recovery.check_encoding(asked)
+            asked = recovery.encoding
+        named = {
+            "rows": self.rows is not None,
+            "width": self.width is not None,
+            "schedule": str(self.schedule) not in (AUTO, "shared"),
+            "certify": bool(self.certify),
+            "intervals": self.intervals == "order",
+            "domain": self._is_open,
+        }
+        of_sketches = [name for name, is_given in named.items() if is_given]
+        if asked is Encoding.HISTOGRAM and of_sketches:
+            name = of_sketches[0]
+            raise InvalidInputError(
+                f"the encoding histogram does not go with {name}"
+                f"{' open, which lists no candidates' * (name == 'domain')}: leave {name} out, or"
+                " take the encoding sketch"
+            )
+        return Encoding.SKETCH if of_sketches else asked
+
+    @property
+    def _is_open(self) -> bool:
+        return isinstance(self.domain, OpenStrings) or (
+            isinstance(self.domain, str) and self.domain == OpenStrings.kind
         )
 
     def _domain(self) -> Domain | str | None:
@@ -334,6 +384,7 @@ class CampaignSpec:
         domain: the candidates, "input" or None, as in `Request`. The source says what
             the latter two mean.
         plan: that exists already; then sizes, schedule, rounds and privacy are its own.
+        encoding: how items become counters; None: to be chosen.
         rows: of the sketch: of the plan, or as asked; None: to be chosen.
         width: counters per row, as asked; None: to be chosen.
         max_bytes: upload per client and round, as asked; None: the usual ones.
@@ -356,6 +407,7 @@ class CampaignSpec:
 
     domain: Domain | str | None
     plan: Plan | None
+    encoding: Encoding | None
     rows: int | None
     width: int | None
     max_bytes: int | None
@@ -418,6 +470,7 @@ class CampaignSpec:
         """
         return replace(
             self,
+            encoding=Encoding.SKETCH,
             rows=rows,
             width=width,
             max_bytes=max_bytes,
@@ -436,16 +489,20 @@ class CampaignSpec:
         """Who adds the noise that is asked for; None: nobody, or a plan says it."""
         return None if self.privacy is None else self.privacy.noise_by
 
-    def recovery_of(self, domain_size: int, rows: int | None = None) -> str:
+    def recovery_of(
+        self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
+    ) -> str:
         """Return how sums over so many candidates are decoded.
 
         Args:
             domain_size: candidates.
             rows: of the sketch; None: as many as were asked for, or enough.
+            encoding: how items become counters.
         """
-        return recovery_of(
-            self.decoding.recovery, domain_size, rows or self.rows or Recovery.JOINT.fewest_rows
-        )
+        enough = rows or self.rows or Recovery.JOINT.fewest_rows
+        if self.encoding is Encoding.HISTOGRAM:  # where only a histogram is asked for
+            encoding = Encoding.HISTOGRAM
+        return recovery_of(self.decoding.recovery, domain_size, enough, encoding)
 
 
 def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:

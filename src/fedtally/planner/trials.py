@@ -49,7 +49,7 @@ class Trials:
     Args:
         distribution: of the frequencies.
         num_clients: of all rounds together.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         noise: standard deviation in each counter of the sum over all rounds, in counts.
         rows: of the sketch.
         width: of the sketch.
@@ -195,7 +195,7 @@ class Trials:
             noise = rng.normal(0.0, stddev, sketch.counters.shape)
             sketch.counters += np.rint(noise).astype(np.int64)
         candidates = IntegerRange(_FIRST_ID, len(counts))
-        decoder = kind_of(self.recovery).make([sketch], candidates, None)
+        decoder = kind_of(self.recovery).make([sketch], candidates, None, None)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
         largest = float(errors.max())
         errors[places] = 0.0  # what is left is the error of what nobody holds

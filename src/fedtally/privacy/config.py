@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from fedtally import _validate
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
@@ -190,11 +191,16 @@ class PrivacyConfig:
         shares = _validate.integer(1, clients=clients) / self.event.honest_survivors
         return _drawable(skellam(self.event.noise_variance * shares))
 
+    @property
+    def noises_of_sum(self) -> int:
+        """How many draws of the noise are in a sum that is opened: each of two servers adds one."""
+        return 2 if self.event.trust is Trust.DISTRIBUTED else 1
+
     def largest_stddev(self, clients: int) -> float:
         """Return the standard deviation of a sum's noise if none of these clients drops out."""
         if self.by_clients:
             return math.sqrt(self.share(clients).variance)
-        return self.stddev * (math.sqrt(2) if self.event.trust is Trust.DISTRIBUTED else 1.0)
+        return self.stddev * math.sqrt(self.noises_of_sum)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values."""
@@ -235,6 +241,7 @@ def propose(
     population: str = POPULATION,
     not_private: bool = False,
     counters: int | None = None,
+    encoding: Encoding = Encoding.SKETCH,
 ) -> PrivacyConfig:
     """Return terms that guarantee epsilon at delta with the least noise.
 
@@ -258,19 +265,22 @@ def propose(
         population: the population whose budget is charged.
         not_private: see `PrivacyConfig`.
         counters: the counters of a client's vector; None: rows times width.
+        encoding: how items become counters. A histogram needs no clip.
     """
     counters = rows * width if counters is None else counters
     mechanism = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
     trust = Trust.parse(trust)
+    is_clipped = max_items > 1 and encoding is Encoding.SKETCH
     event = Event(
         mechanism,
         rows=rows,
         relation=Relation.parse(relation),
         max_items=max_items,
-        clip_norm=default_clip_norm(rows, width, max_items) if max_items > 1 else None,
+        clip_norm=default_clip_norm(rows, width, max_items) if is_clipped else None,
         participations=participations,
         per_release=per_release,
         silos_per_person=silos_per_person,
+        encoding=encoding,
         honest_survivors=honest_survivors,
         collisions=collisions,
         total_variation=total_variation(mechanism, trust, counters, most_clients),
@@ -278,6 +288,10 @@ def propose(
     )
     least = _calibrated(event, checked_epsilon(epsilon), checked_delta(delta))
     variance = max(least, _SMALLEST[mechanism])
+    # Where there is next to no noise, nothing may be proven of a variance although something is of
+    # a smaller one.
+    while _guarantee(replace(event, variance=variance), delta).epsilon > epsilon:
+        variance *= 1.125
     return PrivacyConfig(
         epsilon=epsilon,
         delta=delta,
@@ -315,6 +329,7 @@ def check_event(
     releases: list[range],
     is_two_server: bool,
     people: int = 1,
+    encoding: Encoding = Encoding.SKETCH,
 ) -> None:
     """Refuse an event that does not describe what a plan opens.
 
@@ -331,6 +346,7 @@ def check_event(
         releases: the rounds of each release.
         is_two_server: whether two servers sum, and not one.
         people: the most people behind a client; above 1 the clients are silos.
+        encoding: how items become counters by the plan.
 
     Raises:
         InvalidInputError: the event does not fit the plan.
@@ -351,7 +367,7 @@ def check_event(
             "privacy.event.silos_per_person goes with silos: set the plan's people, the most"
             f" people of a silo, or leave it out, got {event.silos_per_person}"
         )
-    for name, planned in (("rows", rows), ("max_items", max_items)):
+    for name, planned in (("rows", rows), ("max_items", max_items), ("encoding", encoding)):
         if getattr(event, name) != planned:
             raise InvalidInputError(
                 f"privacy.event.{name} must be that of the plan, {planned}, got"

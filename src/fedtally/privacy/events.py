@@ -19,14 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
 SCHEMA = "fedtally-event/1"  # of an event's record: a change of its entries changes the name
 MAX_PARTICIPATIONS = 2**20  # rounds of a client: an event's sums stay exact in doubles
 # Entries that a record may lack. The others change what is charged, so that a default must not
-# stand in for them. `silos_per_person` is the exception: it is written only where it is above 1,
-# and a reader that does not know it refuses the record.
+# stand in for them. `silos_per_person` and `encoding` are the exceptions: they are written only
+# where they are above 1 and no sketch, and a reader that does not know them refuses the record.
 _OPTIONAL = (
     "variance",
     "clip_norm",
@@ -34,6 +35,7 @@ _OPTIONAL = (
     "collisions",
     "trust",
     "silos_per_person",
+    "encoding",
 )
 
 
@@ -162,6 +164,8 @@ class Event:
             noise, which allows nothing else, and `central` for rounded Gaussian noise.
         silos_per_person: the most clients that one person is behind, each of which takes part
             in `participations` rounds of its own; 1 unless the clients are silos.
+        encoding: how items become counters, or its name. In a histogram an item changes one
+            counter, which no other item changes: there are neither a clip nor collisions.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -186,6 +190,7 @@ class Event:
     total_variation: float = 0.0
     trust: Trust | None = None
     silos_per_person: int = 1
+    encoding: Encoding = Encoding.SKETCH
 
     def __post_init__(self) -> None:
         def keep(**checked: Any) -> None:
@@ -222,9 +227,21 @@ class Event:
             raise InvalidInputError(
                 "honest_survivors belongs to skellam: rounded-gaussian noise is drawn at once"
             )
-        keep(trust=self._checked_trust())
+        keep(trust=self._checked_trust(), encoding=Encoding.parse(self.encoding))
+        if self.encoding is Encoding.HISTOGRAM:
+            self._check_histogram()
         if self.collisions is not None:
             keep(collisions=self._checked_collisions(self.collisions))
+
+    def _check_histogram(self) -> None:
+        if self.rows != 1:
+            raise InvalidInputError(f"rows must be 1 in a histogram, got {self.rows}")
+        for name in ("clip_norm", "collisions"):
+            if getattr(self, name) is not None:
+                raise InvalidInputError(
+                    f"{name} belongs to a sketch: no two items share a counter of a histogram, so"
+                    " leave it out"
+                )
 
     def _checked_trust(self) -> Trust:
         is_skellam = self.mechanism is Mechanism.SKELLAM
@@ -308,12 +325,15 @@ class Event:
             if self.clip_norm is None
             else max(1, math.floor(Fraction(self.clip_norm) ** 2))
         )
-        own = min(self.max_items**2 * self.rows, clip)
-        # replace-one: two contributions may point in opposite directions, twice as far apart;
+        one = self.encoding.exposure(self.rows, self.max_items).square
+        own = min(one, clip)
+        # replace-one: two contributions to a sketch may point in opposite directions, twice as far
+        # apart, and two to a histogram are at a right angle;
         # add-remove: the number of clients is one more counter, which changes by 1
         return {
             Relation.ZERO_OUT: own,
-            Relation.REPLACE_ONE: 4 * own,
+            Relation.REPLACE_ONE: own
+            * (self.encoding.exposure(self.rows, self.max_items, 2).square // one),
             Relation.ADD_REMOVE: own + 1,
         }[self.relation]
 
@@ -327,8 +347,10 @@ class Event:
         contributions = self.relation.contributions
         for r, number in self.releases:
             if self.collisions is None:
-                # The lemma: nothing costs more than all items in the same cell of every row
-                shifts[contributions * self.max_items * r] += self.rows * number
+                # The lemma: nothing costs more than all items in the same cell of every row, and in
+                # a histogram than the same items every time
+                shift, counters = self.encoding.exposure(self.rows, self.max_items, contributions)
+                shifts[shift * r] += counters * number
             else:
                 # Two items that share a cell with opposite signs shift one counter by 2. Those that
                 # share none shift two counters by 1.
@@ -368,8 +390,10 @@ class Event:
         values |= {name: str(values[name]) for name in ("mechanism", "relation", "trust")}
         if self.collisions is not None:
             values["collisions"] = list(self.collisions)
-        if self.silos_per_person == 1:  # as before there were silos: fingerprints stay
-            del values["silos_per_person"]
+        values["encoding"] = str(self.encoding)
+        for name, usual in (("silos_per_person", 1), ("encoding", "sketch")):
+            if values[name] == usual:  # as before there were others: fingerprints stay
+                del values[name]
         return {"schema": SCHEMA, **values}
 
     @classmethod
@@ -396,6 +420,10 @@ class Event:
         if "silos_per_person" in found and event.silos_per_person == 1:  # one form alone
             raise InvalidInputError(
                 "silos_per_person must be at least 2 in an event: leave the entry out for 1"
+            )
+        if "encoding" in found and event.encoding is Encoding.SKETCH:
+            raise InvalidInputError(
+                "encoding must be histogram in an event: leave the entry out for a sketch"
             )
         return event
 

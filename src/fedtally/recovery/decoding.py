@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtally import _validate
 from fedtally.domain import Domain
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, MemoryLimitError
+from fedtally.kernels import MAX_WIDTH
 from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.belief_intervals import BeliefIntervals
+from fedtally.recovery.direct import DirectDecoder, DirectIntervals, NoiseLaw
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.joint_intervals import JointIntervals, Kappa, kappa_of
 from fedtally.recovery.limits import KINDS, Intervals
@@ -23,6 +26,9 @@ from fedtally.recovery.linear_system import Landed
 from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.median_intervals import MedianIntervals
 from fedtally.sketch import CountSketch, Recovery
+
+if TYPE_CHECKING:
+    from fedtally.privacy.config import PrivacyConfig
 
 AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
@@ -36,7 +42,7 @@ MAX_ENUMERATED = 2**36
 # The most candidates that the paper's decoder prepares for.
 _MAX_EXPECTED = 1 << 24
 Progress = Callable[[int, int], None]
-AnyDecoder = MedianDecoder | JointDecoder | BeliefDecoder
+AnyDecoder = MedianDecoder | JointDecoder | BeliefDecoder | DirectDecoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +51,16 @@ class DecoderKind:
 
     Attributes:
         decoder: its class.
-        make: makes it from landed sums, the candidates, and a function that is called with (looks
-            done, all looks).
+        make: makes it from landed sums, the candidates, a function that is called with (looks
+            done, all looks), and the privacy terms of the plan: they alone say how much noise is in
+            a histogram, while the sums of a sketch show theirs.
         limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
             confidence, and a kind as for `intervals.make_intervals`, other than "order".
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
             every candidate, so that the domain must be enumerable. It finds rare items, too. Its
             error jumps near the width that the items need. More rows of the same bytes
             change its error little.
+        has_collisions: whether items share counters, so that their errors depend on each other.
         most_candidates: the candidates up to which "auto" takes it, where there are rows enough.
         planned_rows: the rows among which a planner searches. With fewer rows the error is not
             predicted well.
@@ -61,9 +69,12 @@ class DecoderKind:
     """
 
     decoder: type[AnyDecoder]
-    make: Callable[[Sequence[CountSketch], Domain, Progress | None], AnyDecoder]
+    make: Callable[
+        [Sequence[CountSketch], Domain, Progress | None, PrivacyConfig | None], AnyDecoder
+    ]
     limits: Callable[[Any, Sequence[CountSketch], Domain, float, str], Intervals]
     fits_items: bool
+    has_collisions: bool = True
     most_candidates: int
     planned_rows: range
     usual_rows: int
@@ -71,21 +82,49 @@ class DecoderKind:
 
 
 def _make_belief(
-    sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    progress: Progress | None,
+    terms: PrivacyConfig | None,
 ) -> BeliefDecoder:
     return BeliefDecoder(sketches, domain, progress)
 
 
 def _make_joint(
-    sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    progress: Progress | None,
+    terms: PrivacyConfig | None,
 ) -> JointDecoder:
     return JointDecoder(sketches, domain, progress)
 
 
 def _make_median(
-    sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    progress: Progress | None,
+    terms: PrivacyConfig | None,
 ) -> MedianDecoder:
     return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
+
+
+def _make_direct(
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    progress: Progress | None,
+    terms: PrivacyConfig | None,
+) -> DirectDecoder:
+    return DirectDecoder(sketches, NoiseLaw.of(terms, sketches))
+
+
+def _limits_of_direct(
+    decoder: DirectDecoder,
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    confidence: float,
+    kind: str,
+) -> Intervals:
+    return DirectIntervals(decoder, domain.size, confidence, kind)
 
 
 def _limits_of_belief(
@@ -166,6 +205,17 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             usual_rows=7,
             schedules=("hybrid",),
         ),
+        Recovery.DIRECT: DecoderKind(
+            decoder=DirectDecoder,
+            make=_make_direct,
+            limits=_limits_of_direct,
+            fits_items=False,
+            has_collisions=False,
+            most_candidates=MAX_WIDTH,
+            planned_rows=range(1, 2),
+            usual_rows=1,
+            schedules=("shared",),
+        ),
     }
 )
 
@@ -195,23 +245,29 @@ def kind_of_decoder(decoder: object) -> DecoderKind:
     raise InvalidInputError(f"decoder must be a {known}, got {type(decoder).__name__}")
 
 
-def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
+def recovery_of(
+    recovery: str, domain_size: int, rows: int, encoding: Encoding = Encoding.SKETCH
+) -> Recovery:
     """Return the decoder that is used where a decoder's name, or "auto", was asked for.
 
     Raises:
-        InvalidInputError: there is no such decoder, or it needs more rows.
+        InvalidInputError: there is no such decoder, it needs more rows, or it is for another
+            encoding.
 
     >>> [str(recovery_of("auto", 1000, rows)) for rows in (7, 2)]
     ['joint', 'median']
     """
     if recovery != AUTO:
         found = Recovery.parse(recovery)
+        found.check_encoding(encoding)
         found.check_rows(rows)
         return found
     return next(
         name
         for name, kind in DECODERS.items()
-        if domain_size <= kind.most_candidates and rows >= name.fewest_rows
+        if name.encoding is encoding
+        and domain_size <= kind.most_candidates
+        and rows >= name.fewest_rows
     )
 
 
@@ -261,13 +317,17 @@ class Decoding:
             )
         object.__setattr__(self, "confidence", confidence)
 
-    def resolved(self, domain_size: int, rows: int) -> Decoding:
+    def resolved(
+        self, domain_size: int, rows: int, encoding: Encoding = Encoding.SKETCH
+    ) -> Decoding:
         """Return the same settings, with "auto" replaced by the decoder that is used.
 
         Raises:
-            InvalidInputError: the decoder that was asked for needs more rows.
+            InvalidInputError: the decoder that was asked for needs more rows, or is for another
+                encoding.
         """
-        return replace(self, recovery=str(recovery_of(self.recovery, domain_size, rows)))
+        found = recovery_of(self.recovery, domain_size, rows, encoding)
+        return replace(self, recovery=str(found))
 
     def check_rows(self, rows: int) -> None:
         """Raise InvalidInputError if the decoder that was asked for needs more rows."""

@@ -1,10 +1,10 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
 A `Setting` says what is given beside the frequencies, and predicts. Each decoder has a model of its
-own (`MODELS`): joint recovery in `joint_error`, the median over rows in `median_error`; belief
-propagation is predicted as joint recovery, which it starts from. No constant
-of either was fitted to simulations. docs/error-model.md derives both, says what they assume, and
-where they fail; `python -m experiments error_model` compares them with simulations.
+own (`MODELS`): joint recovery in `joint_error`, the median over rows in `median_error`, histograms
+in `direct_error`; belief propagation is predicted as joint recovery, which it starts from. No
+constant of them was fitted to simulations. docs/error-model.md derives both, says what they assume,
+and where they fail; `python -m experiments error_model` compares them with simulations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.recovery import joint_error, median_error
+from fedtally.recovery import direct_error, joint_error, median_error
 from fedtally.recovery.error_shape import (
     F64,
     Prediction,
@@ -65,6 +65,7 @@ MODELS = {
     Recovery.MEDIAN: ErrorModel(median_error.predict, median_error.failure),
     # Belief propagation has no model yet. Its errors are those of joint recovery, or smaller.
     Recovery.BELIEF: ErrorModel(joint_error.predict, joint_error.failure),
+    Recovery.DIRECT: ErrorModel(direct_error.predict, direct_error.failure),
 }
 
 
@@ -82,7 +83,7 @@ class Setting:
         num_clients: of all rounds together, at least 1; may be left out where `round_sizes` are
             given.
         noise: standard deviation of the noise in each counter of each round's sum, in counts.
-        recovery: "joint", "median" or "belief".
+        recovery: "joint", "median", "belief" or "direct".
         candidates: size of the domain where it is larger than the number of frequencies; the others
             are held by nobody.
         numbers: how many items have each frequency; one if absent.

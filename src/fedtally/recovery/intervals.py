@@ -88,6 +88,11 @@ def make_intervals(
             f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
         )
     known = kind_of_decoder(decoder)
+    if kind == "order" and decoder.spec.first_id is not None:
+        raise InvalidInputError(
+            "intervals of kind order come from the rows of a sketch, and a histogram has none: take"
+            " auto, pointwise or simultaneous"
+        )
     if kind == "order":  # these come from the rows of the sums, so every decoder has the same
         return OrderIntervals(Landed(decoder.spec, sketches), confidence, domain.size)
     return known.limits(decoder, sketches, domain, confidence, kind)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
@@ -15,6 +18,8 @@ ROUNDING = 1e-12
 # The share of a list's probability of error that goes to a limit which holds however the list was
 # chosen. The rest goes to the tighter limit that takes the threshold of the list into account.
 _ANYHOW = 0.1
+_STEPS = 200  # lower limits that are tried for each item of a list
+_AT_ONCE = 4096  # items whose limits are tried together, to bound the memory: x _STEPS x 8 bytes
 
 
 class Limits(NamedTuple):
@@ -88,6 +93,38 @@ def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> 
     if threshold is None:
         return 0.0, tail * min(1.0, listed / size)
     return tail * (1.0 - _ANYHOW), tail * _ANYHOW * min(1.0, listed / size)
+
+
+def listed_lows(
+    values: F64,
+    least: F64,
+    low: F64,
+    threshold: float,
+    given: float,
+    at_least: Callable[[F64], F64],
+) -> F64:
+    """Return lower limits of a list's items, given that their estimates reached a threshold.
+
+    Frequencies are tried one by one, upwards from the limit that holds however the list was chosen.
+    The lower limit is the first that is plausible: a frequency may be so although a higher one is
+    not, where errors have uneven tails, so that no bisection finds it.
+
+    Args:
+        values: float64 [n], the estimates.
+        least: float64 [n], limits that hold however the list was chosen.
+        low: float64 [n], the limits of items named beforehand, which are at least those.
+        threshold: that an estimate had to reach.
+        given: the probability with which a limit may be too high, given that.
+        at_least: the probability that an error is at least so much.
+    """
+    found = np.empty(len(values))
+    for part in (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE)):
+        tried = least[part, None] + (low - least)[part, None] * np.linspace(0.0, 1.0, _STEPS)
+        # P(error >= value - f | error >= threshold - f) >= given, written without a division
+        plausible = at_least(values[part, None] - tried) >= given * at_least(threshold - tried)
+        plausible[:, -1] = True  # the limit of items named beforehand, if none below is plausible
+        found[part] = np.take_along_axis(tried, plausible.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return found
 
 
 def or_none(error: float, num_clients: int) -> float:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from fedtally import _validate, kernels
 from fedtally.errors import InvalidInputError
-from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec, check_compatible
+from fedtally.sketch import CountSketch, Recovery, ScheduleKind, SketchSpec, check_compatible
 from fedtally.sketch.hashing import tabulation_tables
 
 F64 = npt.NDArray[np.float64]
@@ -60,6 +60,7 @@ class MedianDecoder:
 
     def __init__(self, sketches: Sequence[CountSketch], expected: int = 1 << 20) -> None:
         self.spec = check_landed(sketches)
+        Recovery.MEDIAN.check_encoding(self.spec.encoding)
         self.num_clients = sum(sketch.num_clients for sketch in sketches)
         self._parts = _decoders(self.spec, sketches, expected)
 

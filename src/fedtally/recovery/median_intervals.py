@@ -17,7 +17,7 @@ from scipy.special import bdtr
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import NUM_PHANTOMS, generator
-from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
+from fedtally.recovery.limits import ROUNDING, Limits, list_tails, listed_lows, or_none
 from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder
 
@@ -33,8 +33,6 @@ _SIGNED_SUMS = 1 << 20
 # The number of phantoms that stand for the distribution of the estimate in a list. It is larger
 # than NUM_PHANTOMS because a list's limits depend on rarer events than those of a named item.
 _LIST_PHANTOMS = 1 << 18
-_STEPS = 200  # lower limits that are tried for each item of a list
-_AT_ONCE = 4096  # items whose limits are tried together, to bound the memory: x _STEPS x 8 bytes
 
 
 class MedianIntervals:
@@ -111,10 +109,8 @@ class MedianIntervals:
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies.
 
-        Collisions with heavy items give the distribution of the errors long and uneven tails. So a
-        frequency may be plausible although a higher one is not, and no bisection finds the lowest.
-        Frequencies are tried one by one, upwards from the limit that holds however the list was
-        chosen. The lower limit is the first that is plausible.
+        Collisions with heavy items give the distribution of the errors long and uneven tails, as
+        `listed_lows` allows for.
         """
         low, high = self.at(ids)
         if self._kind != "auto" or not len(ids):
@@ -125,16 +121,7 @@ class MedianIntervals:
         least = values - max(self._distribution.exceeded_with(2.0 * anyhow), self.half) - ROUNDING
         if threshold is None:
             return Limits(least, high)
-        found = np.empty(len(values))
-        for part in (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE)):
-            tried = least[part, None] + (low - least)[part, None] * np.linspace(0.0, 1.0, _STEPS)
-            # P(error >= value - f | error >= threshold - f) >= given, written without a division
-            plausible = self._at_least(values[part, None] - tried) >= given * self._at_least(
-                threshold - tried
-            )
-            plausible[:, -1] = True  # the pointwise limit, if none below it is plausible
-            found[part] = np.take_along_axis(tried, plausible.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return Limits(found, high)
+        return Limits(listed_lows(values, least, low, threshold, given, self._at_least), high)
 
     def _at_least(self, x: F64) -> F64:
         """Return the probability that an error is at least x."""

@@ -24,6 +24,7 @@ from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.direct import DirectDecoder
 from fedtally.recovery.joint import NUM_PHANTOMS, JointDecoder, generator
 from fedtally.recovery.linear_system import BLOCK, F64, U64, Candidates, Ids, ask
 from fedtally.recovery.median import MedianDecoder
@@ -60,6 +61,7 @@ class ShrunkDecoder:
     For a `JointDecoder` the leave-one-out values are shrunk: their noise is normal, with a known
     scale for each item. For a `MedianDecoder` (or a joint decoder that fell back to it) the
     estimates are shrunk: the distribution of their noise is learned from ids that no client holds.
+    For a `DirectDecoder` the counts are shrunk: the plan says how much noise they have.
     The estimates of a `BeliefDecoder` are posterior means already. At equal scale a larger value
     never gives a smaller result. The same sums always give the same results. All candidates are
     decoded once in advance, in blocks.
@@ -92,12 +94,12 @@ class ShrunkDecoder:
     """
 
     def __init__(
-        self, decoder: MedianDecoder | JointDecoder | BeliefDecoder, domain: Domain
+        self, decoder: MedianDecoder | JointDecoder | BeliefDecoder | DirectDecoder, domain: Domain
     ) -> None:
-        if not isinstance(decoder, MedianDecoder | JointDecoder | BeliefDecoder):
+        if not isinstance(decoder, MedianDecoder | JointDecoder | BeliefDecoder | DirectDecoder):
             raise InvalidInputError(
-                "only the estimates of a MedianDecoder, a JointDecoder or a BeliefDecoder can be"
-                f" shrunk, got {type(decoder).__name__}"
+                "only the estimates of a MedianDecoder, a JointDecoder, a BeliefDecoder or a"
+                f" DirectDecoder can be shrunk, got {type(decoder).__name__}"
             )
         if isinstance(decoder, BeliefDecoder) and decoder.fallback:
             decoder = decoder.joint
@@ -110,6 +112,8 @@ class ShrunkDecoder:
             self.noise = decoder.fit.scale * decoder.num_clients
         elif isinstance(decoder, BeliefDecoder):
             self.noise = 0.0
+        elif isinstance(decoder, DirectDecoder):
+            self.noise = decoder.noise.stddev  # of a plan, and normal
         else:
             phantoms = decoder.at(
                 candidates.fresh_ids(generator(self.spec.seed, b"shrinkage"), NUM_PHANTOMS)

@@ -146,6 +146,7 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
     1225
     """
     return {
+        "encoding": str(plan.encoding),
         "rows": plan.rows,
         "width": plan.width,
         "num_rounds": plan.num_rounds,

@@ -21,6 +21,7 @@ from fedtally.report.wording import (
     covered,
     decimals,
     drawn_away,
+    encoded,
     escaped,
     evaluated_names,
     part_of_sum,
@@ -329,7 +330,7 @@ def _how(
 ) -> list[tuple[str, RenderableType]]:
     """Return all rows on how the estimates were made: cost, privacy, sketch and certainty."""
     plan = result.plan
-    sketch = f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits"
+    heading, sketch = encoded(plan)
     most = "one item each" if plan.max_items == 1 else f"at most {plan.max_items:,} items each"
     shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""
     rows = [
@@ -338,7 +339,7 @@ def _how(
         *secure_sum_rows(result.secure_sum, part_of_sum(result), who(plan)),
         ("Candidates", candidates(result.domain)),
         ("People" if plan.is_of_silos else "Clients", _attended(result, most)),
-        ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery{shrunk}"),
+        (heading, f"{sketch}, {result.recovery} recovery{shrunk}"),
         *sizing_rows(result.sizing),
         *certainty(result, listed, named),
     ]

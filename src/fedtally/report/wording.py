@@ -188,6 +188,39 @@ def who(plan: Plan) -> str:
     return "silo" if plan.is_of_silos else "client"
 
 
+def encoded(plan: Plan) -> tuple[str, str]:
+    """Return the heading and the words for what a client sends under a plan.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, max_items=1, seed=bytes(32),
+    ...             domain={"kind": "range", "size": 8, "public": True, "first": 1, "last": 8})
+    >>> encoded(plan)
+    ('Sketch', '7 rows x 8 counters of 7 bits, shared schedule')
+    >>> from dataclasses import replace
+    >>> encoded(replace(plan, rows=1, encoding="histogram"))
+    ('Histogram', 'a counter of 7 bits for each of 8 candidates: no collisions')
+    """
+    bits = f"{plan.modulus_bits} bits"
+    if plan.is_histogram:
+        each = counted(plan.domain_size, "candidate")
+        return "Histogram", f"a counter of {bits} for each of {each}: no collisions"
+    return (
+        "Sketch",
+        f"{plan.rows} rows x {plan.width:,} counters of {bits}, {plan.schedule} schedule",
+    )
+
+
+def dimensions(plan: Plan) -> str:
+    """Return the size of a plan's sketch, or histogram, in few words.
+
+    >>> dimensions(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                 max_round_clients=50, max_items=1, seed=bytes(32),
+    ...                 domain={"kind": "range", "size": 900, "public": True}))
+    '7 x 8'
+    """
+    return f"histogram of {plan.width:,}" if plan.is_histogram else f"{plan.rows} x {plan.width:,}"
+
+
 def cost(plan: Plan) -> str:
     """Return what a client uploads, beside the cost of the two exact encodings, in words.
 
@@ -202,12 +235,12 @@ def cost(plan: Plan) -> str:
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
     if plan.is_open:
         return f"{size(plan.bytes_per_client)} {per}; {spelled(plan)}"
-    items = "the item itself, binary" if plan.largest_entry == 1 else "the items themselves, binary"
-    seen = "it" if plan.largest_entry == 1 else "them"
-    exact = (
-        f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {items}:"
-        f" {size(plan.binary_bytes_per_client)}"
-    )
+    items = "the item itself, binary" if plan.most_items == 1 else "the items themselves, binary"
+    seen = "it" if plan.most_items == 1 else "them"
+    binary = f"{items}: {size(plan.binary_bytes_per_client)}"
+    exact = f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {binary}"
+    if plan.is_histogram:  # which is one
+        exact = binary
     return f"{size(plan.bytes_per_client)} {per} ({exact}, but then the server would see {seen})"
 
 
@@ -223,6 +256,8 @@ def short_cost(plan: Plan) -> str:
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
     if plan.is_open:
         return f"{size(plan.bytes_per_client)} {per}"
+    if plan.is_histogram:
+        return f"{size(plan.bytes_per_client)} {per}, a counter for each candidate"
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
     return f"{size(plan.bytes_per_client)} {per}; an exact histogram {takes} {size(exact)}"

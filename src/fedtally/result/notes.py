@@ -87,6 +87,8 @@ def _on_candidates(domain: Domain) -> Iterator[str]:
 
 def _on_sketch(result: Result) -> Iterator[str]:
     plan = result.plan
+    if plan.is_histogram:
+        return
     if plan.domain_size <= plan.rows * plan.width:
         yield (
             "an exact histogram (one-hot vectors) is no larger than this sketch, and has no"
@@ -100,7 +102,11 @@ def _on_sketch(result: Result) -> Iterator[str]:
 
 
 def _on_decoder(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
-    if kind_of(result.recovery).fits_items:
+    kind = kind_of(result.recovery)
+    if not kind.has_collisions:
+        if result.plan.privacy is None:
+            yield RARE_ITEMS
+    elif kind.fits_items:
         if result.plan.privacy is None:
             yield RARE_ITEMS
         if isinstance(decoder, BeliefDecoder):

@@ -145,7 +145,7 @@ class Result:
         self.sizing = None if sizing is None else dict(sizing)
         self.words, self._known_fit = tuple(words), known_fit
         self.timings = dict(timings or {})
-        self.decoding = decoding.resolved(domain.size, plan.rows)
+        self.decoding = decoding.resolved(domain.size, plan.rows, plan.encoding)
         self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
         if plan.is_open and self.recovery != Recovery.JOINT:
             raise InvalidInputError(
@@ -213,7 +213,7 @@ class Result:
         told = None if report is None else lambda done, total: report("recover", done, total)
         if self._known_fit is not None and self.recovery == Recovery.JOINT:
             return JointDecoder(self.sketches, self.domain, told, self._known_fit)
-        return kind.make(self.sketches, self.domain, told)
+        return kind.make(self.sketches, self.domain, told, self.plan.privacy)
 
     @property
     def known_fit(self) -> FoundFit | None:

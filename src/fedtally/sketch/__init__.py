@@ -2,6 +2,7 @@
 
 from fedtally.sketch.count_sketch import (
     CountSketch,
+    Identity,
     NoiseMark,
     RoundHash,
     SketchSpec,
@@ -13,6 +14,7 @@ from fedtally.sketch.spelling import Spelling
 
 __all__ = [
     "CountSketch",
+    "Identity",
     "NoiseMark",
     "Recovery",
     "RoundHash",

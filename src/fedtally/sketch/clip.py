@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate, kernels
-from fedtally.sketch.count_sketch import Part, SketchSpec
+from fedtally.sketch.count_sketch import Identity, Part, RoundHash, SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -367,9 +367,11 @@ def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
     sum of squares. Here c is the sum of the signs that came before in its cell. Sorted by owner,
     cell and position, these are running sums.
     """
+    if isinstance(part.hashes, Identity):  # distinct items have counters of their own
+        return np.ones(len(ids), np.int64)
     longest = int(np.bincount(owners).max(initial=0))
     if longest <= _FEW:
-        return _increments_of_few(part, ids, owners, longest)
+        return _increments_of_few(part, part.hashes, ids, owners, longest)
     location, sign, bit = part.hashes
     shift = len(ids).bit_length()
     positions = np.arange(len(ids))
@@ -393,7 +395,7 @@ def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
     return increments
 
 
-def _increments_of_few(part: Part, ids: U64, owners: I64, longest: int) -> I64:
+def _increments_of_few(part: Part, hashes: RoundHash, ids: U64, owners: I64, longest: int) -> I64:
     """Return what `_part_increments` does, by looking at all pairs of an owner's items.
 
     Two items of signs s and t that meet in a cell add 2 s t, at the later one. Few pairs meet, so
@@ -401,11 +403,12 @@ def _increments_of_few(part: Part, ids: U64, owners: I64, longest: int) -> I64:
 
     Args:
         part: the part of the sketch.
+        hashes: its hashes.
         ids: uint64 [n], its ids.
         owners: as for `_increments`.
         longest: the most items of an owner.
     """
-    location, sign, bit = part.hashes
+    location, sign, bit = hashes
     increments = np.full(len(ids), part.rows)
     # the two items at a distance in the list are of one owner
     alike = [owners[step:] == owners[:-step] for step in range(1, longest)]

@@ -1,8 +1,9 @@
 """Integer count sketches: encode, accumulate, merge, save.
 
-An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. A sketch is
-linear: the sum of the clients' sketches is the sketch of all their items. Secure summation reveals
-that sum alone. All arithmetic is exact, on int64.
+An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. In a
+histogram, which is a sketch of one row without hashes, it adds weight to the counter of its own. A
+sketch is linear: the sum of the clients' sketches is the sketch of all their items. Secure
+summation reveals that sum alone. All arithmetic is exact, on int64.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _archive, _validate, kernels
+from fedtally.encoding import Encoding
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.sketch import hashing
 from fedtally.sketch.schedule import Schedule, ScheduleKind
@@ -60,6 +62,78 @@ class RoundHash(NamedTuple):
     sign: npt.NDArray[np.uint32]
     sign_bit: int
 
+    def add(
+        self,
+        counters: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.uint64],
+        counts: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """Add items to counters, int64 [rows, width]; as for `CountSketch.add`."""
+        kernels.accumulate(counters, *self, ids, counts)
+
+    def add_range(
+        self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
+    ) -> None:
+        """Add the ids from `first_id` on; as for `CountSketch.add_range`."""
+        kernels.accumulate_range(counters, *self, first_id, counts)
+
+    def cells(
+        self, ids: npt.NDArray[np.uint64], width: int
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+        """Return the cell of each id in each row, and its sign there: integers [rows, n] each."""
+        cells = kernels.locations(kernels.hash_words(self.location, ids), width)
+        return cells, kernels.signs(kernels.hash_words(self.sign, ids), self.sign_bit)
+
+
+class Identity(NamedTuple):
+    """The cells of a histogram: each id has the counter that stands at its place, and no sign.
+
+    Attributes:
+        first_id: the id of the first counter; the ids of the others follow it (mod 2^64).
+    """
+
+    first_id: int
+
+    def add(
+        self,
+        counters: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.uint64],
+        counts: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """Add items to counters, int64 [1, width]; as for `CountSketch.add`."""
+        np.add.at(counters[0], self.places(ids, counters.shape[1]), 1 if counts is None else counts)
+
+    def add_range(
+        self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
+    ) -> None:
+        """Add the ids from `first_id` on; as for `CountSketch.add_range`."""
+        self.add(counters, kernels.range_ids(first_id, len(counts)), counts)
+
+    def cells(
+        self, ids: npt.NDArray[np.uint64], width: int
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+        """Return the cell of each id, and its sign, 1: integers [1, n] each."""
+        return self.places(ids, width)[None], np.ones((1, len(ids)), np.int64)
+
+    def places(self, ids: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.intp]:
+        """Return the counter of each id: intp [n].
+
+        Raises:
+            InvalidInputError: an id is that of no candidate.
+
+        >>> Identity(7).places(np.array([7, 9], np.uint64), width=3).tolist()
+        [0, 2]
+        """
+        if not isinstance(ids, np.ndarray) or ids.dtype != np.uint64:
+            raise InvalidInputError("ids must be an array of uint64")
+        places = ids - np.uint64(self.first_id)  # mod 2^64, so that what lies below is far above
+        if len(places) and places.max() >= width:
+            raise InvalidInputError(
+                f"a histogram counts {width:,} candidates, and"
+                f" {np.count_nonzero(places >= width):,} of the ids are of none of them"
+            )
+        return places.astype(np.intp)
+
 
 class Part(NamedTuple):
     """A part of a vector that is a sketch of its own, with hashes of its own.
@@ -75,7 +149,7 @@ class Part(NamedTuple):
     start: int
     rows: int
     width: int
-    hashes: RoundHash
+    hashes: RoundHash | Identity
     column: int
 
     def of(self, vector: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -117,6 +191,7 @@ class SketchSpec:
     num_rounds: int
     seed: bytes
     spelling: Spelling | None = None
+    first_id: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
@@ -132,6 +207,14 @@ class SketchSpec:
         hashing.check_seed(self.seed)
         if self.spelling is not None:
             self.spelling.check_batches(batches)
+        if self.first_id is not None:
+            _validate.integer(0, 2**64 - 1, first_id=self.first_id)
+            _check_histogram(self.rows, self.schedule, self.spelling)
+
+    @property
+    def encoding(self) -> Encoding:
+        """How items become counters."""
+        return Encoding.SKETCH if self.first_id is None else Encoding.HISTOGRAM
 
     @property
     def num_batches(self) -> int:
@@ -185,7 +268,7 @@ class SketchSpec:
         >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
         [(0, 5, 200), (1000, 4, 32), (1128, 4, 32), (1256, 4, 32)]
         """
-        parts = [Part(0, self.rows, self.width, self.round_hash(round), 0)]
+        parts = [Part(0, self.rows, self.width, self.hashes(round), 0)]
         if self.spelling is None:
             return parts
         rows, width = self.spelling.rows, self.spelling.width
@@ -203,9 +286,21 @@ class SketchSpec:
         )[position * rows : (position + 1) * rows]
         return RoundHash(tables, tables, 0)
 
+    def hashes(self, round: int) -> RoundHash | Identity:
+        """Return what finds the cells of ids in a round: its hashes, or the places of counters."""
+        return self.round_hash(round) if self.first_id is None else Identity(self.first_id)
+
     def round_hash(self, round: int) -> RoundHash:
-        """Return the hashes of a round, counted from 0."""
+        """Return the hashes of a round, counted from 0.
+
+        Raises:
+            InvalidInputError: a histogram has none.
+        """
         _validate.integer(0, self.num_rounds - 1, round=round)
+        if self.first_id is not None:
+            raise InvalidInputError(
+                "a histogram has no hashes: its counters are the counts (recovery direct)"
+            )
         # A fresh round has one batch, so its location tables give the sign, too, in bit 0.
         if self.schedule.kind is ScheduleKind.FRESH:
             own = hashing.tabulation_tables(hashing.round_seed(self.seed, round), self.rows)
@@ -305,7 +400,7 @@ class CountSketch:
                 "a sketch with a spelling holds names, and a range of ids has none: use add"
             )
         self._check_total(_weight(whole))
-        kernels.accumulate_range(self.counters, *self.spec.round_hash(self.round), first_id, whole)
+        self.spec.hashes(self.round).add_range(self.counters, first_id, whole)
         self.num_clients += int(whole.sum()) if given is None else given
 
     def encode_vector(
@@ -441,7 +536,7 @@ class CountSketch:
         if counts is not None:
             self._check_total(_weight(counts))
         for part in self.spec.parts(self.round):
-            kernels.accumulate(part.of(self.vector), *part.hashes, part.ids(ids), counts)
+            part.hashes.add(part.of(self.vector), part.ids(ids), counts)
 
     def _check_exact(self) -> None:
         """Refuse to add clients to a sum with noise.
@@ -536,9 +631,24 @@ def noise_mark(values: Any) -> NoiseMark | None:
     )
 
 
+def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -> None:
+    """Refuse what belongs to sketches alone."""
+    if rows != 1:
+        raise InvalidInputError(f"rows must be 1 in a histogram, got {rows}")
+    if schedule.kind is not ScheduleKind.SHARED:
+        raise InvalidInputError(
+            f"schedule must be shared in a histogram, whose rounds have no hashes, got {schedule}"
+        )
+    if spelling is not None:
+        raise InvalidInputError(
+            "a histogram needs a list of candidates, and an open domain has none: leave encoding"
+            " out, or declare the candidates"
+        )
+
+
 def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
     """Raise IncompatibleError, naming the differences, unless the two specs are equal."""
-    names = ("rows", "width", "schedule", "num_rounds", "seed", "spelling")
+    names = ("rows", "width", "schedule", "num_rounds", "seed", "spelling", "first_id")
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:
         shown = [
@@ -564,6 +674,7 @@ def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
         "seed": spec.seed.hex(),
         # absent where there is none, as before there were spellings: fingerprints stay
         **({} if spec.spelling is None else {"spelling": asdict(spec.spelling)}),
+        **({} if spec.first_id is None else {"first_id": spec.first_id}),
     }
 
 
@@ -576,4 +687,5 @@ def spec_from_dict(values: dict[str, Any]) -> SketchSpec:
         num_rounds=values["num_rounds"],
         seed=bytes.fromhex(values["seed"]),
         spelling=Spelling(**values["spelling"]) if "spelling" in values else None,
+        first_id=values.get("first_id"),
     )

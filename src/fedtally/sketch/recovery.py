@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 
-_FEWEST_ROWS = {"joint": 3, "median": 1, "belief": 3}
+_FEWEST_ROWS = {"joint": 3, "median": 1, "belief": 3, "direct": 1}
 _WHY = (
     "with fewer, rows do not tell which of the candidates of a cell is heavy; take more rows, or"
     " recovery median"
@@ -20,12 +21,14 @@ class Recovery(StrEnum):
     """The decoder of landed sums.
 
     `JOINT` fits the heavy items together, `MEDIAN` is the paper's decoder, and `BELIEF` is belief
-    propagation between all items and all cells.
+    propagation between all items and all cells. `DIRECT` reads the counters of a histogram, which
+    are the counts.
     """
 
     JOINT = "joint"
     MEDIAN = "median"
     BELIEF = "belief"
+    DIRECT = "direct"
 
     @classmethod
     def parse(cls, name: str, argument: str = "recovery") -> Recovery:
@@ -47,6 +50,29 @@ class Recovery(StrEnum):
             raise InvalidInputError(
                 f"{argument} must be {', '.join(list(cls)[:-1])} or {list(cls)[-1]}, got {name!r}"
             ) from None
+
+    @property
+    def encoding(self) -> Encoding:
+        """The encoding whose sums the decoder decodes.
+
+        >>> str(Recovery.DIRECT.encoding)
+        'histogram'
+        """
+        return Encoding.HISTOGRAM if self is Recovery.DIRECT else Encoding.SKETCH
+
+    def check_encoding(self, encoding: Encoding) -> None:
+        """Raise InvalidInputError unless the decoder decodes sums of this encoding.
+
+        >>> Recovery.JOINT.check_encoding(Encoding.HISTOGRAM)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        fedtally.errors.InvalidInputError: recovery joint is for a sketch, ...
+        """
+        if encoding is not self.encoding:
+            raise InvalidInputError(
+                f"recovery {self} is for a {self.encoding}, and the encoding is a {encoding}: leave"
+                f" recovery out, or take the encoding {self.encoding}"
+            )
 
     @property
     def fewest_rows(self) -> int:

@@ -132,5 +132,5 @@ def check_text(start: bytes, name: str) -> None:
     if b"\0" in start:
         raise UnreadableFileError(
             f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say"
-            " --encoding utf-16)"
+            " --text-encoding utf-16)"
         )

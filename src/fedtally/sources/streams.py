@@ -44,7 +44,8 @@ def _explain(error: Exception, encoding: str) -> str:
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
         return (
-            f"is no {encoding} text ({text}); say which encoding it is, such as --encoding latin-1"
+            f"is no {encoding} text ({text}); say which encoding it is, such as --text-encoding"
+            " latin-1"
         )
     # Arrow's errors have no codes: its messages are all that tells them apart.
     if "straddl" in text:

@@ -70,7 +70,7 @@ def as_values(column: Any, what: str, private: bool = False) -> Any:
             text = _text(column, what)
         except pa.ArrowInvalid as error:
             is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
-            why = "is no valid UTF-8 text; say which encoding it is (--encoding)"
+            why = "is no valid UTF-8 text; say which encoding it is (--text-encoding)"
             if not is_text:
                 why = "holds bytes that are no UTF-8 text: decode it first"
             raise InvalidInputError(f"{what} {why}") from error

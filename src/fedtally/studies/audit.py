@@ -178,7 +178,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
         plan=plan,
         domain=domain,
         confidence=0.0,
-        recovery="median",
+        recovery="direct" if plan.is_histogram else "median",
         dropout=audit.dropout,
         of_silos=plan.is_of_silos,
     )
@@ -204,10 +204,11 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
     """Return the plan with integers as candidates, and their domain.
 
     No noise depends on the candidates, so that those of the plan need not be known. There are so
-    few that the plan's certificate of collisions holds for them.
+    few that the plan's certificate of collisions holds for them. A histogram has as many as it has
+    counters.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
-    size = _CANDIDATES
+    size = plan.width if plan.is_histogram else _CANDIDATES
     while size > 2 and said is not None:
         found = worst_pair(plan.spec, IntegerRange(1, size), lambda *_: None)
         if found.opposite <= said.opposite and found.excess <= said.excess:

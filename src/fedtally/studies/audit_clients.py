@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import kernels
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
@@ -317,7 +316,7 @@ class Design:
     def _square(self) -> int:
         """Return the largest squared norm that the plan allows one contribution to a round."""
         event = self.terms.event
-        most = event.max_items**2 * self.plan.rows
+        most = event.encoding.exposure(self.plan.rows, event.max_items).square
         return (
             most
             if event.clip_norm is None
@@ -521,12 +520,7 @@ class Design:
     def _hash(self, round: int) -> tuple[I64, I64]:
         """Return the cell and the sign of every candidate in a round: [rows, candidates]."""
         if round not in self._hashes:
-            own = self.plan.spec.round_hash(round)
-            cells = kernels.locations(kernels.hash_words(own.location, self._ids), self.plan.width)
-            self._hashes[round] = (
-                cells,
-                kernels.signs(kernels.hash_words(own.sign, self._ids), own.sign_bit),
-            )
+            self._hashes[round] = self.plan.spec.hashes(round).cells(self._ids, self.plan.width)
         return self._hashes[round]
 
 

@@ -260,7 +260,7 @@ def decode(sums: Sums, recovery: str) -> Seen:
     """Decode all candidates; return the operations and the seconds."""
     size, heavy = sums.plan.domain_size, None
     start = time.process_time()
-    decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size), None)
+    decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size), None, None)
     decoder.range(1, size)
     if isinstance(decoder, JointDecoder):
         heavy = decoder.support_size  # the work depends on it, and only the decoder finds it

@@ -54,10 +54,10 @@ from fedtally.planner import names as names_of
 from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.planner.privacy import Random
 from fedtally.privacy.config import NoiseBy
-from fedtally.recovery.decoding import DECODERS, Decoding, kind_of
+from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.result import RARE_ITEMS, NameEvaluation, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
-from fedtally.sketch import CountSketch, Recovery
+from fedtally.sketch import CountSketch
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
@@ -100,16 +100,17 @@ class Trial:
     def __post_init__(self) -> None:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         if self.recovery is not None:
-            Recovery.parse(self.recovery).check_rows(self.plan.rows)
+            recovery_of(self.recovery, self.plan.domain_size, self.plan.rows, self.plan.encoding)
 
     @property
     def decoder(self) -> str:
-        """The decoder of the sums: "joint", "median" or "belief"."""
+        """The decoder of the sums: "joint", "median", "belief" or "direct"."""
         if self.recovery is not None:
             return self.recovery
         if self.plan.target is not None:
             return self.plan.target.recovery
-        return next(one for one in DECODERS if self.plan.rows >= one.fewest_rows)
+        plan = self.plan
+        return str(recovery_of("auto", plan.domain_size, plan.rows, plan.encoding))
 
     @cached_property
     def study_plan(self) -> Plan:
@@ -311,7 +312,7 @@ class TrialResult:
         widths = sorted(
             {min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()}
         )
-        if self.distribution is None:
+        if self.distribution is None or plan.is_histogram:  # which has but one width
             return []
         campaign = replace(self._campaign, repeats=_FEW)
         return [
@@ -629,7 +630,8 @@ def _warnings(
         )
     if missing:
         notes.append(f"dropped for want of an item or client: {missing:,} of the rows")
-    if kind_of(trial.decoder).fits_items and plan.privacy is None:
+    kind = kind_of(trial.decoder)
+    if (kind.fits_items or not kind.has_collisions) and plan.privacy is None:
         notes.append(RARE_ITEMS)
     return notes
 

@@ -35,6 +35,7 @@ from fedtally.engines.local.pilot import (
     paper_size,
     pilot_size,
     possible_events,
+    without_pilot,
 )
 from fedtally.engines.local.seeds import campaign_seed, key_bytes, simulation_rng
 from fedtally.engines.local.simulation import Simulation, Sizing
@@ -89,14 +90,24 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         rounds = tally.finish(individuals=simulation.needs_clients)
         domain = encoder.domain()
     pilot: list[RoundTally] = []
+    sized: Sized | None = None
     if spec.tau is not None:
         # A default delta depends on the number of clients. It is fixed before the pilot is taken
         # out, so that pilot and campaign have the same one.
         spec = spec.with_delta(sum(part.num_clients for part in rounds))
+        if simulation.pilots and any(r.num_vectors for r in rounds):
+            everybody = Draft.fit(
+                spec,
+                domain,
+                [r.num_vectors for r in rounds],
+                seed=seed,
+                by_client=tally.is_bounded_by_client,
+            )
+            sized = without_pilot(everybody, spec.max_bytes)
         pilot_site = _Site(
             simulation, domain, campaign_seed(b"pilot" + seed), b"pilot ", books, report
         )
-        if simulation.pilots:
+        if simulation.pilots and sized is None:
             pilot, rounds = _draw_pilot(simulation, tally, rounds, pilot_site.rng)
     site = _Site(simulation, domain, seed, b"", books, report)
     if spec.silos is not None:
@@ -110,7 +121,6 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             "no client is left: every item is missing, outside the domain, or counted 0 times"
         )
     site.names = encoder.names() if isinstance(encoder, Spelled) else None
-    sized: Sized | None = None
     with _timed(timings, "plan"):
         if simulation.sizes_open:
             draws = site.rng.spawn(1)[0]

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from fedtally import _validate
 from fedtally._keywords import in_python
 from fedtally.domain import Domain
+from fedtally.encoding import Encoding
 from fedtally.engines.local.campaign import run
 from fedtally.engines.local.seeds import population_rng
 from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
@@ -67,6 +68,7 @@ def estimate(
     rounds: Any = None,
     counts: Any = None,
     domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
+    encoding: Encoding | str = AUTO,
     rows: int | None = None,
     width: int | None = None,
     max_bytes: int | str | None = None,
@@ -135,6 +137,8 @@ def estimate(
             that `domain.parse` reads, the path of a file with one item a line, "open" for strings
             of which nobody has the list, "input" for the distinct items of the input, or None: the
             own domain of a synthetic source, "input" elsewhere.
+        encoding: "sketch", or "histogram", with a counter for each candidate, or "auto": a
+            histogram where it costs no more than a sketch may, or is worth its bytes.
         rows: rows of the sketch (7).
         width: counters per row; by default the widest that fits `max_bytes`.
         max_bytes: upload per client and round (32,000), where no width is given: bytes, or a text
@@ -145,7 +149,8 @@ def estimate(
             best.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
         recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
-            paper's decoder, or "auto": joint, if there are so many rows, up to 2^28 candidates.
+            paper's decoder, "direct", the counters of a histogram, or "auto": direct for a
+            histogram, and for a sketch joint, if there are so many rows, up to 2^28 candidates.
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
             shrinkage.
         confidence: of the intervals, below 1; 0 for none.

@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.domain import Domain
+from fedtally.encoding import Encoding
 from fedtally.engines.local.simulation import Sizing
 from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
+from fedtally.planner import encodings
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.names import Names
 from fedtally.privacy.events import Event
@@ -135,6 +137,30 @@ def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
     }
 
 
+def without_pilot(draft: Draft, max_bytes: int | None) -> Sized | None:
+    """Return the histogram that meets the target, if it costs a client no more than a pilot would.
+
+    Its error needs no frequencies, and so no pilot.
+
+    Args:
+        draft: the draft of the campaign's plan, for all clients, with a target.
+        max_bytes: the upload per client that the campaign was asked for.
+
+    Raises:
+        InvalidInputError: a histogram is asked for by name, and does not meet the target.
+    """
+    from fedtally.planner import Frequencies
+    from fedtally.planner.proposal import unreachable
+
+    budget = pilot_size(Sizing.MODEL, max_bytes)["max_bytes"]
+    found = encodings.meets_target(draft, budget)
+    if found is None and draft.spec.encoding is Encoding.HISTOGRAM:
+        found = encodings.meets_target(draft)
+        if found is None:
+            raise unreachable(draft, Frequencies.assumed(draft.domain.size))
+    return None if found is None else Sized(draft.chosen_of(found.plan), found.size, None, [])
+
+
 def possible_events(draft: Draft) -> list[Event]:
     """Return the events that the campaign after a pilot may have, with the fewest and most rows.
 
@@ -148,6 +174,8 @@ def possible_events(draft: Draft) -> list[Event]:
     plans = [
         draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})
     ]
+    if (whole := encodings.meets_target(draft)) is not None:
+        plans.append(whole.plan)
     return [plan.privacy.event for plan in plans if plan.privacy is not None]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
 from fedtally import _validate
 from fedtally.domain import OpenStrings
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.planner.request import CampaignSpec, Request, check_flag
 from fedtally.planner.silos import Silos
@@ -242,6 +243,13 @@ take the noise off; leave it out, or mark it with not_private
                         f" {name} out"
                     )
             return
+        if self.sizing_method is not Sizing.MODEL:
+            if self.spec.encoding is Encoding.HISTOGRAM:
+                raise InvalidInputError(
+                    f"sizing {self.sizing} sizes a sketch, and a histogram has as many counters as"
+                    " candidates: leave sizing out, or take the encoding sketch"
+                )
+            object.__setattr__(self, "spec", replace(self.spec, encoding=Encoding.SKETCH))
         if self.pilot_share is not None:
             _validate.inside(pilot_share=self.pilot_share)
         if self.sizing is Sizing.ORACLE and self.spec.is_private and not self.spec.is_not_private:

@@ -1,0 +1,88 @@
+"""The closed list of encodings: how a client's items become the counters that it sends.
+
+This file says how large a contribution may be, and so how much noise hides it. How items find their
+counters is in `fedtally.sketch` (`RoundHash`, `Identity`), how counts are read from counters in
+`fedtally.recovery.decoding` (`DECODERS`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from fedtally.errors import InvalidInputError
+
+AUTO = "auto"
+
+
+class Exposure(NamedTuple):
+    """What clients move at most: so many counters, each of them by so much.
+
+    Attributes:
+        shift: by how much each counter moves.
+        counters: how many counters move.
+    """
+
+    shift: int
+    counters: int
+
+    @property
+    def square(self) -> int:
+        """The square of the Euclidean distance."""
+        return self.shift**2 * self.counters
+
+
+class Encoding(StrEnum):
+    """How items become counters.
+
+    `SKETCH`: an item adds +1 or -1 to one counter of each row, which a hash chooses, so that items
+    share counters. `HISTOGRAM`: each candidate has a counter of its own, in one row, and an item
+    adds 1 to it.
+    """
+
+    SKETCH = "sketch"
+    HISTOGRAM = "histogram"
+
+    @classmethod
+    def parse(cls, name: str) -> Encoding:
+        """Return the encoding of that name.
+
+        Raises:
+            InvalidInputError: there is no such encoding.
+
+        >>> Encoding.parse("histogram")
+        <Encoding.HISTOGRAM: 'histogram'>
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            raise InvalidInputError(f"encoding must be {' or '.join(cls)}, got {name!r}") from None
+
+    def exposure(self, rows: int, max_items: int, contributions: int = 1) -> Exposure:
+        """Return what some contributions of distinct items move at worst.
+
+        In a sketch all items may share one counter of each row, with signs that add up. In a
+        histogram no two items share a counter. Two contributions, of which one replaces the other,
+        then move other counters. Proof: docs/privacy-proofs/sensitivity.md.
+
+        Args:
+            rows: counters that one item changes.
+            max_items: the most distinct items of a contribution.
+            contributions: 1, or 2 where one replaces another.
+
+        >>> Encoding.SKETCH.exposure(7, 3, 2).square, Encoding.HISTOGRAM.exposure(1, 3, 2).square
+        (252, 6)
+        """
+        together = contributions * max_items
+        return {
+            Encoding.SKETCH: Exposure(together, rows),
+            Encoding.HISTOGRAM: Exposure(1, together * rows),
+        }[self]
+
+    def most_of_counter(self, max_items: int) -> int:
+        """Return the most that the distinct items of one client add to one counter.
+
+        >>> Encoding.SKETCH.most_of_counter(3), Encoding.HISTOGRAM.most_of_counter(3)
+        (3, 1)
+        """
+        return self.exposure(1, max_items).shift

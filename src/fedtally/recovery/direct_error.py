@@ -1,0 +1,29 @@
+"""The predicted error of a histogram: that of the noise, since no items share a counter."""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import ndtr, ndtri
+
+from fedtally.recovery.error_shape import F64, Prediction, Shape
+
+
+def predict(known: F64, shape: Shape, numbers: F64, probability: float) -> Prediction:
+    """Return the prediction of `ErrorModel`: frequencies do not matter.
+
+    The noise of counters is independent: the largest of d exceeds a size with probability p where
+    each exceeds it with 1 - (1 - p)^(1/d).
+    """
+    stddev = math.sqrt(shape.noise) / shape.clients
+    each = -math.expm1(math.log1p(-probability) / shape.candidates)
+    return Prediction(stddev, 0.0, -float(ndtri(each / 2)) * stddev)
+
+
+def failure(known: F64, shape: Shape, numbers: F64, tau: float) -> float:
+    """Return the probability that the largest error exceeds tau; as for `ErrorModel`."""
+    stddev = math.sqrt(shape.noise) / shape.clients
+    if not stddev:
+        return 0.0
+    each = 2.0 * float(ndtr(-tau / stddev))
+    return -math.expm1(shape.candidates * math.log1p(-each)) if each < 1 else 1.0
