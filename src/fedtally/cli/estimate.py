@@ -18,8 +18,8 @@ from fedtally.cli.options import (
     delta_option,
     details_option,
     domain_options,
-    open_input,
     name_length_option,
+    open_input,
     open_options,
     positive,
     privacy_options,
@@ -34,7 +34,6 @@ from fedtally.cli.options import (
     trust_options,
     use_threads,
 )
-from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fedtally.engines.local.simulation import Simulation

@@ -166,8 +166,11 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
         size, alone = proposal.one_release
         releases = report.counted(len(plan.releases), "release")
         rows.append(
-            ("", f"so with {releases}; one release would name {alone.named:.0%}, for"
-             f" {report.size(size)} of a client")
+            (
+                "",
+                f"so with {releases}; one release would name {alone.named:.0%}, for"
+                f" {report.size(size)} of a client",
+            )
         )
     seconds = _seconds(bill.decoding_seconds + found.seconds)
     rows.append(("", f"the server decodes hashes and names in about {seconds} of CPU"))

@@ -13,7 +13,7 @@ release costs noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -278,9 +278,7 @@ class Search:
         """Return the names that a plan of this target is predicted to read."""
         return predict(plan, self.law, 2 * self._tau, self.name_length, draft.expected)
 
-    def _exact_width(
-        self, campaign: Campaign, rows: int, guess: int, tau: float
-    ) -> int | None:
+    def _exact_width(self, campaign: Campaign, rows: int, guess: int, tau: float) -> int | None:
         """Return the width with which the finder keeps tau by the error model, and a margin."""
         planned = self.spec.failure_probability * RISK
 
@@ -312,9 +310,7 @@ class Search:
         )
         draft = self._drafts[0]
         reads = f"names of strings that more than {2 * self._tau:g} of the clients hold"
-        return InvalidInputError(
-            f"tau {self._tau:g}, and {reads}, {why_unreachable(draft)}; {out}"
-        )
+        return InvalidInputError(f"tau {self._tau:g}, and {reads}, {why_unreachable(draft)}; {out}")
 
     def _ways(self) -> Iterator[str]:
         """Yield the smallest changes, one at a time, with which the target is met."""

@@ -145,9 +145,7 @@ def evaluate(result: Result, k: int) -> Evaluation | NameEvaluation:
     return Evaluation(largest, squares**0.5, coverage, k, precision, recall)
 
 
-def _evaluate_names(
-    result: Result, domain: OpenStrings, truth: Truth, k: int
-) -> NameEvaluation:
+def _evaluate_names(result: Result, domain: OpenStrings, truth: Truth, k: int) -> NameEvaluation:
     target, clients = result.plan.target, result.num_contributions
     if target is not None:
         threshold = 2 * target.linf
