@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,14 @@ def test_rows_that_cannot_be_told_from_0_are_grey_and_counted() -> None:
     assert 0 < number <= 5
     assert f"{number} of these 5, in grey, cannot be told from 0." in text
     assert "in grey" not in _text_of(fedtally.estimate(["tea"] * 30 + ["milk"] * 9, seed=1))
+
+
+def test_a_report_says_why_a_larger_share_may_be_less_certain() -> None:
+    result = fedtally.estimate(["tea"] * 30 + ["milk"], seed=1)
+    sure, doubtful = (replace(result.top(1)[0], low=low) for low in (0.1, 0.0))
+    why = "An item's margin depends on the items in its counters."
+    for rows, is_said in (([sure, doubtful], False), ([doubtful, sure], True), ([sure], False)):
+        assert (why in page._table(result, rows, "Most frequent items")["doubts"]) == is_said
 
 
 def test_a_command_breaks_between_words() -> None:
