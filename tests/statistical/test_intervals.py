@@ -432,11 +432,11 @@ def test_named_items_and_blocks_agree():
 def test_constants_replace_what_is_too_small_or_too_large_to_measure(monkeypatch):
     sketches, _ = campaign("hybrid", 5, 700)
     domain = IntegerRange(1, 5000)
-    decoder = JointDecoder(sketches, domain)
-    measured = make_intervals(decoder, sketches, domain)
+    measured = make_intervals(JointDecoder(sketches, domain), sketches, domain)
     assert "210 known items were added" in measured.about
     monkeypatch.setattr(joint_intervals, "_MOST_CANDIDATES", 4999)
-    constant = make_intervals(decoder, sketches, domain)
+    # A decoder keeps what was measured, so each case has one of its own.
+    constant = make_intervals(JointDecoder(sketches, domain), sketches, domain)
     assert (constant.kappa, "a constant, not measured here" in constant.about) == (
         pytest.approx(1.06 + 0.19 / 4),
         True,
@@ -444,7 +444,7 @@ def test_constants_replace_what_is_too_small_or_too_large_to_measure(monkeypatch
     assert 1 <= measured.kappa < 1.5
     monkeypatch.setattr(joint_intervals, "_MOST_CANDIDATES", 1 << 26)
     monkeypatch.setattr(joint_intervals, "_ALL_CANDIDATES", 1000)
-    among_contenders = make_intervals(decoder, sketches, domain)
+    among_contenders = make_intervals(JointDecoder(sketches, domain), sketches, domain)
     # 210 known items: 5 % each
     assert among_contenders.kappa == pytest.approx(measured.kappa, abs=0.15)
 

@@ -92,7 +92,7 @@ def test_the_page_says_what_is_promised_to_a_group():
     """Of j clients the difference is at most j times as long, as if the noise were that much
     less."""
     [group] = re.findall(
-        r"([\d.]+) for two, ([\d.]+) for three, ([\d.]+) for five \(delta 1e-6", PRIVACY
+        r"([\d.]+) for two, ([\d.]+) for three, ([\d.]+) for five \(all at delta 1e-6", PRIVACY
     )
     found = [cost(wide(noise_multiplier(1.0, DELTA) / clients)) for clients in (2, 3, 5)]
     assert [float(number) for number in group] == [

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fedtally.engines.local.client_rows import ClientRows, bound_clients
 from fedtally.engines.local.encoding import Declared, FromInput, client_keys
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.plan import MAX_CLIENTS
 from fedtally.sources import Batch, Columns
 
@@ -345,7 +345,11 @@ class Tally:
         items, clients, rounds, silos = batch.items, batch.clients, batch.rounds, batch.silos
         if counts is None and clients is None and rounds is None and silos is None:
             items, counts = _distinct(items)  # then only distinct items are hashed
-        ids, inside = self._encoder.encode(items)
+        try:
+            ids, inside = self._encoder.encode(items)
+        except OutsideDomainError:
+            self._encoder.encode(batch.items)  # raises, too, and says how many rows are outside
+            raise
         if inside is not None:
             if self._keep_itemless:
                 lost = [
