@@ -473,8 +473,11 @@ def reaches(draft: Draft, distribution: Frequencies) -> bool:
 
     Only the usual rows are tried, to be quick. A histogram needs no such search.
     """
-    if encodings.meets_target(draft) is not None:
-        return True
+    return _sketch_reaches(draft, distribution) or encodings.meets_target(draft) is not None
+
+
+def _sketch_reaches(draft: Draft, distribution: Frequencies) -> bool:
+    """Whether some sketch does what `reaches` asks."""
     if draft.spec.encoding is Encoding.HISTOGRAM:
         return False
     rows = draft.spec.rows or kind_of(draft.recovery).usual_rows
