@@ -57,7 +57,7 @@ from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.result import RARE_ITEMS, NameEvaluation, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, Recovery
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
@@ -100,7 +100,8 @@ class Trial:
     def __post_init__(self) -> None:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         if self.recovery is not None:
-            recovery_of(self.recovery, self.plan.domain_size, self.plan.rows, self.plan.encoding)
+            named = Recovery.parse(self.recovery)  # "auto" is none: leave it out
+            recovery_of(named, self.plan.domain_size, self.plan.rows, self.plan.encoding)
 
     @property
     def decoder(self) -> str:
