@@ -290,8 +290,8 @@ MUTATIONS = (
     _mutation(
         "rows-of-names-uncounted",
         "plan.py",
-        "rows=self.spec.touched,\n            counters",
-        "rows=self.rows,\n            counters",
+        "rows=self.spec.touched,\n            encoding",
+        "rows=self.rows,\n            encoding",
         "test_open_domain.py::test_a_plan_and_its_file",
     ),
     _mutation("first-row-bare", _ENGINE, _ADD, _ADD + "    total.counters[0] = 0\n"),
