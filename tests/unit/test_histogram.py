@@ -150,6 +150,14 @@ def test_sketches_decode_no_histogram_and_the_other_way_round() -> None:
         ({"schedule": "hybrid"}, "schedule must be shared"),
         ({"domain": {"kind": "strings", "size": 9, "public": False}}, "kind strings"),
         ({"domain": {"kind": "range", "size": 9, "public": True}}, "domain.first"),
+        (
+            {"domain": {"kind": "grid", "size": 9, "public": True, "first": 0}},
+            "domain.first is for a range, got the kind 'grid'",
+        ),
+        (
+            {"domain": {"kind": "range", "size": 2**24 + 1, "first": 0, "public": True}},
+            "a counter for each candidate, at most 16,777,216",
+        ),
         ({"target": Target(0.1, 0.1, "joint")}, "recovery joint is for a sketch"),
     ],
 )
