@@ -240,8 +240,9 @@ def _open_without(root: Root, copy: Path, lost: int) -> None:
                 answer = root.ask(number, frame)
                 if answer:
                     driver.receive(node, answer, now)
-        now += root.world.deadlines.phase // 2
-        driver.tick(now)
+        for _ in range(4):  # a driver that hears nothing for longer takes itself for suspended
+            now += root.world.deadlines.phase // 8
+            driver.tick(now)
 
 
 def greedy(root: Root, number: int, frame: bytes) -> Iterator[bytes]:
