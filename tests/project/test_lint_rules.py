@@ -26,6 +26,7 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/audit_clients.py",
     "studies/audit_evidence.py",
     "engines/local/cohorts.py",
+    "engines/local/open_size.py",
     "studies/dependence_checks.py",
     "engines/local/campaign.py",
     "studies/noise_checks.py",

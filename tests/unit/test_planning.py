@@ -285,7 +285,7 @@ def test_a_target_from_a_pilot_is_kept(options, matrix):
 
 
 def test_sizings_are_saved_with_the_result(tmp_path):
-    result = fedtally.estimate(items(5000), domain=DOMAIN, tau=0.05, seed=1)
+    result = fedtally.estimate(items(5000), domain=DOMAIN, tau=0.05, encoding="sketch", seed=1)
     result.save(tmp_path / "result.fedtally")
     assert fedtally.Result.load(tmp_path / "result.fedtally").sizing == result.sizing
     assert result.decoded(recovery="median").sizing == result.sizing
@@ -492,7 +492,8 @@ def test_pilot_and_campaign_are_both_charged(tmp_path):
     """A budget that bears one of them alone is not touched."""
     path, options = (
         tmp_path / "books.db",
-        {"domain": DOMAIN, "tau": 0.05, "epsilon": 1.0, "delta": 1e-6},
+        # a histogram of so few candidates would need no pilot
+        {"domain": DOMAIN, "tau": 0.05, "epsilon": 1.0, "delta": 1e-6, "encoding": "sketch"},
     )
     ledger = Ledger.open(path, create=True)
     ledger.grant("few", 1.2, 1e-6, 0)

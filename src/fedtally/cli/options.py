@@ -148,7 +148,7 @@ domain_options = options(
 )
 
 
-class _EncodingChoice(click.Choice[str]):
+class _EncodingChoice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no arguments of it
     """The encodings; whoever means that of a text file is told its option."""
 
     def fail(self, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
