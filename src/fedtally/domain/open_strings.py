@@ -53,6 +53,10 @@ class Unread(str):
         return int(self[1:], 16)
 
 
+def _nfc(text: str | None) -> str | None:
+    return None if text is None else unicodedata.normalize("NFC", text)
+
+
 class OpenStrings(Domain):
     """All strings: the id of a string is its hash, and all hashes are candidates.
 
@@ -161,9 +165,13 @@ class OpenStrings(Domain):
         if self.normalise is None:
             return items
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        chunks = [pc.utf8_normalize(chunk, form="NFC") for chunk in text_chunks(items)]
+        # Python's own: `pyarrow.compute.utf8_normalize` leaves some texts as they are, in PyArrow
+        # 24 for one, and then clients with different versions would count one text as two.
+        chunks = [
+            pa.array([_nfc(text) for text in chunk.to_pylist()], pa.large_string())
+            for chunk in text_chunks(items)
+        ]
         return pa.chunked_array(chunks, pa.large_string())
 
     def name(self, word: bytes) -> str | None:
