@@ -121,15 +121,15 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
             return
         try:
             os.chmod(self._temporary, self._mode)
-            _sync(self._temporary)  # before it has the name: a loss of power leaves one of the two
+            sync(self._temporary)  # before it has the name: a loss of power leaves one of the two
             os.replace(self._temporary, self._path)
         except OSError as error:
             os.unlink(self._temporary)
             raise InvalidInputError(f"cannot write {self._path}: {error.strerror}") from error
 
 
-def _sync(path: str) -> None:
-    """Wait until a file is on the disk."""
+def sync(path: str | os.PathLike[str]) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1120,6 +1120,15 @@ def test_a_mark_that_cannot_be_written_is_an_error_of_the_write(
     assert not ClientRecord.open(place).begin(b"1", 10)
 
 
+def test_a_mark_of_which_a_full_disk_took_a_part_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", lambda handle, line: len(line) - 1)
+        with pytest.raises(StoreError, match="cannot write the mark"):
+            marks.write_mark(tmp_path / "mark", "client-record", 1)
+
+
 def test_a_mark_is_overwritten_in_one_sector_and_never_cut(tmp_path: Path) -> None:
     """A disk writes a sector whole: a loss of power leaves the old line or the new one."""
     mark, name = tmp_path / "mark", "f" * 64  # the longest name is a fingerprint

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from fedtally import _archive
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -342,7 +343,8 @@ def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
             os.fsync(handle)
         os.chmod(temporary, mode)
         os.link(temporary, path)  # unlike a renaming, it fails if the name is taken
-        _sync(path.parent)
+        with suppress(OSError):  # a system may not open folders for that
+            _archive.sync(path.parent)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
@@ -354,16 +356,6 @@ def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
         if temporary is not None:
             with suppress(OSError):
                 os.unlink(temporary)
-
-
-def _sync(folder: Path) -> None:
-    """Write the names in a folder to the disk, where the system can open a folder for that."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _no_private_key(name: str) -> UnreadableFileError:

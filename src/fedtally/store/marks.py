@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedtally import _archive
 from fedtally.errors import UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 
@@ -113,18 +114,9 @@ def write_mark(path: Path, name: str, writes: int) -> None:
         finally:
             os.close(handle)
         if is_new:
-            _sync_folder(path.parent)
+            _archive.sync(path.parent)  # its name, too, survives a loss of power
     except OSError as error:
         raise _unwritten(path, error) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names of a folder survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _unwritten(path: Path, error: OSError) -> StoreError:
