@@ -336,6 +336,19 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
     assert by_client["plan"]["schedule"] == "hybrid"
 
 
+def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
+    call: Call, tmp_path: Path, words: str
+) -> None:
+    hint = "--domain FILE a list that all clients have: a histogram, 3 B"
+    listed = tmp_path / "listed.txt"
+    listed.write_text("tea\nmilk\nbeer\n")
+    with_list = ("--domain", str(listed), "--outside", "drop")
+    smaller = ("--rows", "1", "--width", "2")
+    for options, is_shown in (((), True), (with_list, False), (smaller, False)):
+        said = " ".join(call("estimate", words, "--seed", "1", *options)[1].split())
+        assert (hint in said) == is_shown, options
+
+
 def test_max_items_bounds_what_a_client_contributes(call: Call, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("c,i\n" + "".join(f"u,{item}\n" for item in "abcd"))
     shared = ("estimate", "t.csv", "--item", "i", "--client", "c", "--width", "4096", "--seed", "3")

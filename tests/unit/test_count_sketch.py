@@ -174,7 +174,7 @@ def test_batches_are_part_of_the_schedule() -> None:
 def test_other_rounds_are_refused() -> None:
     sketch = filled()
     before = state(sketch)
-    with pytest.raises(IncompatibleError, match="round 3 and of round 4"):
+    with pytest.raises(IncompatibleError, match="of round 3 and the other of round 4"):
         sketch.merge(filled(round=4))
     assert state(sketch) == before
 

@@ -71,6 +71,14 @@ def test_an_answer_is_in_the_order_of_its_questions(result: Result) -> None:
     assert "fingerprint" not in text and result.plan.fingerprint[:16] not in text
 
 
+def test_a_long_purpose_of_a_hint_goes_on_below_itself(result: Result) -> None:
+    text = text_of(result, 60, hints=[("--more N", "more of it, " * 5)])
+    first, second = text[text.index("--more N") :].splitlines()[:2]
+    start = text.splitlines()[-2].index("more of it,")
+    assert first.startswith("--more N ") and "more of it," in first
+    assert second[:start].strip() == "" and second[start:].startswith(("more", "of", "it,"))
+
+
 def test_an_item_that_was_no_candidate_is_named(result: Result) -> None:
     asked = result.estimates(["tea", "taa"])
     assert "\ntaa was no candidate\n" in text_of(result, queried=asked)

@@ -20,7 +20,7 @@ from fedtally.secagg.server import ClientId, Server
 
 LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
 SKEW = 300  # seconds that a client's clock may be behind: not_before is that much in the past
-RESULT = "result"  # the stage after the last: all clients that took part hear how it ended
+RESULT = "result"  # the stage after the last: clients hear how it ended (`outgoing`)
 
 
 class CohortRun:
@@ -79,7 +79,7 @@ class CohortRun:
             lifetime: seconds until the session is aborted, whatever its phase.
             session: 32 uniform bytes, never used before; None: they are drawn.
             allow_list: the registered identities, in `active`.
-            journal: writes a checkpoint, from which `resume` goes on, durably before it returns.
+            journal: writes a checkpoint durably, and only then returns; `resume` goes on from it.
 
         Raises:
             InvalidInputError: as for `FrequencyServer.open`.
@@ -149,7 +149,8 @@ class CohortRun:
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
         """Yield the bytes for each client in this phase, the same at each call.
 
-        After the end, these bytes tell each client how the session ended.
+        After the end, they tell how the session ended. The survivors get the sum's Result. An
+        Abort goes to all clients of the roster, or, before there is one, to all that advertised.
         """
         if self.session.state is ServerState.ADVERTISE:
             return ((client, self.session.invite) for client in self._invited)

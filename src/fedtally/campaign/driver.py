@@ -69,7 +69,7 @@ PATIENCE = 4
 # The process was away if nobody called `tick` for this part of `Deadlines.phase`.
 AWAY = 1 / 4
 REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after this time
-RETRY_SECONDS = 10  # after an error of the store, the driver waits this long before it reads again
+RETRY_SECONDS = 3  # after an error of the store, the driver waits this long before it reads again
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
 

@@ -452,7 +452,15 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
 def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the options that lead on from an answer."""
-    hints = [] if result.plan.privacy else [("--epsilon 1", "the noise of differential privacy")]
+    from fedtally.report.wording import size
+
+    plan = result.plan
+    hints = [] if plan.privacy else [("--epsilon 1", "the noise of differential privacy")]
+    if not (plan.is_open or plan.is_histogram or plan.domain["public"]):
+        exact = plan.one_hot_bytes_per_client
+        if exact <= plan.bytes_per_client:  # clients can send it once they share a list
+            purpose = f"a list that all clients have: a histogram, {size(exact)}"
+            hints.append(("--domain FILE", purpose))
     hints += [] if options["save"] else [("--save FILE", "for fedtally query: other items, later")]
     return hints + ([] if options["report"] else [("--report FILE.html", "a page to hand on")])
 

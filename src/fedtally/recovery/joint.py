@@ -56,10 +56,10 @@ FALSE_ITEMS = 4
 NUM_PHANTOMS = 20_000  # random ids that no client holds, which show the scale of the errors
 _FEW_PHANTOMS = 4096  # the first phantoms are enough to choose the support
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
-# A probe refits random cells, and shows the share of a cell that the fit absorbs. These are the
+# A probe refits random cells, and shows the share of a cell that the fit leaves. These are the
 # numbers of random cells for one batch of rounds, and for several: `Landed.several` is the index.
 PROBED_CELLS = (80_000, 200_000)
-_GROUPS = 10  # groups of cells by load; the absorbed share is interpolated between their means
+_GROUPS = 10  # groups of cells by load; the share that is left is interpolated between their means
 # If b averages at least this, the estimate b e has a smaller squared error than e, and the largest
 # errors of the two are equally large.
 _SHRUNK_FROM = 0.7
@@ -87,7 +87,7 @@ class Support:
     Attributes:
         positions: int64 [n], the places of the items among the candidates.
         ids: uint64 [n], their ids.
-        values: float64 [n, batches], their frequencies in each batch, as `kernels.refit` has them.
+        values: float64 [n, batches], their frequencies in each batch; `kernels.refit` changes them.
         shrinkage: float64 [n, batches]. The fit moves the value of an item in a batch towards the
             item's mean over all batches. This share of the distance remains; 1: nothing is moved.
     """
@@ -695,7 +695,8 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     A cell with more load should keep a smaller share. So a share that rises with the load is noise
     of the probes, and gets the value of the group before.
     """
-    loaded = loads > 1e-12  # shrinkage may keep nothing of an item: its load is rounding then
+    # In a batch of weight 0, shrinkage may leave nothing of an item: its load is rounding then.
+    loaded = loads > 1e-12
     if not loaded.any():
         return np.zeros(1), np.ones(1)
     edges = np.unique(quantiles(loads[loaded], np.linspace(0, 1, _GROUPS + 1)[1:]))

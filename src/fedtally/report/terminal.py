@@ -144,9 +144,18 @@ class Screen:
 
 
 def _next(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
+    from rich.table import Table
+
     width = max((len(command) for command, _ in hints), default=0)
     names = ["Try", *[""] * len(hints)]
-    return [(n, f"{how:<{width}}  {what}") for n, (how, what) in zip(names, hints, strict=False)]
+    rows: list[tuple[str, RenderableType]] = []
+    for name, hint in zip(names, hints, strict=False):
+        line = Table.grid(padding=(0, 2))
+        line.add_column(width=width)  # the same in all lines: purposes stand below each other
+        line.add_column(overflow="fold")  # a long purpose goes on below itself
+        line.add_row(*hint)
+        rows.append((name, line))
+    return rows
 
 
 def _short(

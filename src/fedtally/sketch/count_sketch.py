@@ -143,7 +143,7 @@ class Part(NamedTuple):
         rows: its rows.
         width: its counters per row. Counters come row by row.
         hashes: the hashes of its ids.
-        column: the column of an item's ids that it holds.
+        column: with a spelling, an item is a row of ids: the column of those that it counts.
     """
 
     start: int
@@ -175,8 +175,10 @@ class SketchSpec:
         seed: 32 bytes, public. It must be fixed after the cohort rules are: nobody may choose the
             clients in view of the hashes.
         spelling: the size of the sketches that spell names, where nobody has the list of items;
-            None: there are none. With them an item is not an id, but a row of ids: its hash, and
-            for each position the hash times 256 plus its symbol there.
+            None: no names are spelled. With a spelling an item is not an id, but a row of ids:
+            first the hash of the item, and then, for each position, the hash times 256 plus the
+            item's symbol there.
+        first_id: the id of the first counter of a histogram; None: a sketch, with hashes.
 
     >>> spec = SketchSpec(rows=5, width=200, schedule="hybrid", num_rounds=10, seed=bytes(32))
     >>> sketch = CountSketch(spec, round=3)
@@ -257,7 +259,7 @@ class SketchSpec:
         return self.rows * self.width + self._spelled[1]
 
     def positions_of(self, round: int) -> tuple[int, ...]:
-        """Return the position that each block of a round's vectors spells."""
+        """Return the positions that a round's vectors spell; each has a sketch of its own."""
         batch = self.schedule.batch_of(round, self.num_rounds)
         return positions_of(self.seed, self.num_positions, batch, self.num_batches)
 
@@ -301,7 +303,8 @@ class SketchSpec:
             raise InvalidInputError(
                 "a histogram has no hashes: its counters are the counts (recovery direct)"
             )
-        # A fresh round has one batch, so its location tables give the sign, too, in bit 0.
+        # Under `fresh` each round has tables of its own and needs one sign only: the words of its
+        # location tables give the sign, too, in bit 0.
         if self.schedule.kind is ScheduleKind.FRESH:
             own = hashing.tabulation_tables(hashing.round_seed(self.seed, round), self.rows)
             return RoundHash(own, own, 0)
@@ -320,7 +323,7 @@ class CountSketch:
             row by row.
         counters: int64 [rows, width], the first part of the vector: a view.
         num_clients: the number of clients whose contributions are in it. Under a plan of silos it
-            is the number of people, and with noise in it below 1 where there are few.
+            is the number of people. With noise in it, it may be below 1 if there are few people.
         num_silos: the number of silos whose people these are; 0 where clients are no silos.
         noise: the mark of the noise of differential privacy that is in the counters, or None where
             they are exact. Only code that adds noise sets it. It protects from mistakes, not from
@@ -367,8 +370,8 @@ class CountSketch:
             ids: uint64 [n]; ids may repeat. With a spelling, uint64 [n, 1 + positions], a row of
                 ids for each item.
             counts: int64 [n], not negative: the number of clients that hold each item.
-            num_clients: the number of clients that these items come from; one client for each item
-                if absent.
+            num_clients: the number of clients that these items come from. If absent, it is the sum
+                of `counts`, or the number of ids without `counts`.
 
         Raises:
             InvalidInputError: a count is negative, a dtype is wrong, or noise is in the counters
@@ -411,9 +414,8 @@ class CountSketch:
     ) -> None:
         """Add a vector of signed integer weights, so that decoding recovers the clients' sum.
 
-        The estimators need no weight to be a count, as the paper remarks on vector recovery. The
-        caller must scale real-valued vectors to integers, since sums must be exact under secure
-        summation.
+        The weights need not be counts, as the paper remarks on vector recovery. The caller must
+        scale real-valued vectors to integers, since sums must be exact under secure summation.
 
         Args:
             weights: int64 [n].
@@ -441,8 +443,8 @@ class CountSketch:
         check_compatible(self.spec, other.spec)
         if self.round != other.round:
             raise IncompatibleError(
-                f"sketches of round {self.round} and of round {other.round} have other hashes; "
-                "decode them together instead"
+                f"one sketch is of round {self.round} and the other of round {other.round}, and"
+                " only sketches of one round are merged; decode them together instead"
             )
         if self.noise != other.noise:
             raise IncompatibleError(
@@ -603,7 +605,9 @@ def _largest(counters: npt.NDArray[np.int64]) -> float:
 
 
 def checked_number(number: Any, sketch: CountSketch) -> int:
-    """Return the number of clients that a file says of a sketch: at least 0 unless noise is in it.
+    """Return the number of clients that a file says of a sketch.
+
+    It is at least 0, unless the sketch is of silos and has noise in it.
 
     >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> checked_number(7, CountSketch(spec, round=0))
@@ -672,7 +676,7 @@ def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
         "schedule": str(spec.schedule),
         "num_rounds": spec.num_rounds,
         "seed": spec.seed.hex(),
-        # absent where there is none, as before there were spellings: fingerprints stay
+        # Without a spelling there is no such key: the fingerprint is that of earlier versions.
         **({} if spec.spelling is None else {"spelling": asdict(spec.spelling)}),
         **({} if spec.first_id is None else {"first_id": spec.first_id}),
     }
