@@ -177,6 +177,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Let single files run in this process: most take less time than workers take to start."""
-    asked = any(a.startswith(("-n", "--numprocesses")) for a in config.invocation_params.args)
-    return None if asked or not all(".py" in argument for argument in config.args) else 0
+    """Start a worker more than there are cores, and none for single files.
+
+    Some tests wait for a deadline or a process, and others compute in the meantime. Most files take
+    less time than workers take to start.
+    """
+    if any(a.startswith(("-n", "--numprocesses")) for a in config.invocation_params.args):
+        return None
+    return 0 if all(".py" in argument for argument in config.args) else (os.cpu_count() or 1) + 1

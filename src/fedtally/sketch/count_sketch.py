@@ -53,9 +53,10 @@ class RoundHash(NamedTuple):
     """The hashes of one round.
 
     Attributes:
-        location: uint32 [rows, 8, 256], the tables whose words give the cells.
-        sign: uint32 [rows, 8, 256], the tables whose words give the signs.
-        sign_bit: the bit of such a word that is the sign.
+        location: uint32 [rows, 8, 256], tables. The XOR of eight entries of a row, one for each
+            byte of an id, is the id's word in this row (`kernels.hash_words`); it gives the cell.
+        sign: uint32 [rows, 8, 256], tables whose words give the signs.
+        sign_bit: the bit of a word of `sign` that is the sign.
     """
 
     location: npt.NDArray[np.uint32]
@@ -126,7 +127,7 @@ class Identity(NamedTuple):
         """
         if not isinstance(ids, np.ndarray) or ids.dtype != np.uint64:
             raise InvalidInputError("ids must be an array of uint64")
-        places = ids - np.uint64(self.first_id)  # mod 2^64, so that what lies below is far above
+        places = ids - np.uint64(self.first_id)  # mod 2^64: below first_id becomes huge
         if len(places) and places.max() >= width:
             raise InvalidInputError(
                 f"a histogram counts {width:,} candidates, and"
@@ -143,7 +144,8 @@ class Part(NamedTuple):
         rows: its rows.
         width: its counters per row. Counters come row by row.
         hashes: the hashes of its ids.
-        column: with a spelling, an item is a row of ids: the column of those that it counts.
+        column: with a spelling, an item is a row of ids, and this is the column whose ids this part
+            counts. Without a spelling it is 0.
     """
 
     start: int
