@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from cases import each_case
 
-from fedtally.crypto.keys import Secret
+from fedtally.crypto.hpke import PrivateKey
+from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.errors import InvalidInputError
-from fedtally.flp import FIELD16, FIELD24, FIELD32, SignedOneHot
-from fedtally.secagg.two_server.proofs import Digests, ReportProof, proof_digest
-from fedtally.secagg.two_server.reports import Bound
+from fedtally.flp import FIELD16, FIELD24, FIELD32
+from fedtally.secagg.two_server import TwoServerParameters, proofs
+from fedtally.secagg.two_server.proofs import HelperPart, LeaderPart, ReportProof
 
 FIELDS = {field.prime: field for field in (FIELD16, FIELD24, FIELD32)}
 PATH = Path(__file__).parents[1] / "vectors" / "validity.json"
@@ -26,46 +27,54 @@ def raw(vector: dict[str, Any], *names: str) -> list[bytes]:
 
 
 def proof_of(vector: dict[str, Any]) -> ReportProof:
-    return ReportProof(
-        SignedOneHot(
-            tuple(vector["widths"]), FIELDS[vector["p"]], vector["abstain"], vector["checksum"]
-        )
-    )
+    given = {
+        name: bytes.fromhex(value) if isinstance(value, str) else value
+        for name, value in vector["parameters"].items()
+    }
+    return ReportProof(TwoServerParameters(**given), tuple(vector["widths"]), vector["abstain"])
 
 
-def bound_of(vector: dict[str, Any]) -> Bound:
-    (joined,) = raw(vector, "bound")
-    return Bound(joined[:32], joined[32:48], int.from_bytes(joined[48:52], "little"), joined[52:])
+def parts_of(vector: dict[str, Any], proof: ReportProof) -> tuple[LeaderPart, HelperPart]:
+    id, secret = raw(vector, "id", "identity")
+    bound = proof.bound(id, vector["round"], SigningKey(Secret(secret)).public)
+    helper, signature = raw(vector | vector.get("leader_gets", {}), "dH", "signature")
+    leader = LeaderPart(bound, helper, signature, *raw(vector, "salt", "words", "proof"))
+    return leader, HelperPart(bound, *raw(vector, "dL", "dP", "signature", "sealed"))
 
 
 @each_case("vector", VECTORS, ids=lambda vector: vector["case"])
-def test_clients(vector):
-    proof, bound = proof_of(vector), bound_of(vector)
-    seed, prove_seed, salt = raw(vector, "seed", "prove_seed", "salt")
-    digests = Digests(*raw(vector, "dL", "dH", "proof_digest"))
-    counters = np.array(vector["vector"])
+def test_clients(monkeypatch, vector):
+    proof, counters = proof_of(vector), np.array(vector["vector"])
+    (sealed, identity) = raw(vector, "sealed", "identity")
+    assert proof.context.hex() == vector["context"]
+    assert proof.circuit.field is FIELDS[vector["p"]]
     if vector["verdict"] == "invalid" and vector["case"] != "proof changed":
         if vector["case"] != "nothing, e is 1":  # of which the library writes e = 0
             with pytest.raises(InvalidInputError, match="must have one entry"):
                 proof.circuit.encode(counters)
         return
-    assert proof.share(counters, bound, Secret(seed)).hex() == vector["words"]
-    sent = proof.prove(counters, bound, digests, Secret(seed), Secret(prove_seed))
-    assert (sent.hex() == vector["proof"]) == (vector["case"] != "proof changed")
-    assert proof_digest(salt, *raw(vector, "proof")).hex() == vector["proof_digest"]
+    monkeypatch.setattr(proofs.hpke, "seal", lambda *_: sealed)  # which draws a key of its own
+    draws = iter(raw(vector, "id", "seed", "salt", "prove_seed"))
+    made = proof.report(
+        counters,
+        round=vector["round"],
+        identity=SigningKey(Secret(identity)),
+        random=lambda _: next(draws),
+    )
+    expected = parts_of({**vector, "leader_gets": {}}, proof)
+    assert (made == expected) == (vector["case"] != "proof changed")
+    assert made[0].words == expected[0].words
 
 
 @each_case("vector", VECTORS, ids=lambda vector: vector["case"])
 def test_servers(vector):
-    proof, bound = proof_of(vector), bound_of(vector)
-    seed, verify_key, words, sent = raw(vector, "seed", "verify_key", "words", "proof")
-    digests = Digests(*raw(vector, "dL", "dH", "proof_digest"))
-    helper = proof.of_helper(bound, digests, Secret(seed))
-    checks = proof.check([helper], Secret(verify_key))
+    proof = proof_of(vector)
+    (secret,) = raw(vector, "helper_secret")
+    key, (leader, helper) = PrivateKey(Secret(secret)), parts_of(vector, proof)
+    checks = proof.check([proof.of_helper(helper, key)], key)
     assert [check.hex() for check in checks] == [vector["check"]]
-    sees = digests._replace(helper=bytes.fromhex(vector.get("leader_sees", vector["dH"])))
-    leader = proof.of_leader(bound, sees, words, sent)
-    assert [verdict.value for verdict in proof.decide([leader], checks)] == [vector["verdict"]]
+    verdicts = proof.decide([proof.of_leader(leader)], checks)
+    assert [verdict.value for verdict in verdicts] == [vector["verdict"]]
 
 
 def test_every_verdict_has_a_vector_in_every_field():

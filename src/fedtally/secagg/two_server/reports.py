@@ -405,7 +405,8 @@ def exactly(length: int, **named: bytes) -> bytes:
     """Return the named bytes if they are so many."""
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:
-        raise InvalidInputError(f"{name} must be {length} bytes")
+        got = len(value) if isinstance(value, bytes) else type(value).__name__
+        raise InvalidInputError(f"{name} must be {length} bytes, got {got}")
     return value
 
 
