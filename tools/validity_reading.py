@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gen_two_server_vectors import HELPER_SECRET, IDENTITIES, Parameters, hpke_seal, parameters_of
@@ -388,6 +388,39 @@ class Case:
         }
 
 
+def batch(cases: list[Case]) -> Json:
+    """Return both servers' sums of valid reports with noise, and what the leader reads."""
+    first = cases[0]
+    circuit, bound = first.circuit, min(first.tau, 300)
+    gf, size = circuit.gf, sum(circuit.widths)
+    noises: Json = {}
+    sums: dict[str, list[int]] = {}
+    for server in ("leader", "helper"):
+        drawn = numbers(f"{first.name} noise {server}", size, 2 * bound + 1)
+        noise = [x - bound for x in drawn]
+        noises[server] = noise if first.tau else None
+        sums[server] = noise + [0] * circuit.checksum
+    reports = []
+    for case in cases:
+        vector = one_hot(circuit, case.name)
+        words = circuit.words(vector, 1)
+        made = case.given("valid", vector, 1) | case.run(words)
+        reports.append(made)
+        secret = case.draw("seed"), bytes.fromhex(made["context"]) + case.draw("id", 16)
+        mask = gf.stream(hkdf(*secret, label("two-server mask")), len(words))
+        for i in range(size + circuit.checksum):
+            sums["leader"][i] += words[i] - mask[i]
+            sums["helper"][i] += mask[i]
+    total = [(x + y) % circuit.p for x, y in zip(*sums.values(), strict=True)]
+    read = [x - circuit.p if 2 * x > circuit.p else x for x in total]
+    assert read[size:] == [len(cases)] * circuit.checksum
+    assert all(abs(x) <= len(cases) + first.tau for x in read[:size])
+    encoded = {
+        server: gf.encode([(x % circuit.p,) for x in words]).hex() for server, words in sums.items()
+    }
+    return {"reports": reports, "noise": noises, "sums": encoded, "total": read[:size]}
+
+
 CASES = [
     Case(2, 0, (3, 2), 0, "validity 0"),
     Case(20_000, 0, (40, 40, 7), 1, "validity 1"),
@@ -432,7 +465,11 @@ def sections() -> dict[str, list[Json]]:
         # a client that signs one report for the helper, and another one for the leader
         made = case.run(words) | {"verdict": "inconsistent"}
         proofs.append(case.given("another digest", vector, 1) | made | case.other(made))
-    return {"proofs": proofs}
+    batches = [
+        batch([replace(case, name=f"{case.name}, report {i}") for i in range(2)])
+        for case in (CASES[0], CASES[3], CASES[4])
+    ]
+    return {"proofs": proofs, "batches": batches}
 
 
 def sizes() -> list[str]:

@@ -20,9 +20,9 @@ from fedtally.crypto import prg
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Label, RejectedError, Secret, SigningKey
 from fedtally.errors import InvalidInputError
-from fedtally.flp import FIELD16, FIELD24, FIELD32, Field, SignedOneHot
+from fedtally.flp import FIELD16, FIELD24, FIELD32, Field, SignedOneHot, field_for_sums
 from fedtally.flp.proof import _lagrange
-from fedtally.secagg.two_server import TwoServerParameters, proofs
+from fedtally.secagg.two_server import BatchRefusedError, TwoServerParameters, proofs
 from fedtally.secagg.two_server.proofs import (
     HelperPart,
     HelperShare,
@@ -147,22 +147,91 @@ def verdicts(reports: list[Sent], proof: ReportProof = PROOF) -> list[Verdict]:
 # ---- verdicts ----
 
 
-def test_a_batch_with_bad_reports_sums_to_the_vectors_of_the_rest():
-    rng, liar = np.random.default_rng(1), lying(PROOF)
-    vectors, reports, bad = [], [], {7, 23}
-    for i in range(30):
-        vectors.append(one_hot(rng) * (i % 5 > 0))
-        words = [*(9 * vectors[i]), 1, 1, 1, 1, 1]
-        reports.append(send(liar, words, i) if i in bad else send(PROOF, vectors[i], i))
-    found = verdicts(reports)
+@each_case(("noise", "field"), [(0, FIELD16), (10_000, FIELD24), (6_000_000, FIELD32)])
+def test_a_batch_with_bad_reports_sums_to_the_vectors_of_the_rest(noise, field):
+    """With the noise of both servers."""
+    proof = proof_of((40, 40, 17), bits=field.prime.bit_length(), noise=noise)
+    rng, liar, circuit = np.random.default_rng(1), lying(proof), proof.circuit
+    assert circuit.field is field
+    vectors, reports, bad = [], [], {3, 7}
+    for i in range(12):
+        vectors.append(one_hot(rng, circuit) * (i % 5 > 0))
+        words = [*(9 * vectors[i]), *[1] * (circuit.checksum + 1)]
+        made = send(liar, words, i, to=proof) if i in bad else send(proof, vectors[i], i)
+        reports.append(made)
+    found = verdicts(reports, proof)
     assert {i for i, verdict in enumerate(found) if verdict is not Verdict.VALID} == bad
     assert {found[i] for i in bad} == {Verdict.INVALID}
     kept = [report for i, report in enumerate(reports) if i not in bad]
-    shares = [PROOF.summand(share) for each in kept for share in (each.leader, each.helper)]
-    total = FIELD16.reduce(np.sum(shares, axis=0))
+    drawn = rng.integers(-noise // 2, noise // 2 + 1, (2, circuit.counters))
     expected = np.sum([vector for i, vector in enumerate(vectors) if i not in bad], axis=0)
-    assert total[: CIRCUIT.counters].tolist() == FIELD16.words(expected).tolist()
-    assert total[CIRCUIT.counters :].tolist() == [len(kept)] * 4  # what counts the vectors
+    both = [[each.leader for each in kept], [each.helper for each in kept]]
+    sums = [proof.add(shares, drawn[i] if noise else None) for i, shares in enumerate(both)]
+    assert proof.open(*sums, len(kept)).tolist() == (expected + drawn.sum(0)).tolist()
+    with pytest.raises(BatchRefusedError, match="do not count 11 reports, or a counter is beyond"):
+        proof.open(*sums, len(kept) + 1)
+
+
+def test_a_sum_is_of_enough_reports_once_each_and_of_noise_that_fits():
+    proof = proof_of((3, 2), min_batch=3, n_max=4, corrupt=1, noise=5)
+    vector = np.array([0, 1, 0, 0, -1])
+    shares = [send(proof, vector, i).helper for i in range(5)]
+    noise, context = np.array([5, -5, 0, 0, 0]), {"context": bytes(32)}
+    moved = replace(shares[0], bound=shares[0].bound._replace(**context))
+    for message, batch, drawn in (
+        ("a batch must have 3 .. 4 reports, got 2", shares[:2], noise),
+        ("a batch must have 3 .. 4 reports, got 5", shares, noise),
+        ("in a batch once, got 3 reports of 2 ids", [*shares[:2], shares[0]], noise),
+        ("of another context", [*shares[:2], moved], noise),
+        ("noise must be given: the parameters are for noise up to 5", shares[:3], None),
+        (r"every entry of noise must be within \+-5", shares[:3], noise + 1),
+        ("noise must be int64", shares[:3], noise[:4]),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            proof.add(batch, drawn)
+    with pytest.raises(InvalidInputError, match="noise must be None: .* noise up to 0"):
+        PROOF.add(
+            [send(PROOF, one_hot(np.random.default_rng(1)), i).helper for i in range(2)], noise
+        )
+
+
+@each_case(
+    ("noise", "count", "most"),
+    [(0, 32_256, 32_256), (2_470, 28_551, 31_021), (2_470, 28_551, -31_021)],
+)
+def test_sums_at_the_limit_of_p_are_read_right(noise, count, most):
+    """At n_max clients, of which one more would ask for a larger field."""
+    proof = proof_of((3, 2), n_max=count, noise=noise)
+    assert field_for_sums(count, noise) is FIELD16 is not field_for_sums(count + 1, noise)
+
+    def opened(counter: int, drawn: int = 0) -> int:
+        """Return a counter of which the servers' shares are as they come."""
+        words = FIELD16.words([counter + drawn, 0, 0, 0, 0, *[count] * 4])
+        mask = FIELD16.words(np.arange(9) * 9_999)
+        shares = FIELD16.encode(FIELD16.reduce(words - mask)), FIELD16.encode(mask)
+        return int(proof.open(*shares, count)[0])
+
+    assert opened(most) == most
+    # both servers' noise within its bounds, but beyond that of both together
+    for more in range(1, noise + 1, 49):
+        with pytest.raises(BatchRefusedError, match=f"beyond \\+-{abs(most)}: a server added"):
+            opened(most, more if most > 0 else -more)
+
+
+def test_a_share_of_a_sum_that_cannot_be_read_is_refused():
+    proof = proof_of((3, 2))
+    good = FIELD16.encode(FIELD16.words([0] * 5 + [1] * 4))
+    zeros = bytes(len(good))
+    assert proof.open(good, zeros, 1).tolist() == [0] * 5
+    for message, leader, helper in (
+        ("cannot be read: leader must be 18 bytes, got 17", good[1:], zeros),
+        ("cannot be read: helper must be 18 bytes, got 19", good, zeros + b"0"),
+        ("cannot be read: every word must be below 64513", good, b"\xff\xff" + zeros[2:]),
+        ("do not count 1 reports", zeros, zeros),
+        ("do not count 1 reports", good[:-2] + b"\x02\x00", zeros),
+    ):
+        with pytest.raises(BatchRefusedError, match=message):
+            proof.open(leader, helper, 1)
 
 
 @each_case("name", ["leader", "helper", "proof"])

@@ -19,7 +19,8 @@ from fedtally.secagg.two_server.proofs import HelperPart, LeaderPart, ReportProo
 
 FIELDS = {field.prime: field for field in (FIELD16, FIELD24, FIELD32)}
 PATH = Path(__file__).parents[1] / "vectors" / "validity.json"
-VECTORS = json.loads(PATH.read_text())["proofs"]
+DOCUMENT = json.loads(PATH.read_text())
+VECTORS, BATCHES = DOCUMENT["proofs"], DOCUMENT["batches"]
 
 
 def raw(vector: dict[str, Any], *names: str) -> list[bytes]:
@@ -80,3 +81,20 @@ def test_servers(vector):
 def test_every_verdict_has_a_vector_in_every_field():
     seen = {(vector["p"], vector["verdict"]) for vector in VECTORS}
     assert seen == {(p, kind) for p in FIELDS for kind in ("valid", "invalid", "inconsistent")}
+
+
+@each_case("batch", BATCHES, ids=lambda batch: str(batch["total"]))
+def test_sums(batch):
+    (secret,) = raw(batch["reports"][0], "helper_secret")
+    proof, key = proof_of(batch["reports"][0]), PrivateKey(Secret(secret))
+    parts = [parts_of(report, proof) for report in batch["reports"]]
+    shares = {
+        "leader": [proof.of_leader(leader) for leader, _ in parts],
+        "helper": [proof.of_helper(helper, key) for _, helper in parts],
+    }
+    sums = {}
+    for server, noise in batch["noise"].items():
+        drawn = None if noise is None else np.array(noise)
+        sums[server] = proof.add(shares[server], drawn)
+    assert {server: each.hex() for server, each in sums.items()} == batch["sums"]
+    assert proof.open(**sums, count=len(parts)).tolist() == batch["total"]

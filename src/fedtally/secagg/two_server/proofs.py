@@ -1,7 +1,8 @@
 """Proofs that reports to two servers are valid: what a client and both servers compute.
 
 No message of `fedtally-secagg/1` carries this yet, so that no campaign uses it: these are the
-functions between the parts of a report and its verdict. docs/validity.md has every byte.
+functions between the parts of reports, their verdicts, and the sum of the valid ones.
+docs/validity.md has every byte.
 
 The helper's shares are streams of a seed; the leader's are what is left. The helper answers a
 report with a *check*: the point at which the proof is tested, and its verifier share. The leader
@@ -47,9 +48,11 @@ from fedtally.secagg.two_server.reports import (
     SALT_BYTES,
     SEALED_BYTES,
     SEED_BYTES,
+    BatchRefusedError,
     Bound,
     Kind,
     TwoServerParameters,
+    entries_within,
     exactly,
     mask_key,
     part_digest,
@@ -384,14 +387,6 @@ class ReportProof:
         seed.wipe()  # both keys are all that the helper needs
         return share
 
-    def summand(self, share: LeaderShare | HelperShare) -> Array:
-        """Return what a server adds up over the reports of a batch, mod p: counters and checksum.
-
-        Returns:
-            Words [counters + checksum].
-        """
-        return self.circuit.truncate(self._words_of(share))
-
     def check(self, shares: Sequence[HelperShare], key: hpke.PrivateKey) -> list[bytes]:
         """Return the helper's check of each report: `check_bytes` each.
 
@@ -446,6 +441,78 @@ class ReportProof:
             (Verdict.VALID if passed else Verdict.INVALID) if agreed else Verdict.INCONSISTENT
             for passed, agreed in zip(valid, same, strict=True)
         ]
+
+    # ---- the sum of a batch ----
+
+    def add(
+        self, shares: Sequence[LeaderShare | HelperShare], noise: npt.NDArray[np.int64] | None
+    ) -> bytes:
+        """Return a server's share of the sum of a batch: counters and checksum words, mod p.
+
+        Args:
+            shares: the reports of the batch, of which the leader has found every one valid.
+            noise: int64 [counters], within +-parameters.noise, this server's own; None where the
+                parameters have none.
+
+        Raises:
+            InvalidInputError: there are fewer than min_batch reports or more than n_max, one is
+                there twice or is of another context, or the noise is not as above.
+        """
+        parameters, field = self.parameters, self.circuit.field
+        low, high = parameters.min_batch, parameters.n_max
+        ids = {self._of_this_context(share.bound).id for share in shares}
+        if not low <= len(shares) <= high:
+            raise InvalidInputError(f"a batch must have {low} .. {high} reports, got {len(shares)}")
+        if len(ids) < len(shares):  # what counts twice would show
+            raise InvalidInputError(
+                f"a report must be in a batch once, got {len(shares)} reports of {len(ids)} ids"
+            )
+        # a sum without noise would be taken for one with noise, and the other way round
+        if (noise is None) != (parameters.noise == 0):
+            raise InvalidInputError(
+                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
+                f" noise up to {parameters.noise}"
+            )
+        total = field.words([0] * (self.circuit.counters + self.circuit.checksum))
+        if noise is not None:
+            entries_within(parameters.length, parameters.noise, noise=noise)
+            total[: self.circuit.counters] = field.words(noise)
+        for share in shares:
+            total = field.reduce(total + self.circuit.truncate(self._words_of(share)))
+        return field.encode(total)
+
+    def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:
+        """Return the sum of a batch, with the noise of both servers: int64 [counters].
+
+        Args:
+            leader: the leader's share of the sum, from `add`.
+            helper: the helper's.
+            count: the reports in the batch.
+
+        Raises:
+            BatchRefusedError: a share cannot be read, a checksum word does not count the reports,
+                or a counter is larger than they can make it: a server added up something else.
+        """
+        field, size = self.circuit.field, self.circuit.counters + self.circuit.checksum
+        try:
+            read = [
+                field.decode(exactly(size * field.word_bytes, **{name: share}))
+                for name, share in (("leader", leader), ("helper", helper))
+            ]
+        except InvalidInputError as error:
+            raise BatchRefusedError(f"a share of the sum cannot be read: {error}") from error
+        total = field.reduce(np.add(*read))
+        total = np.where(total > field.prime // 2, total - field.prime, total).astype(np.int64)
+        counters, checksum = np.split(total, [self.circuit.counters])
+        largest = count + self.parameters.noise
+        if not (checksum == count).all() or int(np.abs(counters).max()) > largest:
+            raise BatchRefusedError(
+                f"the checksum words do not count {count} reports, or a counter is beyond"
+                f" +-{largest}: a server added up other reports, or answered wrongly"
+            )
+        return counters
+
+    # ---- what is refused ----
 
     def _own(self, key: hpke.PrivateKey) -> hpke.PrivateKey:
         if key.public != self.parameters.helper_key:  # another key would make another test point
