@@ -4,7 +4,7 @@ CPU is that of this process, on one thread, the least of several turns that alte
 report it is what `make_report` and both servers' `receive` take. A client's report with a proof is
 that of `ReportProof.report`. For the servers, what comes on top is `check` and `decide` of a batch,
 with `of_helper` and `of_leader` less what `receive` does already: the signature, and the seal.
-No message carries a proof yet.
+No campaign uses proofs yet.
 """
 
 from __future__ import annotations

@@ -1739,6 +1739,27 @@ MUTATIONS = (
         "",
         _PROOFS,
     ),
+    _mutation(
+        "unjudged-report-counted",
+        "secagg/two_server/proven.py",
+        "return id in self._valid",
+        "return id in self._held",
+        "test_proven.py",
+    ),
+    _mutation(
+        "second-check-read",
+        "secagg/two_server/proven.py",
+        "if id in self._held and id not in self._valid",
+        "if id in self._held",
+        "test_proven.py",
+    ),
+    _mutation(
+        "proven-reports-of-plain-context",
+        "secagg/two_server/proven.py",
+        "policy, *books, proof.context)\n\n    def checks",
+        "policy, *books)\n\n    def checks",
+        "test_proven.py",
+    ),
     _mutation("two-reports", _PROOFS_FILE, "if agreed else", "if True else", _PROOFS),
     _mutation(
         "rows-of-one-weight",

@@ -7,11 +7,22 @@ by the schoolbook. ``python tools/validity_reading.py`` prints the page's table 
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gen_two_server_vectors import HELPER_SECRET, IDENTITIES, Parameters, hpke_seal, parameters_of
+from gen_two_server_vectors import (
+    CLIENT,
+    HELPER,
+    HELPER_REPORT,
+    HELPER_SECRET,
+    IDENTITIES,
+    LEADER_REPORT,
+    Parameters,
+    hpke_seal,
+    parameters_of,
+)
 from secagg_reading import (
     checksum_count,
     digest,
@@ -29,6 +40,7 @@ from secagg_transcripts import numbers, shake
 
 Json = dict[str, Any]
 Element = tuple[int, ...]
+CHECKS = 37
 BITS = {64513: (9, 5), 16770049: (6, 11), 4293918721: (4, 19)}  # p: K, g
 
 
@@ -337,7 +349,11 @@ class Case:
         verifier = circuit.query(mask, proof_mask, joint, random)
         own = circuit.query(share, proof_share, joint, random)
         total = [gf.add(a, b) for a, b in zip(own, verifier, strict=True)]
-        signed = bound, leader, helper, proved
+        signature = sign(self.identity, "two-server report", bound, leader, helper, proved)
+        head = id_ + u32(self.round) + identity_of(self.identity)
+        check = joint_digest + point_seed + gf.encode(verifier)
+        checks = u32(self.round) * 2 + u32(1) + id_ + check
+        for_leader = head + helper + signature + salt + shared + gf.encode(proof_share)
         return {
             "context": context.hex(),
             "sealed": sealed.hex(),
@@ -346,8 +362,15 @@ class Case:
             "dL": leader.hex(),
             "dH": helper.hex(),
             "dP": proved.hex(),
-            "signature": sign(self.identity, "two-server report", *signed).hex(),
-            "check": (joint_digest + point_seed + gf.encode(verifier)).hex(),
+            "signature": signature.hex(),
+            "check": check.hex(),
+            "frames": {
+                "leader": frame(context, LEADER_REPORT, CLIENT, for_leader),
+                "helper": frame(
+                    context, HELPER_REPORT, CLIENT, head + leader + signature + sealed + proved
+                ),
+                "checks": frame(context, CHECKS, HELPER, checks),
+            },
             "verdict": "valid" if circuit.valid(total) else "invalid",
         }
 
@@ -386,6 +409,12 @@ class Case:
             "salt": self.draw("salt").hex(),
             "prove_seed": self.draw("prove seed").hex(),
         }
+
+
+def frame(context: bytes, type_: int, sender: int, body: bytes) -> Json:
+    """Return the header, the length and the hash of a frame: its body is in the other fields."""
+    header = struct.pack("<4sBBH32sII", b"FTSA", 1, type_, 0, context, sender, len(body))
+    return {"header": header.hex(), "sha256": hashlib.sha256(header + body).hexdigest()}
 
 
 def batch(cases: list[Case]) -> Json:
@@ -441,7 +470,7 @@ def one_hot(circuit: OneHot, name: str) -> list[int]:
     return vector
 
 
-def sections() -> dict[str, list[Json]]:
+def sections() -> dict[str, list[Any]]:
     """Return the vectors by section."""
     proofs: list[Json] = []
     for case in CASES:
@@ -469,7 +498,8 @@ def sections() -> dict[str, list[Json]]:
         batch([replace(case, name=f"{case.name}, report {i}") for i in range(2)])
         for case in (CASES[0], CASES[3], CASES[4])
     ]
-    return {"proofs": proofs, "batches": batches}
+    allowed = sorted(identity_of(secret) for secret in IDENTITIES[:6])
+    return {"allow_list": [key.hex() for key in allowed], "proofs": proofs, "batches": batches}
 
 
 def sizes() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,22 @@ from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.errors import InvalidInputError
 from fedtally.flp import FIELD16, FIELD24, FIELD32
-from fedtally.secagg.two_server import TwoServerParameters, proofs
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.two_server import (
+    BatchPolicy,
+    MemoryJournal,
+    Outcome,
+    TwoServerParameters,
+    proofs,
+)
 from fedtally.secagg.two_server.proofs import HelperPart, LeaderPart, ReportProof
+from fedtally.secagg.two_server.proven import ProvenHelper, ProvenLeader, make_proven_report
 
 FIELDS = {field.prime: field for field in (FIELD16, FIELD24, FIELD32)}
 PATH = Path(__file__).parents[1] / "vectors" / "validity.json"
 DOCUMENT = json.loads(PATH.read_text())
 VECTORS, BATCHES = DOCUMENT["proofs"], DOCUMENT["batches"]
+ALLOWED = AllowList([bytes.fromhex(key) for key in DOCUMENT["allow_list"]])
 
 
 def raw(vector: dict[str, Any], *names: str) -> list[bytes]:
@@ -76,6 +86,35 @@ def test_servers(vector):
     assert [check.hex() for check in checks] == [vector["check"]]
     verdicts = proof.decide([proof.of_leader(leader)], checks)
     assert [verdict.value for verdict in verdicts] == [vector["verdict"]]
+
+
+@each_case("vector", VECTORS, ids=lambda vector: vector["case"])
+def test_frames(monkeypatch, vector):
+    """Of clients, and of the helper, which reads what the second reading wrote."""
+    proof, frames = proof_of(vector), vector["frames"]
+
+    def same(name: str, frame: bytes) -> bool:
+        given = frames[name]
+        return (frame[:48].hex(), hashlib.sha256(frame).hexdigest()) == tuple(given.values())
+
+    leader, helper = parts_of({**vector, "leader_gets": {}}, proof)
+    monkeypatch.setattr(ReportProof, "report", lambda *_, **__: (leader, helper))
+    made = make_proven_report(
+        proof, None, round=0, identity=None, policy=BatchPolicy(min_honest=2), random=bytes
+    )
+    assert same("leader", made.leader) and same("helper", made.helper)
+    rounds, (secret,) = range(vector["round"], vector["round"] + 1), raw(vector, "helper_secret")
+    servers = proof, rounds, ALLOWED, BatchPolicy(min_honest=2), MemoryJournal()
+    noise = (lambda: None) if proof.parameters.noise else None
+    server = ProvenHelper(*servers, PrivateKey(Secret(secret)), noise)
+    assert server.receive(made.helper) is Outcome.ACCEPTED
+    (checks,) = server.checks()
+    assert same("checks", checks)
+    server = ProvenLeader(*servers[:-1], MemoryJournal(), noise)
+    assert server.receive(made.leader) is Outcome.ACCEPTED
+    server.judge(checks)
+    verdict = "valid" if vector["verdict"] == "inconsistent" else vector["verdict"]
+    assert [each.verdict.value for each in server.refused] == [verdict][verdict == "valid" :]
 
 
 def test_every_verdict_has_a_vector_in_every_field():

@@ -1,7 +1,7 @@
 """Proofs that reports to two servers are valid: what a client and both servers compute.
 
-No message of `fedtally-secagg/1` carries this yet, so that no campaign uses it: these are the
-functions between the parts of reports, their verdicts, and the sum of the valid ones.
+These are the functions between the parts of reports, their verdicts, and the sum of the valid ones;
+`proven` has the messages. No plan asks for them, so that no campaign uses them yet.
 docs/validity.md has every byte.
 
 The helper's shares are streams of a seed; the leader's are what is left. The helper answers a
@@ -19,10 +19,10 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,7 @@ from fedtally.secagg.two_server.reports import (
     TwoServerParameters,
     entries_within,
     exactly,
+    is_signing_key,
     mask_key,
     part_digest,
 )
@@ -127,6 +128,9 @@ class HelperPart:
     sealed: bytes = field(repr=False)
 
 
+_Part = TypeVar("_Part", LeaderPart, HelperPart)
+
+
 @dataclass(frozen=True, eq=False)
 class LeaderShare:
     """A report as the leader has read it, from `ReportProof.of_leader`.
@@ -134,14 +138,14 @@ class LeaderShare:
     Args:
         bound: context, id, round and identity.
         digests: what the client signed.
-        words: [length], a share of the vector's words.
-        proof: elements [proof_length, K], a share of the proof.
+        words: a share of the vector's words, encoded; all are below p.
+        proof: a share of the proof, encoded.
     """
 
     bound: Bound
     digests: Digests
-    words: Array = field(repr=False)
-    proof: Array = field(repr=False)
+    words: bytes = field(repr=False)
+    proof: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +311,7 @@ class ReportProof:
         Raises:
             InvalidInputError: the vector, the round or the random bytes are not as above.
         """
-        words = self.circuit.encode(vector)
+        words, identity = self.circuit.encode(vector), is_signing_key(identity)
         bound = self.bound(exactly(ID_BYTES, random_id=random(ID_BYTES)), round, identity.public)
         with ExitStack() as secrets:  # wiped at the end, and by an error
 
@@ -343,28 +347,38 @@ class ReportProof:
 
     # ---- the servers ----
 
+    def digests(self, part: LeaderPart | HelperPart) -> Digests:
+        """Return what the client must have signed: the digests of what a server got are computed,
+        and the others are believed.
+
+        Raises:
+            InvalidInputError: bytes are of another length.
+        """
+        if isinstance(part, HelperPart):
+            return Digests(
+                exactly(KEY_BYTES, leader_digest=part.leader),
+                _sealed_digest(exactly(SEALED_BYTES, sealed=part.sealed)),
+                exactly(KEY_BYTES, proof_digest=part.proof),
+            )
+        salt = exactly(SALT_BYTES, salt=part.salt)
+        return Digests(
+            _words_digest(salt, exactly(self.words_bytes, words=part.words)),
+            exactly(KEY_BYTES, helper_digest=part.helper),
+            _proof_digest(salt, exactly(self.proof_bytes, proof=part.proof)),
+        )
+
     def of_leader(self, part: LeaderPart) -> LeaderShare:
-        """Return a report as the leader reads it: its own digests are those of what it got.
+        """Return a report as the leader reads it.
 
         Raises:
             RejectedError: the client did not sign this.
             InvalidInputError: bytes are of another length, the report is of another context, or a
                 word is not below p.
         """
-        field = self.circuit.field
-        salt = exactly(SALT_BYTES, salt=part.salt)
-        words = exactly(self.words_bytes, words=part.words)
-        proof = exactly(self.proof_bytes, proof=part.proof)
-        digests = Digests(
-            _words_digest(salt, words),
-            exactly(KEY_BYTES, helper_digest=part.helper),
-            _proof_digest(salt, proof),
-        )
-        bound = self._signed(part, digests)
-        return LeaderShare(bound, digests, field.decode(words), self._read(proof))
+        return self._read_leader(self._signed(part))
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
-        """Return a report as the helper reads it: its own digest is that of what it got.
+        """Return a report as the helper reads it.
 
         Args:
             part: from the client.
@@ -375,12 +389,16 @@ class ReportProof:
             InvalidInputError: bytes are of another length, the report is of another context, or
                 the key is another one.
         """
-        digests = Digests(
-            exactly(KEY_BYTES, leader_digest=part.leader),
-            _sealed_digest(exactly(SEALED_BYTES, sealed=part.sealed)),
-            exactly(KEY_BYTES, proof_digest=part.proof),
-        )
-        bound = self._signed(part, digests)
+        return self._read_helper(self._signed(part), key)
+
+    def _read_leader(self, part: LeaderPart) -> LeaderShare:
+        """Return a report of which the signature was checked."""
+        self.circuit.field.decode(part.words + part.proof)  # refused now, and by name
+        return LeaderShare(part.bound, self.digests(part), part.words, part.proof)
+
+    def _read_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
+        """Return a report of which the signature was checked."""
+        bound, digests = part.bound, self.digests(part)
         seed = self._own(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
@@ -490,27 +508,37 @@ class ReportProof:
             count: the reports in the batch.
 
         Raises:
-            BatchRefusedError: a share cannot be read, a checksum word does not count the reports,
-                or a counter is larger than they can make it: a server added up something else.
+            InvalidInputError: a share cannot be read.
+            BatchRefusedError: a checksum word does not count the reports, or a counter is larger
+                than they can make it: a server added up something else.
         """
-        field, size = self.circuit.field, self.circuit.counters + self.circuit.checksum
-        try:
-            read = [
-                field.decode(exactly(size * field.word_bytes, **{name: share}))
-                for name, share in (("leader", leader), ("helper", helper))
-            ]
-        except InvalidInputError as error:
-            raise BatchRefusedError(f"a share of the sum cannot be read: {error}") from error
-        total = field.reduce(np.add(*read))
-        total = np.where(total > field.prime // 2, total - field.prime, total).astype(np.int64)
-        counters, checksum = np.split(total, [self.circuit.counters])
-        largest = count + self.parameters.noise
-        if not (checksum == count).all() or int(np.abs(counters).max()) > largest:
+        counters = self._counted(self._whole(leader, helper), count)
+        if counters is None:
             raise BatchRefusedError(
                 f"the checksum words do not count {count} reports, or a counter is beyond"
-                f" +-{largest}: a server added up other reports, or answered wrongly"
+                f" +-{count + self.parameters.noise}: a server added up other reports, or answered"
+                " wrongly"
             )
         return counters
+
+    @property
+    def sum_bytes(self) -> int:
+        """The bytes of a share of the sum."""
+        return (self.circuit.counters + self.circuit.checksum) * self.circuit.field.word_bytes
+
+    def _whole(self, leader: bytes, helper: bytes) -> Array:
+        """Return counters and checksum words of the sum, mod p."""
+        field, size = self.circuit.field, self.sum_bytes
+        one = field.decode(exactly(size, leader=leader))
+        return field.reduce(one + field.decode(exactly(size, helper=helper)))
+
+    def _counted(self, total: Array, count: int) -> npt.NDArray[np.int64] | None:
+        """Return the counters of a sum of so many reports, or None if it cannot be one."""
+        prime = self.circuit.field.prime
+        total = np.where(total > prime // 2, total - prime, total).astype(np.int64)
+        counters, checksum = np.split(total, [self.circuit.counters])
+        possible = int(np.abs(counters).max()) <= count + self.parameters.noise
+        return counters if possible and (checksum == count).all() else None
 
     # ---- what is refused ----
 
@@ -529,12 +557,12 @@ class ReportProof:
             )
         return self.bound(*bound[1:])
 
-    def _signed(self, part: LeaderPart | HelperPart, digests: Digests) -> Bound:
-        """Return what a part is bound to, if its client signed these digests for this context."""
-        bound = self._of_this_context(part.bound)
+    def _signed(self, part: _Part) -> _Part:
+        """Return a part if its client signed it for this context."""
+        digests, bound = self.digests(part), self._of_this_context(part.bound)
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
         verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
-        return bound
+        return replace(part, bound=bound)
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
         """Return the verifier share of each report: elements [reports, verifier_length, K]."""
@@ -553,12 +581,12 @@ class ReportProof:
 
     def _words_of(self, share: LeaderShare | HelperShare) -> Array:
         if isinstance(share, LeaderShare):
-            return share.words
+            return self.circuit.field.decode(share.words)
         return self._words(share.mask_key, self.circuit.length)
 
     def _proof_of(self, share: LeaderShare | HelperShare) -> Array:
         if isinstance(share, LeaderShare):
-            return share.proof
+            return self._read(share.proof)
         return self._elements(share.proof_mask_key, self.flp.proof_length)
 
     def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
