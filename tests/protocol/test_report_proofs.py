@@ -500,6 +500,18 @@ def test_a_check_is_a_function_of_the_report():
     assert [PROOF.check([share], KEY)[0] for share in shares] == checks
 
 
+@each_case("words", [1, 2 * CIRCUIT.length, 2 * CIRCUIT.length + 1])
+def test_reports_are_looked_at_in_blocks(words, monkeypatch):
+    rng, liar = np.random.default_rng(5), lying(PROOF)
+    reports = [send(PROOF, one_hot(rng), i) for i in range(4)]
+    reports.append(send(liar, [*(2 * one_hot(rng)), 1, 1, 1, 1, 1], 4, to=PROOF))
+    found, checks = verdicts(reports), PROOF.check([each.helper for each in reports], KEY)
+    assert found == [Verdict.VALID] * 4 + [Verdict.INVALID]
+    monkeypatch.setattr(proofs, "WORDS_AT_ONCE", words)
+    assert PROOF.check([each.helper for each in reports], KEY) == checks
+    assert verdicts(reports) == found
+
+
 def test_there_is_one_verify_key():
     """Two keys would give two test points, and so the vector: no key but the one that opens."""
     _, part = parts(PROOF, one_hot(np.random.default_rng(5)), 1)

@@ -60,6 +60,7 @@ from fedtally.secagg.two_server.reports import (
 )
 
 SHARES = 2
+WORDS_AT_ONCE = 1 << 20  # of reports that are looked at together: 8 MiB, and a few times as much
 
 
 class Verdict(Enum):
@@ -566,16 +567,20 @@ class ReportProof:
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
         """Return the verifier share of each report: elements [reports, verifier_length, K]."""
-        field = self.circuit.field
-        if not shares:
-            return field.zeros((0, self.flp.verifier_length))
-        return self.flp.query(
-            np.stack([self._words_of(share) for share in shares]),
-            np.stack([self._proof_of(share) for share in shares]),
-            self._query_random(seeds),
-            np.stack([self._joint(share) for share in shares]),
-            SHARES,
-        )
+        verifiers = [self.circuit.field.zeros((0, self.flp.verifier_length))]
+        block = max(1, WORDS_AT_ONCE // self.circuit.length)
+        for start in range(0, len(shares), block):
+            some = shares[start : start + block]
+            verifiers.append(
+                self.flp.query(
+                    np.stack([self._words_of(share) for share in some]),
+                    np.stack([self._proof_of(share) for share in some]),
+                    self._query_random(seeds[start : start + block]),
+                    np.stack([self._joint(share) for share in some]),
+                    SHARES,
+                )
+            )
+        return np.concatenate(verifiers)
 
     # ---- what is derived from what ----
 
