@@ -376,7 +376,7 @@ class ReportProof:
             InvalidInputError: bytes are of another length, the report is of another context, or a
                 word is not below p.
         """
-        return self._read_leader(self._signed(part))
+        return self._read_leader(*self._signed(part))
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
         """Return a report as the helper reads it.
@@ -390,16 +390,16 @@ class ReportProof:
             InvalidInputError: bytes are of another length, the report is of another context, or
                 the key is another one.
         """
-        return self._read_helper(self._signed(part), key)
+        return self._read_helper(*self._signed(part), key)
 
-    def _read_leader(self, part: LeaderPart) -> LeaderShare:
+    def _read_leader(self, part: LeaderPart, digests: Digests) -> LeaderShare:
         """Return a report of which the signature was checked."""
         self.circuit.field.decode(part.words + part.proof)  # refused now, and by name
-        return LeaderShare(part.bound, self.digests(part), part.words, part.proof)
+        return LeaderShare(part.bound, digests, part.words, part.proof)
 
-    def _read_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
+    def _read_helper(self, part: HelperPart, digests: Digests, key: hpke.PrivateKey) -> HelperShare:
         """Return a report of which the signature was checked."""
-        bound, digests = part.bound, self.digests(part)
+        bound = part.bound
         seed = self._own(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
@@ -558,12 +558,12 @@ class ReportProof:
             )
         return self.bound(*bound[1:])
 
-    def _signed(self, part: _Part) -> _Part:
-        """Return a part if its client signed it for this context."""
+    def _signed(self, part: _Part) -> tuple[_Part, Digests]:
+        """Return a part and its digests, if its client signed them for this context."""
         digests, bound = self.digests(part), self._of_this_context(part.bound)
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
         verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
-        return replace(part, bound=bound)
+        return replace(part, bound=bound), digests
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
         """Return the verifier share of each report: elements [reports, verifier_length, K]."""

@@ -169,7 +169,8 @@ class ProvenHelper(HelperServer[HelperShare]):
         return self._proof.digests(_for_helper(part))
 
     def _take(self, part: Part) -> HelperShare:
-        return self._proof._read_helper(_for_helper(part), self._key)
+        read = _for_helper(part)
+        return self._proof._read_helper(read, self._proof.digests(read), self._key)
 
     def _add_up(self, ids: list[bytes]) -> bytes:
         noise = None if self._draw is None else self._draw()
@@ -274,7 +275,8 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         return self._proof.digests(self._for_leader(part))
 
     def _take(self, part: Part) -> LeaderShare:
-        return self._proof._read_leader(self._for_leader(part))
+        read = self._for_leader(part)
+        return self._proof._read_leader(read, self._proof.digests(read))
 
     def _for_leader(self, part: Part) -> LeaderPart:
         end = SALT_BYTES + self._proof.words_bytes
