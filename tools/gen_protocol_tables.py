@@ -150,7 +150,7 @@ def _sizes() -> str:
 
 
 _TWO_SERVERS = "[two-server summation](protocol_two_server.md)"
-_PROOFS = "[proofs of valid vectors](validity.md), in no message yet"
+_PROOFS = "[proofs of valid vectors](validity.md), in no campaign yet"
 _OF_PROOFS = {
     Label.TWO_SERVER_CIRCUIT,
     Label.TWO_SERVER_JOINT_RANDOMNESS,
@@ -158,6 +158,7 @@ _OF_PROOFS = {
     Label.TWO_SERVER_PROVE,
     Label.TWO_SERVER_PROOF_MASK,
     Label.TWO_SERVER_PROOF_SHARE,
+    Label.TWO_SERVER_VERIFY_KEY,
     Label.TWO_SERVER_POINT,
 }
 

@@ -6,15 +6,41 @@ by the schoolbook. ``python tools/validity_reading.py`` prints the page's table 
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from secagg_reading import checksum_count, digest, hkdf, label, packed_length, prg, u8, u32, u64
+from gen_two_server_vectors import (
+    CLIENT,
+    HELPER,
+    HELPER_REPORT,
+    HELPER_SECRET,
+    IDENTITIES,
+    LEADER_REPORT,
+    Parameters,
+    hpke_seal,
+    parameters_of,
+)
+from secagg_reading import (
+    checksum_count,
+    digest,
+    hkdf,
+    identity_of,
+    label,
+    packed_length,
+    prg,
+    sign,
+    u8,
+    u32,
+    u64,
+)
 from secagg_transcripts import numbers, shake
 
 Json = dict[str, Any]
 Element = tuple[int, ...]
+CHECKS = 37
 BITS = {64513: (9, 5), 16770049: (6, 11), 4293918721: (4, 19)}  # p: K, g
 
 
@@ -76,7 +102,6 @@ class GF:
         data, found, at = prg(key, 4 * n * self.size + 256), [], 0
         while len(found) < n:
             x = int.from_bytes(data[at : at + self.size], "little")
-            x &= (1 << self.p.bit_length()) - 1
             found += [x] if x < self.p else []
             at += self.size
         return found
@@ -137,12 +162,12 @@ class OneHot:
         c, _, nodes = self.shape
         return 2 * c + 2 * nodes - 1
 
-    @property
-    def digest(self) -> bytes:
-        """Return the circuit digest."""
-        widths = b"".join(u32(width) for width in self.widths)
-        head = u64(self.p) + u8(self.gf.k) + u8(self.abstain) + u8(self.checksum)
-        return digest("two-server circuit", head + u32(len(self.widths)) + widths)
+    def context(self, parameters: Parameters) -> bytes:
+        """Return the context of reports with these parameters."""
+        field = u64(self.p) + u8(self.gf.k) + u64(BITS[self.p][1])
+        rows = u32(len(self.widths)) + b"".join(u32(width) for width in self.widths)
+        terms = field + u8(self.abstain) + u8(self.checksum) + rows
+        return digest("two-server circuit", parameters.context(), terms)
 
     def words(self, counters: Sequence[int], e: int) -> list[int]:
         """Return the words of a vector."""
@@ -240,87 +265,197 @@ class OneHot:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a client draws and is given."""
+class Case:
+    """What both servers and a client are given, and what the client draws."""
 
-    bound: bytes
-    seed: bytes
-    prove_seed: bytes
-    salt: bytes
-    leader: bytes
-    helper: bytes
+    n_max: int
+    tau: int
+    widths: tuple[int, ...]
+    abstain: int
+    name: str
 
-    def key(self, secret: bytes, words: str) -> bytes:
-        """Return a key of this report: salt is context || id."""
-        return hkdf(secret, self.bound[:48], label(words))
+    @property
+    def circuit(self) -> OneHot:
+        """Return the circuit: in the first field that is large enough."""
+        p = next(p for p in BITS if 2 * self.n_max + 3 * self.tau < p)
+        return OneHot(p, self.widths, self.abstain, checksum_count(p.bit_length()))
+
+    @property
+    def parameters(self) -> Parameters:
+        """Return the parameters."""
+        return parameters_of(
+            length=sum(self.widths),
+            bits=self.circuit.p.bit_length(),
+            largest=1,
+            tau=self.tau,
+            n_max=self.n_max,
+            min_batch=2,
+            corrupt=0,
+        )
+
+    def draw(self, what: str, count: int = 32) -> bytes:
+        """Return what the client draws."""
+        return shake(f"{self.name} {what}", count)
+
+    @property
+    def identity(self) -> bytes:
+        """Return the client's secret key."""
+        return IDENTITIES[0]
+
+    @property
+    def round(self) -> int:
+        """Return the round of the report."""
+        return 0x01020304
+
+    def run(
+        self, words: list[int], change: Callable[[list[Element]], list[Element]] = list
+    ) -> Json:
+        """Return all bytes of a report, of its check, and the verdict.
+
+        Args:
+            words: those of the client's vector, valid or not.
+            change: what the client does to its proof before it is shared.
+        """
+        circuit, parameters = self.circuit, self.parameters
+        gf, (c, _, nodes) = circuit.gf, circuit.shape
+        context, id_ = circuit.context(parameters), self.draw("id", 16)
+        bound = context + id_ + u32(self.round) + identity_of(self.identity)
+        seed, salt = self.draw("seed"), self.draw("salt")
+        info = label("two-server seed") + bound
+        sealed = hpke_seal(parameters.helper_key, info, seed, self.draw("ephemeral"))
+        mask = gf.stream(hkdf(seed, context + id_, label("two-server mask")), len(words))
+        share = [(x - y) % circuit.p for x, y in zip(words, mask, strict=True)]
+        shared = gf.encode([(x,) for x in share])
+        leader = digest("two-server part", u8(32), salt, shared)
+        helper = digest("two-server part", u8(33), sealed)
+        key = digest("two-server joint randomness", bound, leader, helper)
+        joint = gf.elements(key, 3)
+        prove_key = hkdf(self.draw("prove seed"), key, label("two-server prove"))
+        proof = change(circuit.prove(words, joint, gf.elements(prove_key, 2 * c)))
+        proof_mask_key = hkdf(seed, key, label("two-server proof mask"))
+        proof_mask = gf.elements(proof_mask_key, circuit.proof_length)
+        proof_share = [gf.add(a, gf.scale(-1, b)) for a, b in zip(proof, proof_mask, strict=True)]
+        proved = digest("two-server proof share", salt, gf.encode(proof_share))
+        joint_digest = digest("two-server joint digest", bound, leader, helper, proved)
+        scalar = bytearray(HELPER_SECRET)
+        scalar[0] &= 0b11111000
+        scalar[31] = scalar[31] & 0b01111111 | 0b01000000
+        verify_key = hkdf(bytes(scalar), context, label("two-server verify key"))
+        point_seed = hkdf(verify_key, joint_digest, label("two-server point"))
+        count = circuit.checksum + 1  # a factor for each output
+        drawn = gf.elements(point_seed, count + 9)
+        t = next(x for x in drawn[count:] if gf.power(x, nodes) != gf.word(1))
+        random = [*drawn[:count], t]
+        verifier = circuit.query(mask, proof_mask, joint, random)
+        own = circuit.query(share, proof_share, joint, random)
+        total = [gf.add(a, b) for a, b in zip(own, verifier, strict=True)]
+        signature = sign(self.identity, "two-server report", bound, leader, helper, proved)
+        head = id_ + u32(self.round) + identity_of(self.identity)
+        check = joint_digest + point_seed + gf.encode(verifier)
+        checks = u32(self.round) * 2 + u32(1) + id_ + check
+        for_leader = head + helper + signature + salt + shared + gf.encode(proof_share)
+        return {
+            "context": context.hex(),
+            "sealed": sealed.hex(),
+            "words": shared.hex(),
+            "proof": gf.encode(proof_share).hex(),
+            "dL": leader.hex(),
+            "dH": helper.hex(),
+            "dP": proved.hex(),
+            "signature": signature.hex(),
+            "check": check.hex(),
+            "frames": {
+                "leader": frame(context, LEADER_REPORT, CLIENT, for_leader),
+                "helper": frame(
+                    context, HELPER_REPORT, CLIENT, head + leader + signature + sealed + proved
+                ),
+                "checks": frame(context, CHECKS, HELPER, checks),
+            },
+            "verdict": "valid" if circuit.valid(total) else "invalid",
+        }
+
+    def other(self, made: Json) -> Json:
+        """Return the digest of another seal, and a signature, that the leader gets in addition."""
+        other = self.draw("another seal")
+        fields = [bytes.fromhex(made[name]) for name in ("dL", "dP")]
+        bound = self.circuit.context(self.parameters) + self.draw("id", 16) + u32(self.round)
+        bound += identity_of(self.identity)
+        signature = sign(self.identity, "two-server report", bound, fields[0], other, fields[1])
+        return {"leader_gets": {"dH": other.hex(), "signature": signature.hex()}}
+
+    def given(self, kind: str, vector: Sequence[int], e: int) -> Json:
+        """Return what is given in a case."""
+        p = self.parameters
+        names = ("length", "bits", "n_max", "min_batch", "corrupt")
+        return {
+            "case": kind,
+            "p": self.circuit.p,
+            "parameters": {
+                **{name: getattr(p, name) for name in names},
+                "noise": p.tau,
+                "helper_key": p.helper_key.hex(),
+                "allow_list": hashlib.sha256(p.allow_list).hexdigest(),
+                "fingerprint": p.fingerprint.hex(),
+            },
+            "widths": list(self.widths),
+            "abstain": bool(self.abstain),
+            "vector": list(vector),
+            "e": e,
+            "helper_secret": HELPER_SECRET.hex(),
+            "identity": self.identity.hex(),
+            "round": self.round,
+            "id": self.draw("id", 16).hex(),
+            "seed": self.draw("seed").hex(),
+            "salt": self.draw("salt").hex(),
+            "prove_seed": self.draw("prove seed").hex(),
+        }
 
 
-def joint_of(circuit: OneHot, report: Report) -> list[Element]:
-    """Return r1, r2, r3."""
-    fields = report.bound, circuit.digest, report.leader, report.helper
-    return circuit.gf.elements(digest("two-server joint randomness", *fields), 3)
+def frame(context: bytes, type_: int, sender: int, body: bytes) -> Json:
+    """Return the header, the length and the hash of a frame: its body is in the other fields."""
+    header = struct.pack("<4sBBH32sII", b"FTSA", 1, type_, 0, context, sender, len(body))
+    return {"header": header.hex(), "sha256": hashlib.sha256(header + body).hexdigest()}
 
 
-def run(
-    circuit: OneHot,
-    report: Report,
-    verify_key: bytes,
-    words: list[int],
-    change: Callable[[list[Element]], list[Element]] = list,
-) -> Json:
-    """Return all bytes of a report, of its check, and the verdict.
-
-    Args:
-        circuit: the statement.
-        report: what the client draws.
-        verify_key: the helper's.
-        words: those of the client's vector, valid or not.
-        change: what the client does to its proof before it is shared.
-    """
-    gf, c = circuit.gf, circuit.shape[0]
-    joint = joint_of(circuit, report)
-    seeds = gf.elements(report.key(report.prove_seed, "two-server prove"), 2 * c)
-    proof = change(circuit.prove(words, joint, seeds))
-    mask = gf.stream(report.key(report.seed, "two-server mask"), len(words))
-    proof_mask = gf.elements(report.key(report.seed, "two-server proof mask"), circuit.proof_length)
-    share = [(x - y) % circuit.p for x, y in zip(words, mask, strict=True)]
-    pairs = zip(proof, proof_mask, strict=True)
-    proof_share = [gf.add(a, gf.scale(-1, b)) for a, b in pairs]
-    proof_digest = digest("two-server proof share", report.salt, gf.encode(proof_share))
-    joint_digest = digest(
-        "two-server joint digest",
-        report.bound,
-        circuit.digest,
-        report.leader,
-        report.helper,
-        proof_digest,
-    )
-    point_seed = hkdf(verify_key, joint_digest, label("two-server point"))
-    count = 1 + (1 + circuit.checksum if circuit.checksum else 0)
-    drawn = gf.elements(point_seed, count + 9)
-    at = count - 1
-    while gf.power(drawn[at], circuit.shape[2]) == gf.word(1):
-        at += 1
-    random = [*drawn[: count - 1], drawn[at]]
-    helper = circuit.query(mask, proof_mask, joint, random)
-    leader = circuit.query(share, proof_share, joint, random)
-    total = [gf.add(a, b) for a, b in zip(leader, helper, strict=True)]
-    return {
-        "circuit": circuit.digest.hex(),
-        "words": gf.encode([(x,) for x in share]).hex(),
-        "proof": gf.encode(proof_share).hex(),
-        "proof_digest": proof_digest.hex(),
-        "check": (joint_digest + point_seed + gf.encode(helper)).hex(),
-        "verdict": "valid" if circuit.valid(total) else "invalid",
+def batch(cases: list[Case]) -> Json:
+    """Return both servers' sums of valid reports with noise, and what the leader reads."""
+    first = cases[0]
+    circuit, bound = first.circuit, min(first.tau, 300)
+    gf, size = circuit.gf, sum(circuit.widths)
+    noises: Json = {}
+    sums: dict[str, list[int]] = {}
+    for server in ("leader", "helper"):
+        drawn = numbers(f"{first.name} noise {server}", size, 2 * bound + 1)
+        noise = [x - bound for x in drawn]
+        noises[server] = noise if first.tau else None
+        sums[server] = noise + [0] * circuit.checksum
+    reports = []
+    for case in cases:
+        vector = one_hot(circuit, case.name)
+        words = circuit.words(vector, 1)
+        made = case.given("valid", vector, 1) | case.run(words)
+        reports.append(made)
+        secret = case.draw("seed"), bytes.fromhex(made["context"]) + case.draw("id", 16)
+        mask = gf.stream(hkdf(*secret, label("two-server mask")), len(words))
+        for i in range(size + circuit.checksum):
+            sums["leader"][i] += words[i] - mask[i]
+            sums["helper"][i] += mask[i]
+    total = [(x + y) % circuit.p for x, y in zip(*sums.values(), strict=True)]
+    read = [x - circuit.p if 2 * x > circuit.p else x for x in total]
+    assert read[size:] == [len(cases)] * circuit.checksum
+    assert all(abs(x) <= len(cases) + first.tau for x in read[:size])
+    encoded = {
+        server: gf.encode([(x % circuit.p,) for x in words]).hex() for server, words in sums.items()
     }
+    return {"reports": reports, "noise": noises, "sums": encoded, "total": read[:size]}
 
 
-CIRCUITS = [
-    OneHot(64513, (3, 2), 0, 0),
-    OneHot(64513, (40, 40, 7), 1, 4),
-    OneHot(64513, (1,), 1, 1),
-    OneHot(16770049, (17, 5), 0, 3),
-    OneHot(4293918721, (6,) * 6, 1, 2),
+CASES = [
+    Case(2, 0, (3, 2), 0, "validity 0"),
+    Case(20_000, 0, (40, 40, 7), 1, "validity 1"),
+    Case(32_256, 0, (1,), 1, "validity 2"),
+    Case(20_000, 10_000, (17, 5), 0, "validity 3"),
+    Case(2**20, 5_000_000, (6,) * 6, 1, "validity 4"),
 ]
 
 
@@ -335,60 +470,36 @@ def one_hot(circuit: OneHot, name: str) -> list[int]:
     return vector
 
 
-def sections() -> dict[str, list[Json]]:
+def sections() -> dict[str, list[Any]]:
     """Return the vectors by section."""
     proofs: list[Json] = []
-    for i, circuit in enumerate(CIRCUITS):
-        name = f"validity {i}"
-        draws = (shake(f"{name} {part}") for part in ("seed", "prove seed", "salt", "dL", "dH"))
-        report = Report(shake(f"{name} bound", 84), *draws)
-        key, vector = shake(f"{name} verify key"), one_hot(circuit, name)
-        cases: list[tuple[str, list[int], int]] = [("valid", vector, 1)]
+    for case in CASES:
+        circuit = case.circuit
+        vector = one_hot(circuit, case.name)
+        kinds: list[tuple[str, list[int], int]] = [("valid", vector, 1)]
         if circuit.abstain:
-            cases.append(("valid, nothing", [0] * len(vector), 0))
-            cases.append(("nothing, e is 1", [0] * len(vector), 1))
-        cases.append(("twice as much", [2 * x for x in vector], 1))
+            kinds.append(("valid, nothing", [0] * len(vector), 0))
+            kinds.append(("nothing, e is 1", [0] * len(vector), 1))
+        kinds.append(("twice as much", [2 * x for x in vector], 1))
         if circuit.widths[0] > 1:
-            cases.append(("two in a row", [1, 1, *vector[2:]], 1))
-        for kind, counters, e in cases:
-            made = run(circuit, report, key, circuit.words(counters, e))
+            kinds.append(("two in a row", [1, 1, *vector[2:]], 1))
+        for kind, counters, e in kinds:
+            made = case.run(circuit.words(counters, e))
             assert made["verdict"] == ("valid" if kind.startswith("valid") else "invalid"), kind
-            proofs.append(case_of(kind, circuit, report, key, counters, e) | made)
+            proofs.append(case.given(kind, counters, e) | made)
         words = circuit.words(vector, 1)
-        made = run(circuit, report, key, words, circuit.spoilt)
+        made = case.run(words, circuit.spoilt)
         assert made["verdict"] == "invalid"
-        proofs.append(case_of("proof changed", circuit, report, key, vector, 1) | made)
-        # a leader that got another digest of the helper's part
-        other = replace(report, helper=shake(f"{name} other dH"))
-        made = run(circuit, report, key, words)
-        proofs.append(
-            case_of("another digest", circuit, report, key, vector, 1)
-            | made
-            | {"leader_sees": other.helper.hex(), "verdict": "inconsistent"}
-        )
-    return {"proofs": proofs}
-
-
-def case_of(
-    kind: str, circuit: OneHot, report: Report, key: bytes, vector: Sequence[int], e: int
-) -> Json:
-    """Return what is given in a case."""
-    return {
-        "case": kind,
-        "p": circuit.p,
-        "widths": list(circuit.widths),
-        "abstain": bool(circuit.abstain),
-        "checksum": circuit.checksum,
-        "vector": list(vector),
-        "e": e,
-        "bound": report.bound.hex(),
-        "seed": report.seed.hex(),
-        "prove_seed": report.prove_seed.hex(),
-        "salt": report.salt.hex(),
-        "dL": report.leader.hex(),
-        "dH": report.helper.hex(),
-        "verify_key": key.hex(),
-    }
+        proofs.append(case.given("proof changed", vector, 1) | made)
+        # a client that signs one report for the helper, and another one for the leader
+        made = case.run(words) | {"verdict": "inconsistent"}
+        proofs.append(case.given("another digest", vector, 1) | made | case.other(made))
+    batches = [
+        batch([replace(case, name=f"{case.name}, report {i}") for i in range(2)])
+        for case in (CASES[0], CASES[3], CASES[4])
+    ]
+    allowed = sorted(identity_of(secret) for secret in IDENTITIES[:6])
+    return {"allow_list": [key.hex() for key in allowed], "proofs": proofs, "batches": batches}
 
 
 def sizes() -> list[str]:

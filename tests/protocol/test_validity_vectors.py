@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,26 @@ import numpy as np
 import pytest
 from cases import each_case
 
-from fedtally.crypto.keys import Secret
+from fedtally.crypto.hpke import PrivateKey
+from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.errors import InvalidInputError
-from fedtally.flp import FIELD16, FIELD24, FIELD32, SignedOneHot
-from fedtally.secagg.two_server.proofs import Digests, ReportProof, proof_digest
-from fedtally.secagg.two_server.reports import Bound
+from fedtally.flp import FIELD16, FIELD24, FIELD32
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.two_server import (
+    BatchPolicy,
+    MemoryJournal,
+    Outcome,
+    TwoServerParameters,
+    proofs,
+)
+from fedtally.secagg.two_server.proofs import HelperPart, LeaderPart, ReportProof
+from fedtally.secagg.two_server.proven import ProvenHelper, ProvenLeader, make_proven_report
 
 FIELDS = {field.prime: field for field in (FIELD16, FIELD24, FIELD32)}
 PATH = Path(__file__).parents[1] / "vectors" / "validity.json"
-VECTORS = json.loads(PATH.read_text())["proofs"]
+DOCUMENT = json.loads(PATH.read_text())
+VECTORS, BATCHES = DOCUMENT["proofs"], DOCUMENT["batches"]
+ALLOWED = AllowList([bytes.fromhex(key) for key in DOCUMENT["allow_list"]])
 
 
 def raw(vector: dict[str, Any], *names: str) -> list[bytes]:
@@ -26,48 +38,102 @@ def raw(vector: dict[str, Any], *names: str) -> list[bytes]:
 
 
 def proof_of(vector: dict[str, Any]) -> ReportProof:
-    return ReportProof(
-        SignedOneHot(
-            tuple(vector["widths"]), FIELDS[vector["p"]], vector["abstain"], vector["checksum"]
-        )
-    )
+    given = {
+        name: bytes.fromhex(value) if isinstance(value, str) else value
+        for name, value in vector["parameters"].items()
+    }
+    return ReportProof(TwoServerParameters(**given), tuple(vector["widths"]), vector["abstain"])
 
 
-def bound_of(vector: dict[str, Any]) -> Bound:
-    (joined,) = raw(vector, "bound")
-    return Bound(joined[:32], joined[32:48], int.from_bytes(joined[48:52], "little"), joined[52:])
+def parts_of(vector: dict[str, Any], proof: ReportProof) -> tuple[LeaderPart, HelperPart]:
+    id, secret = raw(vector, "id", "identity")
+    bound = proof.bound(id, vector["round"], SigningKey(Secret(secret)).public)
+    helper, signature = raw(vector | vector.get("leader_gets", {}), "dH", "signature")
+    leader = LeaderPart(bound, helper, signature, *raw(vector, "salt", "words", "proof"))
+    return leader, HelperPart(bound, *raw(vector, "dL", "dP", "signature", "sealed"))
 
 
 @each_case("vector", VECTORS, ids=lambda vector: vector["case"])
-def test_clients(vector):
-    proof, bound = proof_of(vector), bound_of(vector)
-    seed, prove_seed, salt = raw(vector, "seed", "prove_seed", "salt")
-    digests = Digests(*raw(vector, "dL", "dH", "proof_digest"))
-    counters = np.array(vector["vector"])
+def test_clients(monkeypatch, vector):
+    proof, counters = proof_of(vector), np.array(vector["vector"])
+    (sealed, identity) = raw(vector, "sealed", "identity")
+    assert proof.context.hex() == vector["context"]
+    assert proof.circuit.field is FIELDS[vector["p"]]
     if vector["verdict"] == "invalid" and vector["case"] != "proof changed":
         if vector["case"] != "nothing, e is 1":  # of which the library writes e = 0
             with pytest.raises(InvalidInputError, match="must have one entry"):
                 proof.circuit.encode(counters)
         return
-    assert proof.share(counters, bound, Secret(seed)).hex() == vector["words"]
-    sent = proof.prove(counters, bound, digests, Secret(seed), Secret(prove_seed))
-    assert (sent.hex() == vector["proof"]) == (vector["case"] != "proof changed")
-    assert proof_digest(salt, *raw(vector, "proof")).hex() == vector["proof_digest"]
+    monkeypatch.setattr(proofs.hpke, "seal", lambda *_: sealed)  # which draws a key of its own
+    draws = iter(raw(vector, "id", "seed", "salt", "prove_seed"))
+    made = proof.report(
+        counters,
+        round=vector["round"],
+        identity=SigningKey(Secret(identity)),
+        random=lambda _: next(draws),
+    )
+    expected = parts_of({**vector, "leader_gets": {}}, proof)
+    assert (made == expected) == (vector["case"] != "proof changed")
+    assert made[0].words == expected[0].words
 
 
 @each_case("vector", VECTORS, ids=lambda vector: vector["case"])
 def test_servers(vector):
-    proof, bound = proof_of(vector), bound_of(vector)
-    seed, verify_key, words, sent = raw(vector, "seed", "verify_key", "words", "proof")
-    digests = Digests(*raw(vector, "dL", "dH", "proof_digest"))
-    helper = proof.of_helper(bound, digests, Secret(seed))
-    checks = proof.check([helper], Secret(verify_key))
+    proof = proof_of(vector)
+    (secret,) = raw(vector, "helper_secret")
+    key, (leader, helper) = PrivateKey(Secret(secret)), parts_of(vector, proof)
+    checks = proof.check([proof.of_helper(helper, key)], key)
     assert [check.hex() for check in checks] == [vector["check"]]
-    sees = digests._replace(helper=bytes.fromhex(vector.get("leader_sees", vector["dH"])))
-    leader = proof.of_leader(bound, sees, words, sent)
-    assert [verdict.value for verdict in proof.decide([leader], checks)] == [vector["verdict"]]
+    verdicts = proof.decide([proof.of_leader(leader)], checks)
+    assert [verdict.value for verdict in verdicts] == [vector["verdict"]]
+
+
+@each_case("vector", VECTORS, ids=lambda vector: vector["case"])
+def test_frames(monkeypatch, vector):
+    """Of clients, and of the helper, which reads what the second reading wrote."""
+    proof, frames = proof_of(vector), vector["frames"]
+
+    def same(name: str, frame: bytes) -> bool:
+        given = frames[name]
+        return (frame[:48].hex(), hashlib.sha256(frame).hexdigest()) == tuple(given.values())
+
+    leader, helper = parts_of({**vector, "leader_gets": {}}, proof)
+    monkeypatch.setattr(ReportProof, "report", lambda *_, **__: (leader, helper))
+    made = make_proven_report(
+        proof, None, round=0, identity=None, policy=BatchPolicy(min_honest=2), random=bytes
+    )
+    assert same("leader", made.leader) and same("helper", made.helper)
+    rounds, (secret,) = range(vector["round"], vector["round"] + 1), raw(vector, "helper_secret")
+    servers = proof, rounds, ALLOWED, BatchPolicy(min_honest=2), MemoryJournal()
+    noise = (lambda: None) if proof.parameters.noise else None
+    server = ProvenHelper(*servers, PrivateKey(Secret(secret)), noise)
+    assert server.receive(made.helper) is Outcome.ACCEPTED
+    (checks,) = server.checks()
+    assert same("checks", checks)
+    server = ProvenLeader(*servers[:-1], MemoryJournal(), noise)
+    assert server.receive(made.leader) is Outcome.ACCEPTED
+    server.judge(checks)
+    verdict = "valid" if vector["verdict"] == "inconsistent" else vector["verdict"]
+    assert [each.verdict.value for each in server.refused] == [verdict][verdict == "valid" :]
 
 
 def test_every_verdict_has_a_vector_in_every_field():
     seen = {(vector["p"], vector["verdict"]) for vector in VECTORS}
     assert seen == {(p, kind) for p in FIELDS for kind in ("valid", "invalid", "inconsistent")}
+
+
+@each_case("batch", BATCHES, ids=lambda batch: str(batch["total"]))
+def test_sums(batch):
+    (secret,) = raw(batch["reports"][0], "helper_secret")
+    proof, key = proof_of(batch["reports"][0]), PrivateKey(Secret(secret))
+    parts = [parts_of(report, proof) for report in batch["reports"]]
+    shares = {
+        "leader": [proof.of_leader(leader) for leader, _ in parts],
+        "helper": [proof.of_helper(helper, key) for _, helper in parts],
+    }
+    sums = {}
+    for server, noise in batch["noise"].items():
+        drawn = None if noise is None else np.array(noise)
+        sums[server] = proof.add(shares[server], drawn)
+    assert {server: each.hex() for server, each in sums.items()} == batch["sums"]
+    assert proof.open(**sums, count=len(parts)).tolist() == batch["total"]

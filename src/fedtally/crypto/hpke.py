@@ -26,6 +26,7 @@ from fedtally.crypto.keys import (
     _join,
     _present,
     check_point,
+    hkdf,
 )
 
 OVERHEAD_BYTES = KEY_BYTES + TAG_BYTES  # the encapsulated key and the tag of AES-GCM
@@ -83,6 +84,27 @@ class PrivateKey(_Hidden):
             raise RejectedError(
                 "it does not open: sealed to another key or for another purpose, or changed"
             ) from None
+
+    def derive(self, salt: bytes, label: Label) -> Secret:
+        """Return 32 bytes of HKDF-SHA256 that only this secret key gives.
+
+        Args:
+            salt: what they are for, public.
+            label: the purpose; not one that anything is sealed for.
+
+        Raises:
+            InvalidInputError: this key was wiped.
+        """
+        secret = bytearray(_present(self._key).private_bytes_raw())
+        # X25519 does not look at these five bits (RFC 7748, section 5): without this, 32 encodings
+        # of one key, which open the same seals, would give 32 results
+        secret[0] &= 248
+        secret[31] = secret[31] & 127 | 64
+        clamped = Secret(secret)
+        secret[:] = bytes(KEY_BYTES)
+        derived = hkdf(clamped, salt, label)
+        clamped.wipe()
+        return derived
 
     def wipe(self) -> None:
         """Forget the secret key; the library clears it."""

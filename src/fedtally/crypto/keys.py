@@ -97,6 +97,7 @@ class Label(bytes, Enum):
     TWO_SERVER_PROVE = _PREFIX + b"two-server prove"
     TWO_SERVER_PROOF_MASK = _PREFIX + b"two-server proof mask"
     TWO_SERVER_PROOF_SHARE = _PREFIX + b"two-server proof share"
+    TWO_SERVER_VERIFY_KEY = _PREFIX + b"two-server verify key"
     TWO_SERVER_POINT = _PREFIX + b"two-server point"
 
 

@@ -1,37 +1,66 @@
 """Proofs that reports to two servers are valid: what a client and both servers compute.
 
-No message of `fedtally-secagg/1` carries this yet, so that no campaign uses it: these are the
-functions between the bytes that messages will hold. docs/validity.md has every byte.
+These are the functions between the parts of reports, their verdicts, and the sum of the valid ones;
+`proven` has the messages. No plan asks for them, so that no campaign uses them yet.
+docs/validity.md has every byte.
 
 The helper's shares are streams of a seed; the leader's are what is left. The helper answers a
 report with a *check*: the point at which the proof is tested, and its verifier share. The leader
 adds its own verifier share, and decides.
 
 **Two checks of one report at different points give away its whole vector.** So the point is a
-function of the report, under a key that the helper alone has: whoever asks again, after a restart
-or with an old copy of a journal, gets the same check.
+function of the report and of the secret key that opens its seal: whoever asks again, after a
+restart or with an old copy of a journal, gets the same check, and whoever has another key cannot
+read the report. The parameters fix the circuit, and a report is sealed and signed for them.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.crypto import prg
-from fedtally.crypto.keys import KEY_BYTES, Label, Secret, digest, hkdf
-from fedtally.flp.fields import Array
-from fedtally.flp.one_hot import SignedOneHot
+from fedtally import _validate
+from fedtally.crypto import hpke, prg
+from fedtally.crypto.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Label,
+    Secret,
+    SigningKey,
+    digest,
+    hkdf,
+    verify,
+)
+from fedtally.errors import InvalidInputError
+from fedtally.flp.fields import Array, Field
+from fedtally.flp.one_hot import SignedOneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
-from fedtally.secagg.two_server.reports import Bound, exactly, mask_key
+from fedtally.secagg.two_server.reports import (
+    ID_BYTES,
+    SALT_BYTES,
+    SEALED_BYTES,
+    SEED_BYTES,
+    BatchRefusedError,
+    Bound,
+    Kind,
+    TwoServerParameters,
+    entries_within,
+    exactly,
+    is_signing_key,
+    mask_key,
+    part_digest,
+)
 
 SHARES = 2
+WORDS_AT_ONCE = 1 << 20  # of reports that are looked at together: 8 MiB, and a few times as much
 
 
 class Verdict(Enum):
@@ -50,10 +79,9 @@ class Digests(NamedTuple):
     """The digests that a client signs, 32 bytes each.
 
     Args:
-        leader: of the leader's part, without the proof (`part_digest`).
-        helper: of the helper's part, which must not hold the digest of the proof: the proof depends
-            on this digest.
-        proof: of the leader's share of the proof (`proof_digest`).
+        leader: of the salt and of the leader's share of the words.
+        helper: of the sealed seed alone: the proof depends on it.
+        proof: of the salt and of the leader's share of the proof.
     """
 
     leader: bytes
@@ -61,59 +89,174 @@ class Digests(NamedTuple):
     proof: bytes
 
 
-@dataclass(frozen=True, eq=False)
-class ServerShare:
-    """One server's share of a report.
+@dataclass(frozen=True)
+class LeaderPart:
+    """What the leader gets of a report.
 
     Args:
         bound: context, id, round and identity.
-        digests: of its own part as it came, and of the others as the report states them.
-        words: [length], a share of the vector's words.
-        proof: elements [proof_length, K], a share of the proof.
+        helper: the digest of the sealed seed, as the client states it.
+        signature: 64 bytes, over `bound` and all three digests.
+        salt: 32 bytes, which the helper must not learn.
+        words: the leader's share of the words.
+        proof: the leader's share of the proof.
+    """
+
+    bound: Bound
+    helper: bytes
+    signature: bytes
+    salt: bytes = field(repr=False)
+    words: bytes = field(repr=False)
+    proof: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class HelperPart:
+    """What the helper gets of a report.
+
+    Args:
+        bound: context, id, round and identity.
+        leader: the digest of the leader's share of the words, as the client states it.
+        proof: the digest of the leader's share of the proof, as the client states it.
+        signature: 64 bytes, the one of the leader's part.
+        sealed: the sealed seed, 80 bytes.
+    """
+
+    bound: Bound
+    leader: bytes
+    proof: bytes
+    signature: bytes
+    sealed: bytes = field(repr=False)
+
+
+_Part = TypeVar("_Part", LeaderPart, HelperPart)
+
+
+@dataclass(frozen=True, eq=False)
+class LeaderShare:
+    """A report as the leader has read it, from `ReportProof.of_leader`.
+
+    Args:
+        bound: context, id, round and identity.
+        digests: what the client signed.
+        words: a share of the vector's words, encoded; all are below p.
+        proof: a share of the proof, encoded.
     """
 
     bound: Bound
     digests: Digests
-    words: Array = field(repr=False)
-    proof: Array = field(repr=False)
+    words: bytes = field(repr=False)
+    proof: bytes = field(repr=False)
 
 
-def proof_digest(salt: bytes, share: bytes) -> bytes:
-    """Return the digest of the leader's share of a proof.
+@dataclass(frozen=True, eq=False)
+class HelperShare:
+    """A report as the helper has read it, from `ReportProof.of_helper`.
 
     Args:
-        salt: the 32 bytes that salt the leader's part, too; the helper does not learn them.
-        share: from `ReportProof.prove`.
+        bound: context, id, round and identity.
+        digests: what the client signed.
+        mask_key: the key of the helper's share of the words, 32 bytes.
+        proof_mask_key: the key of the helper's share of the proof, 32 bytes.
     """
-    return digest(Label.TWO_SERVER_PROOF_SHARE, exactly(KEY_BYTES, salt=salt), share)
+
+    bound: Bound
+    digests: Digests
+    mask_key: Secret
+    proof_mask_key: Secret
+
+    def wipe(self) -> None:
+        """Forget both keys."""
+        self.mask_key.wipe()
+        self.proof_mask_key.wipe()
 
 
 @dataclass(frozen=True)
 class ReportProof:
-    """The proof of one circuit, for reports to two servers.
+    """The proof of every report under one set of parameters.
+
+    The circuit and its field follow from the arguments, and all of them are in `context`, which a
+    report is sealed and signed for: so a report has one circuit.
 
     Args:
-        circuit: the statement.
+        parameters: what clients and servers agree on, with a `largest_entry` of 1, and with the
+            `bits` of the field (16, 24 or 32).
+        widths: the counters of each row, which make up the `length` of the parameters.
+        abstain: whether a client may hold nothing.
 
+    Raises:
+        InvalidInputError: the arguments do not fit each other.
+
+    >>> import os
     >>> import numpy as np
-    >>> proof = ReportProof(SignedOneHot((3, 2)))
-    >>> bound = Bound(bytes(32), bytes(16), 0, bytes(32))
-    >>> seed, prove_seed, verify_key = (Secret(bytes([i]) * 32) for i in range(3))
-    >>> words = proof.share(np.array([0, 1, 0, 0, -1]), bound, seed)
-    >>> digests = Digests(b"digest of the leader's part     ", bytes(32), bytes(32))
-    >>> sent = proof.prove(np.array([0, 1, 0, 0, -1]), bound, digests, seed, prove_seed)
-    >>> digests = digests._replace(proof=proof_digest(bytes(32), sent))
-    >>> checks = proof.check([proof.of_helper(bound, digests, seed)], verify_key)
-    >>> proof.decide([proof.of_leader(bound, digests, words, sent)], checks)
+    >>> key, person = hpke.PrivateKey(Secret(os.urandom(32))), SigningKey(Secret(os.urandom(32)))
+    >>> parameters = TwoServerParameters(
+    ...     length=5, bits=16, n_max=100, min_batch=2, corrupt=0, helper_key=key.public,
+    ...     allow_list=bytes(32), fingerprint=bytes(32))
+    >>> proof = ReportProof(parameters, widths=(3, 2))
+    >>> leader, helper = proof.report(
+    ...     np.array([0, 1, 0, 0, -1]), round=0, identity=person, random=os.urandom)
+    >>> checks = proof.check([proof.of_helper(helper, key)], key)
+    >>> proof.decide([proof.of_leader(leader)], checks)
     [<Verdict.VALID: 'valid'>]
     """
 
-    circuit: SignedOneHot
+    parameters: TwoServerParameters
+    widths: tuple[int, ...]
+    abstain: bool = False
+
+    def __post_init__(self) -> None:
+        parameters = self.parameters
+        if not isinstance(self.abstain, bool):  # 2 would be another circuit of the same digest
+            raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r}")
+        if parameters.largest_entry != 1:
+            raise InvalidInputError(
+                "largest_entry must be 1, since a proof is of a client with one item, got"
+                f" {parameters.largest_entry}"
+            )
+        if parameters.bits != (bits := self._field.prime.bit_length()):
+            raise InvalidInputError(
+                f"bits must be {bits} for proofs with n_max = {parameters.n_max} and noise ="
+                f" {parameters.noise}, got {parameters.bits}"
+            )
+        object.__setattr__(self, "widths", self.circuit.widths)
+        if self.circuit.counters != parameters.length:
+            raise InvalidInputError(
+                f"widths must sum to the length of the parameters, {parameters.length}, got"
+                f" {self.circuit.counters}"
+            )
+
+    @property
+    def _field(self) -> Field:
+        # not an argument: in a small field invalid vectors pass
+        return field_for_sums(self.parameters.n_max, self.parameters.noise)
+
+    @cached_property
+    def circuit(self) -> SignedOneHot:
+        """The statement that is proven."""
+        return SignedOneHot(
+            self.widths, self._field, self.abstain, self.parameters.checksum_entries
+        )
 
     @cached_property
     def flp(self) -> FullyLinearProof:
         """The proof without the shares."""
         return FullyLinearProof(self.circuit)
+
+    @cached_property
+    def context(self) -> bytes:
+        """The digest of the parameters and of the circuit, 32 bytes; of reports with a proof."""
+        circuit = self.circuit
+        return digest(
+            Label.TWO_SERVER_CIRCUIT,
+            self.parameters.context,
+            circuit.field.prime.to_bytes(8, "little"),
+            bytes([circuit.field.degree]),
+            circuit.field.generator.to_bytes(8, "little"),
+            bytes([circuit.abstain, circuit.checksum]),
+            circuit.rows.to_bytes(4, "little"),  # how many widths follow: no two circuits are alike
+            *(width.to_bytes(4, "little") for width in circuit.widths),
+        )
 
     @property
     def words_bytes(self) -> int:
@@ -130,104 +273,187 @@ class ReportProof:
         """The bytes of a check: joint digest 32, point seed 32, verifier share."""
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
+    def bound(self, id: bytes, round: int, identity: bytes) -> Bound:
+        """Return what every key and signature of a report is bound to.
+
+        Args:
+            id: 16 bytes.
+            round: 0 .. 2^32 - 1.
+            identity: the client's public key, 32 bytes.
+        """
+        return Bound(
+            self.context,
+            exactly(ID_BYTES, id=id),
+            _validate.integer(0, 2**32 - 1, round=round),
+            exactly(KEY_BYTES, identity=identity),
+        )
+
     # ---- the client ----
 
-    def share(self, vector: npt.NDArray[Any], bound: Bound, seed: Secret) -> bytes:
-        """Return the leader's share of the words of a vector: `words_bytes`.
+    def report(
+        self,
+        vector: npt.NDArray[Any],
+        *,
+        round: int,
+        identity: SigningKey,
+        random: Callable[[int], bytes],
+    ) -> tuple[LeaderPart, HelperPart]:
+        """Return the report of a client.
+
+        To send a report again, send the same parts: do not make it again.
 
         Args:
             vector: integers [counters], valid (see `SignedOneHot.encode`).
-            bound: context, id, round and identity.
-            seed: 32 uniform bytes, for this report alone; the helper gets them, sealed.
-        """
-        field = self.circuit.field
-        mask = self._words_mask(bound, seed)
-        return field.encode(field.reduce(self.circuit.encode(vector) - mask))
+            round: 0 .. 2^32 - 1.
+            identity: the client's key.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
+                asked for an id of 16 bytes, then for seed, salt and prove seed, 32 bytes each.
 
-    def prove(
-        self,
-        vector: npt.NDArray[Any],
-        bound: Bound,
-        digests: Digests,
-        seed: Secret,
-        prove_seed: Secret,
-    ) -> bytes:
-        """Return the leader's share of the proof: `proof_bytes`.
-
-        Args:
-            vector: that of `share`.
-            bound: that of `share`.
-            digests: of both parts; that of the proof does not count.
-            seed: that of `share`.
-            prove_seed: 32 uniform bytes, for this report alone; nobody else gets them.
+        Raises:
+            InvalidInputError: the vector, the round or the random bytes are not as above.
         """
-        field, circuit = self.circuit.field, self.circuit
-        key = hkdf(prove_seed, bound.context + bound.id, Label.TWO_SERVER_PROVE)
-        prove_random = self._elements(key, self.flp.prove_random_length)
-        joint = self._joint(bound, digests)
-        proof = self.flp.prove(circuit.encode(vector), prove_random, joint)
-        return field.encode(field.reduce(proof - self._proof_mask(bound, seed)))
+        words, identity = self.circuit.encode(vector), is_signing_key(identity)
+        bound = self.bound(exactly(ID_BYTES, random_id=random(ID_BYTES)), round, identity.public)
+        with ExitStack() as secrets:  # wiped at the end, and by an error
+
+            def kept(secret: Secret) -> Secret:
+                secrets.callback(secret.wipe)
+                return secret
+
+            seed = kept(Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES))))
+            salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
+            prove_seed = kept(Secret(exactly(SEED_BYTES, random_prove_seed=random(SEED_BYTES))))
+            sealed = hpke.seal(
+                self.parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields
+            )
+            share = self._less(words, self._words(kept(mask_key(seed, bound)), len(words)))
+            # The proof depends on both digests, and is in neither. So is all of its randomness: a
+            # report that was sealed anew, by mistake with the same seeds, has a proof of its own.
+            digests = _words_digest(salt, share), _sealed_digest(sealed)
+            joint = self._joint_key(bound, *digests)
+            prove_key = kept(hkdf(prove_seed, joint, Label.TWO_SERVER_PROVE))
+            proof = self.flp.prove(
+                words,
+                self._elements(prove_key, self.flp.prove_random_length),
+                self._elements(Secret(joint), self.circuit.joint_length),
+            )
+            proof_mask_key = kept(_proof_mask_key(seed, joint))
+            proof_share = self._less(proof, self._elements(proof_mask_key, self.flp.proof_length))
+        signed = Digests(*digests, _proof_digest(salt, proof_share))
+        signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *signed)
+        return (
+            LeaderPart(bound, signed.helper, signature, salt, share, proof_share),
+            HelperPart(bound, signed.leader, signed.proof, signature, sealed),
+        )
 
     # ---- the servers ----
 
-    def of_leader(self, bound: Bound, digests: Digests, words: bytes, proof: bytes) -> ServerShare:
-        """Return the leader's share of a report, from the bytes that it got.
+    def digests(self, part: LeaderPart | HelperPart) -> Digests:
+        """Return what the client must have signed: the digests of what a server got are computed,
+        and the others are believed.
 
         Raises:
-            InvalidInputError: the bytes are of another length, or a word is not below p.
+            InvalidInputError: bytes are of another length.
         """
-        field = self.circuit.field
-        return ServerShare(
-            bound,
-            digests,
-            field.decode(exactly(self.words_bytes, words=words)),
-            self._read(exactly(self.proof_bytes, proof=proof)),
+        if isinstance(part, HelperPart):
+            return Digests(
+                exactly(KEY_BYTES, leader_digest=part.leader),
+                _sealed_digest(exactly(SEALED_BYTES, sealed=part.sealed)),
+                exactly(KEY_BYTES, proof_digest=part.proof),
+            )
+        salt = exactly(SALT_BYTES, salt=part.salt)
+        return Digests(
+            _words_digest(salt, exactly(self.words_bytes, words=part.words)),
+            exactly(KEY_BYTES, helper_digest=part.helper),
+            _proof_digest(salt, exactly(self.proof_bytes, proof=part.proof)),
         )
 
-    def of_helper(self, bound: Bound, digests: Digests, seed: Secret) -> ServerShare:
-        """Return the helper's share of a report, from the seed that was sealed to it."""
-        words, proof = self._words_mask(bound, seed), self._proof_mask(bound, seed)
-        return ServerShare(bound, digests, words, proof)
+    def of_leader(self, part: LeaderPart) -> LeaderShare:
+        """Return a report as the leader reads it.
 
-    def check(self, reports: Sequence[ServerShare], verify_key: Secret) -> list[bytes]:
-        """Return the helper's check of each report: `check_bytes` each.
+        Raises:
+            RejectedError: the client did not sign this.
+            InvalidInputError: bytes are of another length, the report is of another context, or a
+                word is not below p.
+        """
+        return self._read_leader(*self._signed(part))
 
-        It is a function of the report and the key. Nothing else may enter it: no nonce, nothing
-        from the leader, no batch.
+    def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
+        """Return a report as the helper reads it.
 
         Args:
-            reports: the helper's shares.
-            verify_key: 32 bytes, the helper's for a plan. Who knows them can make a proof for any
-                vector; clients and the leader must not.
+            part: from the client.
+            key: the secret key of `parameters.helper_key`.
+
+        Raises:
+            RejectedError: the client did not sign this, or the seal does not open.
+            InvalidInputError: bytes are of another length, the report is of another context, or
+                the key is another one.
         """
-        digests = [self._joint_digest(report) for report in reports]
+        return self._read_helper(*self._signed(part), key)
+
+    def _read_leader(self, part: LeaderPart, digests: Digests) -> LeaderShare:
+        """Return a report of which the signature was checked."""
+        self.circuit.field.decode(part.words + part.proof)  # refused now, and by name
+        return LeaderShare(part.bound, digests, part.words, part.proof)
+
+    def _read_helper(self, part: HelperPart, digests: Digests, key: hpke.PrivateKey) -> HelperShare:
+        """Return a report of which the signature was checked."""
+        bound = part.bound
+        seed = self._own(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
+        joint = self._joint_key(bound, digests.leader, digests.helper)
+        share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
+        seed.wipe()  # both keys are all that the helper needs
+        return share
+
+    def check(self, shares: Sequence[HelperShare], key: hpke.PrivateKey) -> list[bytes]:
+        """Return the helper's check of each report: `check_bytes` each.
+
+        It is a function of the report and of the key that opens it. Nothing else may enter it: no
+        nonce, nothing from the leader, no batch.
+
+        Args:
+            shares: the reports.
+            key: the secret key of `parameters.helper_key`.
+
+        Raises:
+            InvalidInputError: the key is another one, or a report is of another context.
+        """
+        verify_key = self._own(key).derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
+        digests = [self._joint_digest(share) for share in shares]
         seeds = [
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
         ]
-        verifiers = self._query(reports, seeds)
+        verify_key.wipe()
+        verifiers = self._query(shares, seeds)
         return [
             joint + seed + self.circuit.field.encode(verifier)
             for joint, seed, verifier in zip(digests, seeds, verifiers, strict=True)
         ]
 
-    def decide(self, reports: Sequence[ServerShare], checks: Sequence[bytes]) -> list[Verdict]:
+    def decide(self, shares: Sequence[LeaderShare], checks: Sequence[bytes]) -> list[Verdict]:
         """Return the leader's verdict on each report.
 
         Args:
-            reports: the leader's shares.
+            shares: the reports.
             checks: the helper's check of each, in the same order.
 
         Raises:
-            InvalidInputError: a check is of another length, or a word of it is not below p. The
-                helper did not follow the protocol: no report is to blame.
+            InvalidInputError: there are more or fewer checks than reports, a check is of another
+                length, or a word of it is not below p. The helper did not follow the protocol: no
+                report is to blame, and none is decided. Or a report is of another context.
         """
+        if len(checks) != len(shares):
+            raise InvalidInputError(
+                f"checks must be one for each of {len(shares)} reports, got {len(checks)}"
+            )
         seeds, verifiers, same = [], [], []
-        for report, check in zip(reports, checks, strict=True):
+        for share, check in zip(shares, checks, strict=True):
             exactly(self.check_bytes, check=check)
-            same.append(hmac.compare_digest(check[:KEY_BYTES], self._joint_digest(report)))
+            same.append(hmac.compare_digest(check[:KEY_BYTES], self._joint_digest(share)))
             seeds.append(check[KEY_BYTES : 2 * KEY_BYTES])
             verifiers.append(self._read(check[2 * KEY_BYTES :]))
-        own = self._query(reports, seeds)
+        own = self._query(shares, seeds)
         total = self.circuit.field.reduce(own + np.reshape(verifiers, own.shape))
         valid = self.flp.decide(total)
         return [
@@ -235,54 +461,154 @@ class ReportProof:
             for passed, agreed in zip(valid, same, strict=True)
         ]
 
-    def _query(self, reports: Sequence[ServerShare], seeds: Sequence[bytes]) -> Array:
+    # ---- the sum of a batch ----
+
+    def add(
+        self, shares: Sequence[LeaderShare | HelperShare], noise: npt.NDArray[np.int64] | None
+    ) -> bytes:
+        """Return a server's share of the sum of a batch: counters and checksum words, mod p.
+
+        Args:
+            shares: the reports of the batch, of which the leader has found every one valid.
+            noise: int64 [counters], within +-parameters.noise, this server's own; None where the
+                parameters have none.
+
+        Raises:
+            InvalidInputError: there are fewer than min_batch reports or more than n_max, one is
+                there twice or is of another context, or the noise is not as above.
+        """
+        parameters, field = self.parameters, self.circuit.field
+        low, high = parameters.min_batch, parameters.n_max
+        ids = {self._of_this_context(share.bound).id for share in shares}
+        if not low <= len(shares) <= high:
+            raise InvalidInputError(f"a batch must have {low} .. {high} reports, got {len(shares)}")
+        if len(ids) < len(shares):  # what counts twice would show
+            raise InvalidInputError(
+                f"a report must be in a batch once, got {len(shares)} reports of {len(ids)} ids"
+            )
+        # a sum without noise would be taken for one with noise, and the other way round
+        if (noise is None) != (parameters.noise == 0):
+            raise InvalidInputError(
+                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
+                f" noise up to {parameters.noise}"
+            )
+        total = field.words([0] * (self.circuit.counters + self.circuit.checksum))
+        if noise is not None:
+            entries_within(parameters.length, parameters.noise, noise=noise)
+            total[: self.circuit.counters] = field.words(noise)
+        for share in shares:
+            total = field.reduce(total + self.circuit.truncate(self._words_of(share)))
+        return field.encode(total)
+
+    def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:
+        """Return the sum of a batch, with the noise of both servers: int64 [counters].
+
+        Args:
+            leader: the leader's share of the sum, from `add`.
+            helper: the helper's.
+            count: the reports in the batch.
+
+        Raises:
+            InvalidInputError: a share cannot be read.
+            BatchRefusedError: a checksum word does not count the reports, or a counter is larger
+                than they can make it: a server added up something else.
+        """
+        counters = self._counted(self._whole(leader, helper), count)
+        if counters is None:
+            raise BatchRefusedError(
+                f"the checksum words do not count {count} reports, or a counter is beyond"
+                f" +-{count + self.parameters.noise}: a server added up other reports, or answered"
+                " wrongly"
+            )
+        return counters
+
+    @property
+    def sum_bytes(self) -> int:
+        """The bytes of a share of the sum."""
+        return (self.circuit.counters + self.circuit.checksum) * self.circuit.field.word_bytes
+
+    def _whole(self, leader: bytes, helper: bytes) -> Array:
+        """Return counters and checksum words of the sum, mod p."""
+        field, size = self.circuit.field, self.sum_bytes
+        one = field.decode(exactly(size, leader=leader))
+        return field.reduce(one + field.decode(exactly(size, helper=helper)))
+
+    def _counted(self, total: Array, count: int) -> npt.NDArray[np.int64] | None:
+        """Return the counters of a sum of so many reports, or None if it cannot be one."""
+        prime = self.circuit.field.prime
+        total = np.where(total > prime // 2, total - prime, total).astype(np.int64)
+        counters, checksum = np.split(total, [self.circuit.counters])
+        possible = int(np.abs(counters).max()) <= count + self.parameters.noise
+        return counters if possible and (checksum == count).all() else None
+
+    # ---- what is refused ----
+
+    def _own(self, key: hpke.PrivateKey) -> hpke.PrivateKey:
+        if key.public != self.parameters.helper_key:  # another key would make another test point
+            raise InvalidInputError(
+                "the key is not the one that clients seal to; use that of parameters.helper_key"
+            )
+        return key
+
+    def _of_this_context(self, bound: Bound) -> Bound:
+        if bound.context != self.context:  # another circuit would make another test point
+            raise InvalidInputError(
+                "the report is of another context: use the proof of the parameters, widths and"
+                " abstain that it was made for"
+            )
+        return self.bound(*bound[1:])
+
+    def _signed(self, part: _Part) -> tuple[_Part, Digests]:
+        """Return a part and its digests, if its client signed them for this context."""
+        digests, bound = self.digests(part), self._of_this_context(part.bound)
+        signature = exactly(SIGNATURE_BYTES, signature=part.signature)
+        verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
+        return replace(part, bound=bound), digests
+
+    def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
         """Return the verifier share of each report: elements [reports, verifier_length, K]."""
-        field = self.circuit.field
-        if not reports:
-            return field.zeros((0, self.flp.verifier_length))
-        return self.flp.query(
-            np.stack([report.words for report in reports]),
-            np.stack([report.proof for report in reports]),
-            self._query_random(seeds),
-            np.stack([self._joint(report.bound, report.digests) for report in reports]),
-            SHARES,
-        )
+        verifiers = [self.circuit.field.zeros((0, self.flp.verifier_length))]
+        block = max(1, WORDS_AT_ONCE // self.circuit.length)
+        for start in range(0, len(shares), block):
+            some = shares[start : start + block]
+            verifiers.append(
+                self.flp.query(
+                    np.stack([self._words_of(share) for share in some]),
+                    np.stack([self._proof_of(share) for share in some]),
+                    self._query_random(seeds[start : start + block]),
+                    np.stack([self._joint(share) for share in some]),
+                    SHARES,
+                )
+            )
+        return np.concatenate(verifiers)
 
     # ---- what is derived from what ----
 
-    @cached_property
-    def _circuit_digest(self) -> bytes:
-        """Bind the circuit: a proof of one statement is none of another."""
-        circuit = self.circuit
-        return digest(
-            Label.TWO_SERVER_CIRCUIT,
-            circuit.field.prime.to_bytes(8, "little"),
-            bytes([circuit.field.degree, circuit.abstain, circuit.checksum]),
-            circuit.rows.to_bytes(4, "little"),  # how many widths follow: no two circuits are alike
-            *(width.to_bytes(4, "little") for width in circuit.widths),
-        )
+    def _words_of(self, share: LeaderShare | HelperShare) -> Array:
+        if isinstance(share, LeaderShare):
+            return self.circuit.field.decode(share.words)
+        return self._words(share.mask_key, self.circuit.length)
 
-    def _joint(self, bound: Bound, digests: Digests) -> Array:
-        """Return r1, r2 and r3: fixed by both parts, so by the whole vector, before the proof."""
-        key = digest(
-            Label.TWO_SERVER_JOINT_RANDOMNESS,
-            *bound.fields,
-            self._circuit_digest,
-            digests.leader,
-            digests.helper,
-        )
+    def _proof_of(self, share: LeaderShare | HelperShare) -> Array:
+        if isinstance(share, LeaderShare):
+            return self._read(share.proof)
+        return self._elements(share.proof_mask_key, self.flp.proof_length)
+
+    def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
+        """Return the key of r1, r2 and r3: both shares of the words fix it, and no proof does."""
+        return digest(Label.TWO_SERVER_JOINT_RANDOMNESS, *bound.fields, leader, helper)
+
+    def _joint(self, share: LeaderShare | HelperShare) -> Array:
+        """Return r1, r2 and r3."""
+        key = self._joint_key(share.bound, share.digests.leader, share.digests.helper)
         return self._elements(Secret(key), self.circuit.joint_length)
 
-    def _joint_digest(self, report: ServerShare) -> bytes:
+    def _joint_digest(self, share: LeaderShare | HelperShare) -> bytes:
         """Return the digest of all that the client signed; with the proof, or it could be chosen
         after the point is known.
         """
-        return digest(
-            Label.TWO_SERVER_JOINT_DIGEST,
-            *report.bound.fields,
-            self._circuit_digest,
-            *report.digests,
-        )
+        bound = self._of_this_context(share.bound)
+        return digest(Label.TWO_SERVER_JOINT_DIGEST, *bound.fields, *share.digests)
 
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Return the factors of the outputs, then the first element that may be a test point."""
@@ -295,22 +621,18 @@ class ReportProof:
                 drawn[i, -1] = self._elements(Secret(seeds[i]), more)[-1]
         return drawn
 
-    def _words_mask(self, bound: Bound, seed: Secret) -> Array:
-        return self._words(mask_key(seed, bound), self.circuit.length)
-
-    def _proof_mask(self, bound: Bound, seed: Secret) -> Array:
-        key = hkdf(seed, bound.context + bound.id, Label.TWO_SERVER_PROOF_MASK)
-        return self._elements(key, self.flp.proof_length)
+    def _less(self, values: Array, mask: Array) -> bytes:
+        """Return the leader's share: what the helper's leaves."""
+        field = self.circuit.field
+        return field.encode(field.reduce(values - mask))
 
     def _elements(self, key: Secret, count: int) -> Array:
-        """Return uniform elements of the stream of a key, which is used up: [count, K]."""
+        """Return uniform elements of the stream of a key: [count, K]."""
         degree = self.circuit.field.degree
         return self._words(key, count * degree).reshape(count, degree)
 
     def _words(self, key: Secret, count: int) -> Array:
-        words = self.circuit.field.sample(partial(prg.expand, key), count)
-        key.wipe()
-        return words
+        return self.circuit.field.sample(partial(prg.expand, key), count)
 
     @property
     def _element_bytes(self) -> int:
@@ -318,3 +640,20 @@ class ReportProof:
 
     def _read(self, data: bytes) -> Array:
         return self.circuit.field.decode(data).reshape(-1, self.circuit.field.degree)
+
+
+def _words_digest(salt: bytes, share: bytes) -> bytes:
+    return part_digest(Kind.LEADER_REPORT, salt + share)
+
+
+def _sealed_digest(sealed: bytes) -> bytes:
+    return part_digest(Kind.HELPER_REPORT, sealed)
+
+
+def _proof_digest(salt: bytes, share: bytes) -> bytes:
+    return digest(Label.TWO_SERVER_PROOF_SHARE, salt, share)
+
+
+def _proof_mask_key(seed: Secret, joint: bytes) -> Secret:
+    # salted with what r1, r2 and r3 come from: another proof is never under the same mask
+    return hkdf(seed, joint, Label.TWO_SERVER_PROOF_MASK)

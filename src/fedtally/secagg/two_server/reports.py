@@ -60,6 +60,7 @@ class Kind(IntEnum):
     OFFER = 34
     QUERY = 35
     ANSWER = 36
+    CHECKS = 37  # of reports with proofs alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,11 +242,7 @@ def make_report(
         InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
     """
     policy.check(parameters)  # before anything of their size is allocated
-    if not isinstance(identity, SigningKey):
-        raise InvalidInputError(
-            "identity must be the SigningKey that the client registered, whose public key is in"
-            f" the allow-list, got {type(identity).__name__}"
-        )
+    identity = is_signing_key(identity)
     round = _validate.integer(0, 2**32 - 1, round=round)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
     id = exactly(ID_BYTES, random_id=random(ID_BYTES))
@@ -345,16 +342,14 @@ def encode_ids(rounds: range, ids: Sequence[bytes]) -> bytes:
 
 
 def decode_ids(
-    parameters: TwoServerParameters, frame: bytes, kind: Kind, sender: int
+    context: bytes, n_max: int, frame: bytes, kind: Kind, sender: int
 ) -> tuple[range, list[bytes]]:
     """Return the rounds and the ids of an offer or a query.
 
     Raises:
         BatchRefusedError: it is none, or the ids are not in strictly ascending order.
     """
-    body = body_of(
-        frame, kind, parameters.context, sender, BATCH.size + ID_BYTES * parameters.n_max
-    )
+    body = body_of(frame, kind, context, sender, BATCH.size + ID_BYTES * n_max)
     if body is None or len(body) < BATCH.size:
         raise BatchRefusedError(f"this is no {kind.name.lower()} of these parameters")
     first, last, count = BATCH.unpack_from(body)
@@ -401,11 +396,22 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
     return vector
 
 
+def is_signing_key(identity: SigningKey) -> SigningKey:
+    """Return a client's key if it is one."""
+    if not isinstance(identity, SigningKey):
+        raise InvalidInputError(
+            "identity must be the SigningKey that the client registered, whose public key is in"
+            f" the allow-list, got {type(identity).__name__}"
+        )
+    return identity
+
+
 def exactly(length: int, **named: bytes) -> bytes:
     """Return the named bytes if they are so many."""
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:
-        raise InvalidInputError(f"{name} must be {length} bytes")
+        got = len(value) if isinstance(value, bytes) else type(value).__name__
+        raise InvalidInputError(f"{name} must be {length} bytes, got {got}")
     return value
 
 

@@ -7,7 +7,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum, StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
 _NUMBERS = struct.Struct("<II")  # first and last round
 _LENGTH = struct.Struct("<I")
-_Held = TypeVar("_Held", bytes, Secret)
+_Held = TypeVar("_Held")
 
 
 class Outcome(StrEnum):
@@ -128,6 +128,7 @@ class _Server(ABC, Generic[_Held]):
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
         noise_source: bytes = b"caller",
+        context: bytes | None = None,
     ) -> None:
         policy.check(parameters)
         # a sum without noise would be taken for one with noise, and the other way round
@@ -147,7 +148,8 @@ class _Server(ABC, Generic[_Held]):
             )
         _validate.integer(0, 2**32 - 1, first_round=rounds[0])
         _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
-        self._parameters, self._context, self._rounds = parameters, parameters.context, rounds
+        self._parameters, self._rounds = parameters, rounds
+        self._context = parameters.context if context is None else context
         self._allow_list, self._journal, self._draw = allow_list, journal, noise
         self._reserve, self._noise_source = reserve, noise_source
         self._state = BatchState.COLLECTING
@@ -251,22 +253,25 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.OTHER_ROUND
         if part.bound.identity not in self._allow_list:
             return Outcome.UNKNOWN_IDENTITY
-        # the digest of the own part is computed, that of the other part is believed: the signature
-        # holds both, the leader's first
-        digests = [part.other, part_digest(self._kind, part.payload)]
-        if self._kind is Kind.LEADER_REPORT:
-            digests.reverse()
         try:
             verify(
                 part.bound.identity,
                 part.signature,
                 Label.TWO_SERVER_REPORT,
                 *part.bound.fields,
-                *digests,
+                *self._digests(part),
             )
         except RejectedError:
             return Outcome.FORGED
         return None
+
+    def _digests(self, part: Part) -> tuple[bytes, ...]:
+        """Return what the client must have signed.
+
+        The digest of the own part is computed, that of the other part is believed.
+        """
+        own = part_digest(self._kind, part.payload)
+        return (own, part.other) if self._kind is Kind.LEADER_REPORT else (part.other, own)
 
     @abstractmethod
     def _part_bytes(self) -> int:
@@ -275,6 +280,21 @@ class _Server(ABC, Generic[_Held]):
     @abstractmethod
     def _take(self, part: Part) -> _Held:
         """Return what is kept of a report; raise InvalidInputError if it cannot be read."""
+
+    @abstractmethod
+    def _add_up(self, ids: list[bytes]) -> bytes:
+        """Return this server's share of the sum of held reports, with new noise."""
+
+    @property
+    def _sum_bytes(self) -> int:
+        """The bytes of a share of the sum."""
+        return self._parameters.packed_bytes
+
+    def _drop(self, held: _Held) -> None:
+        """Wipe what is kept of a report, if it is secret."""
+
+    def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
+        return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
 
     def _check_batch(self, rounds: range, count: int) -> None:
         if rounds != self._rounds:
@@ -351,10 +371,9 @@ class _Server(ABC, Generic[_Held]):
 
     def _forget(self, query: bytes, state: BatchState) -> None:
         self._state = state
-        self._counted = frozenset(decode_ids(self._parameters, query, Kind.QUERY, LEADER)[1])
+        self._counted = frozenset(self._ids_of(query, Kind.QUERY, LEADER)[1])
         for held in self._held.values():
-            if isinstance(held, Secret):
-                held.wipe()
+            self._drop(held)
         self._held.clear()
         self._identities.clear()
 
@@ -370,33 +389,8 @@ def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
     return query, message
 
 
-class Helper(_Server[Secret]):
-    """The server that holds the seeds of the masks, for one batch.
-
-    Args:
-        parameters: the parameters of the plan.
-        rounds: the rounds whose reports are in the batch.
-        allow_list: the list whose digest is in the parameters.
-        policy: the helper's own.
-        journal: the helper's own.
-        key: the secret key of `parameters.helper_key`.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
-            noise; None where the parameters have none.
-        reserve: called before each answer; if it raises, nothing is drawn and nothing leaves.
-        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
-            server of another source does not go on from that journal. `FrequencyServer` names the
-            plan.
-
-    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
-    other.
-
-    Raises:
-        UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
-            parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another
-            source.
-    """
+class HelperServer(_Server[_Held]):
+    """What a helper does whatever it holds of a report."""
 
     _kind = Kind.HELPER_REPORT
 
@@ -411,9 +405,10 @@ class Helper(_Server[Secret]):
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
         noise_source: bytes = b"caller",
+        context: bytes | None = None,
     ) -> None:
         super().__init__(
-            parameters, rounds, allow_list, policy, journal, noise, reserve, noise_source
+            parameters, rounds, allow_list, policy, journal, noise, reserve, noise_source, context
         )
         if key.public != parameters.helper_key:
             raise InvalidInputError(
@@ -445,7 +440,7 @@ class Helper(_Server[Secret]):
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
-        rounds, ids = decode_ids(self._parameters, query, Kind.QUERY, LEADER)
+        rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
         recorded = self._journal.kept(self._name_of_batch(rounds))
         if recorded is None:
             recorded = self._record(query, self._summed(rounds, ids))
@@ -475,21 +470,45 @@ class Helper(_Server[Secret]):
         # Charged first: noise of a batch that could not be charged would be drawn again later, and
         # two noises for one sum average. The noise is the helper's own, since the leader knows the
         # noise that it drew itself.
-        total = self._noise()
-        masking = Masking(total)
-        for id in ids:
-            masking.subtract(self._held[id])
-        masking.wipe()
         batch = name_of_batch(self._context, rounds, ids)
-        return frame_of(Kind.ANSWER, self._context, HELPER, batch + packed(self._parameters, total))
+        return frame_of(Kind.ANSWER, self._context, HELPER, batch + self._add_up(ids))
 
     @property
     def _answer_bytes(self) -> int:
-        return HEADER.size + KEY_BYTES + self._parameters.packed_bytes
+        return HEADER.size + KEY_BYTES + self._sum_bytes
 
     def _close(self, recorded: bytes) -> None:
         query, _ = _parts(recorded, self._answer_bytes)
         self._forget(query, BatchState.DONE)
+
+
+class Helper(HelperServer[Secret]):
+    """The server that holds the seeds of the masks, for one batch.
+
+    Args:
+        parameters: the parameters of the plan.
+        rounds: the rounds whose reports are in the batch.
+        allow_list: the list whose digest is in the parameters.
+        policy: the helper's own.
+        journal: the helper's own.
+        key: the secret key of `parameters.helper_key`.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
+            noise; None where the parameters have none.
+        reserve: called before each answer; if it raises, nothing is drawn and nothing leaves.
+        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
+            server of another source does not go on from that journal. `FrequencyServer` names the
+            plan.
+
+    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
+    other.
+
+    Raises:
+        UnsafeParametersError: the policy refuses the parameters.
+        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
+            parameters.
+        BatchRefusedError: the journal is another server's, or its batch has noise of another
+            source.
+    """
 
     def _part_bytes(self) -> int:
         return SEALED_BYTES
@@ -500,33 +519,20 @@ class Helper(_Server[Secret]):
         seed.wipe()  # the key of the mask is all that the helper needs
         return key
 
+    def _add_up(self, ids: list[bytes]) -> bytes:
+        total = self._noise()
+        masking = Masking(total)
+        for id in ids:
+            masking.subtract(self._held[id])
+        masking.wipe()
+        return packed(self._parameters, total)
 
-class Leader(_Server[bytes]):
-    """The server that holds the masked vectors, for one batch, and learns the sum.
+    def _drop(self, held: Secret) -> None:
+        held.wipe()
 
-    Args:
-        parameters: the parameters of the plan.
-        rounds: the rounds whose reports are in the batch.
-        allow_list: the list whose digest is in the parameters.
-        policy: the leader's own.
-        journal: the leader's own, which the helper must not see: with what the helper answered it
-            gives the sum.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
-            noise; None where the parameters have none.
-        reserve: called before each query, and before an answer is taken; if it raises, nothing is
-            drawn and nothing leaves.
-        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
-            server of another source does not go on from that journal. `FrequencyServer` names the
-            plan.
 
-    A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
-
-    Raises:
-        UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the allow-list, the rounds or the noise do not fit the parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another
-            source.
-    """
+class LeaderServer(_Server[_Held]):
+    """What a leader does whatever it holds of a report."""
 
     _kind = Kind.LEADER_REPORT
 
@@ -547,17 +553,15 @@ class Leader(_Server[bytes]):
         """
         if self._state is not BatchState.COLLECTING:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
-        rounds, offered = decode_ids(self._parameters, offer, Kind.OFFER, HELPER)
+        rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
         # only reports that both hold: a mask without its vector, or a vector without its mask,
         # would make the whole sum useless
-        ids = [id for id in offered if id in self._held]
+        ids = [id for id in offered if self._may_count(id)]
         self._check_batch(rounds, len(ids))
         self._make_reservation()
-        total = self._noise()
-        for id in ids:
-            total += self._vector(self._held[id])
+        share = self._add_up(ids)
         query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
-        self._close(self._record(query, packed(self._parameters, total)))
+        self._close(self._record(query, share))
         return self._query
 
     def resume(self) -> bytes:
@@ -572,7 +576,7 @@ class Leader(_Server[bytes]):
         return self._query
 
     def _close(self, recorded: bytes) -> None:
-        self._query, self._share = _parts(recorded, self._parameters.packed_bytes)
+        self._query, self._share = _parts(recorded, self._sum_bytes)
         self._forget(self._query, BatchState.WAITING)
         self._batch = name_of_batch(self._context, self._rounds, sorted(self._counted))
 
@@ -608,30 +612,19 @@ class Leader(_Server[bytes]):
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
             raise LocalProtocolError(f"this batch is {self._state.value}; make a query first")
-        body = body_of(
-            answer, Kind.ANSWER, self._context, HELPER, 32 + self._parameters.packed_bytes
-        )
+        body = body_of(answer, Kind.ANSWER, self._context, HELPER, 32 + self._sum_bytes)
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
         self._make_reservation()  # a leader that was made of its journal can get here at once
         try:
-            total = self._vector(body[32:]) + self._vector(self._share)
+            total = self._whole(self._share, body[32:])
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         # recorded before it is looked into: a helper that could try several answers would learn of
         # the sum from which of them are refused
         self._hear_once(answer)
-        entries, checksum_entries = np.split(
-            centred(total, self._parameters.bits), [self._parameters.length]
-        )
-        # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
-        # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
-        largest = self.count * self._parameters.largest_entry + self._parameters.noise
-        if (
-            not (checksum_entries == self.count).all()
-            or int(entries.max()) > largest
-            or int(entries.min()) < -largest
-        ):
+        entries = self._checked(total)
+        if entries is None:
             self._state = BatchState.ABORTED
             raise BatchRefusedError(
                 "the checksum entries do not count the reports, or an entry is larger than they can"
@@ -649,6 +642,46 @@ class Leader(_Server[bytes]):
                 "another answer to this query was heard before; the helper answers once"
             )
 
+    def _may_count(self, id: bytes) -> bool:
+        """Return whether a report may be in the batch."""
+        return id in self._held
+
+    @abstractmethod
+    def _whole(self, own: bytes, other: bytes) -> Any:
+        """Return the sum of both servers' shares; raise InvalidInputError if one is unreadable."""
+
+    @abstractmethod
+    def _checked(self, total: Any) -> I64 | None:
+        """Return the entries of the sum, or None if they cannot be those of the reports."""
+
+
+class Leader(LeaderServer[bytes]):
+    """The server that holds the masked vectors, for one batch, and learns the sum.
+
+    Args:
+        parameters: the parameters of the plan.
+        rounds: the rounds whose reports are in the batch.
+        allow_list: the list whose digest is in the parameters.
+        policy: the leader's own.
+        journal: the leader's own, which the helper must not see: with what the helper answered it
+            gives the sum.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
+            noise; None where the parameters have none.
+        reserve: called before each query, and before an answer is taken; if it raises, nothing is
+            drawn and nothing leaves.
+        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
+            server of another source does not go on from that journal. `FrequencyServer` names the
+            plan.
+
+    A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
+
+    Raises:
+        UnsafeParametersError: the policy refuses the parameters.
+        InvalidInputError: the allow-list, the rounds or the noise do not fit the parameters.
+        BatchRefusedError: the journal is another server's, or its batch has noise of another
+            source.
+    """
+
     def _part_bytes(self) -> int:
         return SALT_BYTES + self._parameters.packed_bytes
 
@@ -663,3 +696,22 @@ class Leader(_Server[bytes]):
             self._parameters.length + self._parameters.checksum_entries,
             self._parameters.bits,
         )
+
+    def _add_up(self, ids: list[bytes]) -> bytes:
+        total = self._noise()
+        for id in ids:
+            total += self._vector(self._held[id])
+        return packed(self._parameters, total)
+
+    def _whole(self, own: bytes, other: bytes) -> Lanes:
+        return self._vector(other) + self._vector(own)
+
+    def _checked(self, total: Lanes) -> I64 | None:
+        entries, checksum_entries = np.split(
+            centred(total, self._parameters.bits), [self._parameters.length]
+        )
+        # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
+        # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
+        largest = self.count * self._parameters.largest_entry + self._parameters.noise
+        possible = int(entries.max()) <= largest and int(entries.min()) >= -largest
+        return entries if possible and (checksum_entries == self.count).all() else None
