@@ -287,11 +287,14 @@ class Request:
         }
         of_sketches = [name for name, is_given in named.items() if is_given]
         if asked is Encoding.HISTOGRAM and of_sketches:
-            name = of_sketches[0]
+            name, what, instead = of_sketches[0], "the encoding histogram", "the encoding sketch"
+            if self._mechanism() is Mechanism.GEOMETRIC:
+                what = "the mechanism geometric (or delta 0), which is for histograms,"
+                instead = "another mechanism, with a delta"
             raise InvalidInputError(
-                f"the encoding histogram does not go with {name}"
+                f"{what} does not go with {name}"
                 f"{' open, which lists no candidates' * (name == 'domain')}: leave {name} out, or"
-                " take the encoding sketch"
+                f" take {instead}"
             )
         return Encoding.SKETCH if of_sketches else asked
 
