@@ -100,10 +100,11 @@ class Privacy:
     def _checked_mechanism(self, name: str) -> Mechanism:
         mechanism, possible = Mechanism.parse(name), self._possible
         if mechanism not in possible:
+            got = f"{mechanism}{' (or delta 0)' * mechanism.is_pure}"
             if self.silos is not None:
                 raise InvalidInputError(
-                    f"mechanism must be {possible[0]} where clients are silos, got {mechanism}:"
-                    " leave mechanism out"
+                    f"mechanism must be {possible[0]} where clients are silos, got {got}: leave it"
+                    " out"
                 )
             who, way = {
                 NoiseBy.AGGREGATOR: ("an aggregator adds", "distributed"),
@@ -111,8 +112,8 @@ class Privacy:
                 NoiseBy.SERVERS: ("two servers add", "central"),
             }[self.noise_by]
             raise InvalidInputError(
-                f"mechanism must be {' or '.join(possible)} where {who} the noise, got {mechanism}:"
-                f" leave mechanism out, or use {way} trust"
+                f"mechanism must be {' or '.join(possible)} where {who} the noise, got {got}: leave"
+                f" it out, or use {way} trust"
             )
         return mechanism
 
