@@ -929,6 +929,21 @@ MUTATIONS = (
         "test_geometric.py::test_beside_other_noise_they_compose_as_gaussians",
     ),
     _mutation(
+        "epsilons-do-not-add-up",
+        "privacy/accounting.py",
+        "pure=_sum_above(self.pure, pure_epsilon(event)),",
+        "pure=max(self.pure, pure_epsilon(event)),",
+        "test_geometric.py::test_their_epsilons_add_up",
+        "test_geometric.py::test_a_grant_pays_for_as_many_as_add_up_to_it",
+    ),
+    _mutation(
+        "geometric-with-the-usual-sensitivity-of-replace-one",
+        "privacy/accounting.py",
+        "total = _sum_above(total, math.nextafter(number * loss, math.inf))",
+        "total = _sum_above(total, math.nextafter(loss, math.inf))",
+        "test_geometric.py::test_epsilon_without_a_delta_is_the_rate_times_the_distance",
+    ),
+    _mutation(
         "geometric-beside-others-costs-its-variance",
         "privacy/gaussian.py",
         "    return sum(number * bound_of_pure(loss) ** 2 for loss, number in pure_losses(event))",
