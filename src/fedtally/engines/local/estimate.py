@@ -89,6 +89,7 @@ def estimate(
     cohort_min: int | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    mechanism: str | None = None,
     trust: str | None = None,
     neighbours: str | None = None,
     max_rounds: int | None = None,
@@ -170,7 +171,11 @@ def estimate(
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
-        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less.
+        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less; 0
+            asks for the mechanism "geometric", whose guarantee needs none.
+        mechanism: the noise that an aggregator adds: "rounded-gaussian", or for a histogram
+            "geometric"; None or "auto": the one with the smaller error, and with a ledger
+            "rounded-gaussian", which composes better.
         trust: "central", an aggregator that adds the noise (the default with an ideal secure sum),
             or "distributed".
         neighbours: "zero-out" (the default), "replace-one" or "add-remove".
