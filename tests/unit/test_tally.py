@@ -356,6 +356,33 @@ def test_input_domain_of_text_keeps_every_distinct_item():
     assert not domain.public
 
 
+@pytest.mark.parametrize("clients", [None, [1, 2, 2, None]])
+def test_a_value_of_a_dictionary_that_no_row_has_is_no_candidate(clients):
+    words = pa.DictionaryArray.from_arrays([3, 0, 3, 1], ["tea", "milk", "never", "rice"])
+    encoder = FromInput(bytes(32))
+    source = from_items(words, clients=clients) if clients else from_items(words[:3])
+    [only] = tally_of(source, encoder=encoder, max_items=5).finish()
+    domain = encoder.domain()
+    found = dict(zip(domain.labels(np.arange(2)), only.counts.tolist(), strict=True))
+    assert (domain.size, found) == (2, {"rice": 2, "tea": 1})
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_dictionary_is_encoded_as_its_rows_are(private):
+    words = ["tea", "gin", "tea", "milk", "rum"]
+    drinks = Dictionary(["milk", "tea"])
+    for outside in ("drop", "error"):
+        encoder = Declared(drinks, outside, private)
+        if outside == "error":
+            with pytest.raises(OutsideDomainError, match="3 of 6 items are outside"):
+                tally_of(from_items(pa.array([*words, "rum"]).dictionary_encode()), encoder=encoder)
+            continue
+        plain, inside = encoder.encode(pa.array(words))
+        ids, mask = encoder.encode(pa.array(words).dictionary_encode())
+        assert ids.tolist() == plain.tolist() == [1, 1, 0]
+        assert mask.tolist() == inside.tolist() == [True, False, True, True, False]
+
+
 def test_input_domain_over_many_batches():
     import pyarrow as pa
 

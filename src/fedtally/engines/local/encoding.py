@@ -99,10 +99,9 @@ class FromInput(Encoder):
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
         self._integers: bool | None = None
-        self._known = np.empty(0, np.uint64)
-        self._pending: list[U64] = []
-        self._text: list[Any] = []
-        self._text_ids: list[U64] = []
+        self._ids: list[U64] = []  # of the items so far, some of which may be there several times
+        self._texts: list[Any] = []  # of the same items, where they are text
+        self._known = self._waiting = 0
 
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
@@ -120,7 +119,7 @@ class FromInput(Encoder):
                     "an item is an integer beyond 64 bits with sign; write such items as text"
                 )
             ids = values.view(np.uint64)
-            self._remember(np.unique(ids), None)
+            self._remember(ids)
             return ids, None
         return self._encode_text(items), None
 
@@ -138,12 +137,10 @@ class FromInput(Encoder):
         """Return the distinct items so far, in order of id: an Arrow array of text or int64."""
         import pyarrow as pa
 
+        self._merge()
         if self._integers:
-            return pa.array(self._merged().view(np.int64))
-        ids = np.concatenate([np.empty(0, np.uint64), *self._text_ids])
-        _, first = np.unique(ids, return_index=True)
-        whole = pa.concat_arrays([*self._text, pa.array([], pa.large_string())])
-        return whole.take(pa.array(first))
+            return pa.array(np.sort(self._ids[0]).view(np.int64))
+        return self._texts[0].take(pa.array(np.argsort(self._ids[0])))
 
     def _encode_text(self, items: Any) -> U64:
         texts = self._normal(as_text(items))
@@ -155,25 +152,27 @@ class FromInput(Encoder):
         """Return texts in the form in which they are items."""
         return texts
 
-    def _remember(self, ids: U64, text: Any) -> None:
+    def _remember(self, ids: U64, texts: Any = None) -> None:
+        self._ids.append(ids)
+        if texts is not None:
+            self._texts.append(texts)
+        self._waiting += len(ids)
+        # a million on top: looking for equal ones takes as long as there are items, new or not
+        if self._waiting > self._known + (1 << 20):
+            self._merge()
+
+    def _merge(self) -> None:
+        """Leave each item once, in the order in which they were met."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        found = pc.is_in(pa.array(ids), value_set=pa.array(self._known))
-        new = ~found.to_numpy(zero_copy_only=False)
-        if not new.any():
-            return
-        self._pending.append(ids[new])
-        if text is not None:
-            self._text.append(text.filter(new))
-            self._text_ids.append(ids[new])
-        if sum(map(len, self._pending)) > len(self._known) + (1 << 16):
-            self._merged()
-
-    def _merged(self) -> U64:
-        self._known = np.unique(np.concatenate([self._known, *self._pending]))
-        self._pending = []
-        return self._known
+        ids = np.concatenate([np.empty(0, np.uint64), *self._ids])
+        places = pa.array(ids).dictionary_encode().indices.to_numpy()
+        # distinct values are numbered as they are met, so that a new one has the largest number yet
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(places), prepend=-1))
+        self._ids, self._known, self._waiting = [ids[first]], len(first), 0
+        if not self._integers:
+            texts = pa.concat_arrays([*self._texts, pa.array([], pa.large_string())])
+            self._texts = [texts.take(pa.array(first))]
 
 
 class Spelled(FromInput):
@@ -207,9 +206,8 @@ class Spelled(FromInput):
 
     def names(self) -> Names:
         """Return the distinct strings so far."""
-        import pyarrow as pa
-
-        return Names(self._domain, pa.concat_arrays([*self._text, pa.array([], pa.large_string())]))
+        self._merge()
+        return Names(self._domain, self._texts[0])
 
 
 def add_items(
