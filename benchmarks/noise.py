@@ -19,6 +19,7 @@ from benchmarks.measure import Case, Goal, Report, environment, interleaved, mac
 from fedtally import kernels
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.crypto.prg import Masking
+from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import Noise, rounded_gaussian, skellam
 
 KEY = bytes(KEY_BYTES)
@@ -76,6 +77,16 @@ def draw_cases(backend: str, size: int) -> list[Case]:
     return [*(case(name, noise) for name, noise in found.items()), case(SCAN, found[CLIENT], True)]
 
 
+def exact_cases(size: int) -> list[Case]:
+    """Draw geometric noise, which is no table and has no kernels."""
+    return [
+        Case(
+            name, "exact", partial(lambda noise: noise.draw(Secret(KEY), size), noise), size, "M/s"
+        )
+        for name, noise in ((f"geometric {at:g}", Geometric(at)) for at in (1.84, 289.0))
+    ]
+
+
 def peer_cases(size: int) -> list[Case]:
     """NumPy's searchsorted on the upper halves of the same tables."""
 
@@ -112,7 +123,7 @@ def measure(size: int, turns: int) -> Report:
         machine() | {"backends": ", ".join(kernels.available_backends()), "draws": f"{size:,}"}
     )
     small = max(size // 16, 1)
-    cases = bit_cases(size) + peer_cases(small) + draw_cases("numpy", small)
+    cases = bit_cases(size) + peer_cases(small) + draw_cases("numpy", small) + exact_cases(small)
     for level in levels:
         cases += draw_cases(level, size)
     report.rates = sorted(interleaved(cases, turns), key=lambda rate: rate.name)

@@ -123,7 +123,10 @@ _ENGINES: dict[str, Callable[[str, str], int]] = {
     "polars": polars,
 }
 _IMPORTS = {
-    "fedtally": "import fedtally, pyarrow.csv, pyarrow.parquet, fedtally.engines.local.campaign",
+    "fedtally": (
+        "import fedtally, fedtally.engines.local.campaign, pyarrow.compute, pyarrow.csv,"
+        " pyarrow.parquet"
+    ),
     "duckdb": "import duckdb, pyarrow",
     "polars": "import polars",
 }

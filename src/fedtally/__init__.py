@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedtally.campaign.server import FrequencyServer
     from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
     from fedtally.engines.local.estimate import estimate
+    from fedtally.engines.local.partitions import merge_tallies, partial_tally
     from fedtally.errors import FedtallyError, InvalidInputError
     from fedtally.plan import Plan
     from fedtally.privacy.policy import PrivacyPolicy
@@ -52,6 +53,8 @@ _HOMES = {
     "Strings": "fedtally.domain",
     "estimate": "fedtally.engines.local.estimate",
     "make_intervals": "fedtally.recovery.intervals",
+    "merge_tallies": "fedtally.engines.local.partitions",
+    "partial_tally": "fedtally.engines.local.partitions",
 }
 __all__ = [
     "BeliefDecoder",
@@ -78,6 +81,8 @@ __all__ = [
     "__version__",
     "estimate",
     "make_intervals",
+    "merge_tallies",
+    "partial_tally",
 ]
 
 

@@ -14,10 +14,14 @@ from click.testing import CliRunner
 
 pytest.importorskip("benchmarks", reason="run from the root of the repository: python -m pytest")
 
-from benchmarks import local_dp, peers, streams
+from benchmarks import histograms, local_dp, peers, streams
 from benchmarks.local_dp import CENTRAL, DISTRIBUTED, PROTOCOLS, Cell, Errors, Row
 
+from fedtally.domain import IntegerRange
+from fedtally.planner import Frequencies
 from fedtally.planner.bill import REFERENCE
+from fedtally.planner.proposal import propose
+from fedtally.planner.request import Request
 
 SMALL = Cell(400, 30, (), 16)
 
@@ -180,3 +184,32 @@ def test_sums_drawn_at_once_have_the_errors_of_single_reports(
     monkeypatch.setattr(local_dp, "MOST_BITS", 1)
     at_once = local_dp.local(library, "OUE", 4.0, cell, items, truth, seed=2)
     assert at_once.errors.typical == pytest.approx(one_by_one.errors.typical, rel=0.25)
+
+
+def test_plain_histograms_are_compared_with_opendp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that errs by 5 clients in each of its releases, and none where OpenDP is missing."""
+    monkeypatch.setattr(histograms, "load", lambda: object())
+    of_five = {"Gaussian": lambda dp, size, epsilon: lambda exact: [5] * size}
+    monkeypatch.setattr(histograms, "MECHANISMS", of_five)
+    cell = histograms.Cell(14, 1.0, 400)
+    report = histograms.measure([cell])
+    [goal] = report.goals
+    # by the tails of geometric noise of rate 1: the mean of the largest of 14 is the sum over k of
+    # the probability that one exceeds k; within 5 standard errors, of about 1.3 / sqrt(400) each
+    beyond = 2 * np.exp(-np.arange(1.0, 60)) / (1 + math.exp(-1))
+    expected = float(np.sum(1 - (1 - beyond) ** 14))
+    assert goal.value * 5 == pytest.approx(expected, abs=5 * 1.3 / 20)
+    assert goal.met and [rate.median for rate in report.rates] == [pytest.approx(0.003), 0.005]
+    assert "ours is a histogram with geometric noise" in report.notes[0]
+    monkeypatch.setattr(histograms, "load", lambda: None)
+    report = histograms.measure([cell._replace(repeats=2)])
+    assert not report.goals and "bench-dp" in report.notes[-1]
+
+
+def test_a_sketch_is_run_as_a_campaign() -> None:
+    cell = histograms.Cell(300, 1.0, 1)
+    spec = Request(num_rounds=1, epsilon=1.0, encoding="sketch", max_bytes=500).resolve()
+    frequencies = Frequencies.assumed(300)
+    plan = propose(spec, IntegerRange(1, 300), 100_000, frequencies, seed=bytes(32)).plan
+    [error] = histograms.ours(plan, cell, np.random.default_rng(1))
+    assert 0 < error < 0.1

@@ -984,7 +984,7 @@ def test_a_private_result_says_so_wherever_it_is_read(call: Call, tmp_path: Path
     )
     queried = json.loads(call("query", saved, "1", "--json")[1])
     assert queried["privacy"] == json.loads(call("inspect", saved, "--json")[1])["privacy"] == shown
-    assert "(epsilon 1, delta 1e-06)" in " ".join(call("query", saved, "1")[1].split())
+    assert "(pure epsilon 1)" in " ".join(call("query", saved, "1")[1].split())
 
 
 def test_the_demo_with_privacy_is_a_study(call: Call) -> None:

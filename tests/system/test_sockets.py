@@ -16,6 +16,7 @@ from campaign_world import N, World, plan_of
 from socket_agents import Handler, Person, endless, garbled, hangs_up, listening, silent
 
 from fedtally.campaign.driver import Deadlines
+from fedtally.encoding import Encoding
 from fedtally.engines.pace import Ending, Pace
 from fedtally.engines.sockets import SocketEngine, _set_within
 from fedtally.errors import InvalidInputError, OvertakenError
@@ -69,6 +70,14 @@ def test_the_sums_are_those_of_what_the_agents_hold(tmp_path: Path, sockets: Pat
     for round, (_, total) in sums.items():
         sent = [v for one in persons for name, v in one.sent.items() if rounds[name] == round]
         assert (total == np.sum(sent, axis=0)).all()
+
+
+def test_a_histogram_holds_the_counts_of_the_items(tmp_path: Path, sockets: Path) -> None:
+    world = World(tmp_path, plan_of(encoding=Encoding.HISTOGRAM), people=N, deadlines=QUICK)
+    assert carry(world, sockets, people(world, N)) is Ending.COMPLETE
+    [(clients, total)] = world.landed().values()
+    # person i holds the item i + 1, whose counter is the i-th
+    assert clients == N and total.tolist() == [1] * N + [0] * (world.plan.width - N)
 
 
 def test_no_agent_stops_the_others(tmp_path: Path, sockets: Path) -> None:

@@ -751,7 +751,7 @@ def test_what_the_sampler_lacks_is_charged_for_every_round_of_the_client():
             lambda: epsilon([wide(4.0), gaussian(5, "replace-one", variance=9.0)], DELTA),
             "several relations",
         ),
-        (lambda: epsilon(wide(4.0), 0.0), "delta must lie between"),
+        (lambda: epsilon(wide(4.0), 0.0), "delta must be above 0"),
         (lambda: epsilon(wide(4.0), 1.0), "delta must lie between"),
         (lambda: delta(wide(4.0), -1.0), "epsilon must be at least 0"),
         (lambda: calibrate(gaussian(5), 0.0, DELTA), "epsilon must be at least"),

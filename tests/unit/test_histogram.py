@@ -17,25 +17,32 @@ import fedtally
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError, _check_plausible
+from fedtally.crypto.keys import Secret
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
 from fedtally.encoding import Encoding
 from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan, Target
-from fedtally.planner import Frequencies
+from fedtally.planner import Frequencies, encodings
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Draft
+from fedtally.planner.encodings import Histogram
 from fedtally.planner.proposal import Proposal, chosen_for, make_draft, propose, reaches
 from fedtally.planner.request import Request
-from fedtally.privacy import accounting
+from fedtally.planner.silos import Silos
+from fedtally.privacy import accounting, guarantee_text
+from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.events import Event
+from fedtally.privacy.geometric import Geometric, variance_of
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.direct import DirectDecoder, DirectIntervals, NoiseLaw
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
+from fedtally.report import wording
 from fedtally.result import Result
 from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.store import Ledger
 from fedtally.studies import audit
 
 SEED = bytes(range(32))
@@ -263,6 +270,10 @@ def test_a_plan_refuses_an_event_of_the_other_encoding() -> None:
         plan_of(privacy=sketch, max_items=4)
 
 
+def pure(**changed: Any) -> Any:
+    return terms_of(mechanism="geometric", **changed)
+
+
 def test_noise_of_one_item_is_that_of_its_sensitivity() -> None:
     # the analytic Gaussian mechanism: 4.2247 at epsilon 1 and delta 1e-6 (Balle and Wang 2018)
     terms = terms_of(delta=1e-6)
@@ -273,12 +284,20 @@ def test_noise_of_one_item_is_that_of_its_sensitivity() -> None:
     assert several.stddev / terms.stddev == pytest.approx(3.0, rel=2e-3)
 
 
-def test_released_sums_have_the_noise_of_the_plan() -> None:
-    """Twenty thousand counters: their variance is within 5 standard errors, 5 sqrt(2 / n)."""
+@pytest.mark.parametrize(
+    ("mechanism", "rounding", "kurtosis"),
+    [("rounded-gaussian", 1 / 12, 3.0), ("geometric", 0, 6.6)],
+)
+def test_released_sums_have_the_noise_of_the_plan(
+    mechanism: str, rounding: float, kurtosis: float
+) -> None:
+    """Twenty thousand counters: their variance is within 5 standard errors of its estimate.
+
+    These are sqrt((kurtosis - 1) / n) of it: 3 for a normal distribution. For geometric noise of
+    rate 1 it is 6 + 1 / variance.
+    """
     domain = IntegerRange(1, 20_000)
-    terms = propose_privacy(
-        epsilon=1.0, delta=1e-6, rows=1, width=domain.size, encoding=Encoding.HISTOGRAM
-    )
+    terms = terms_of(width=domain.size, mechanism=mechanism)
     plan = plan_of(domain, privacy=terms)
     server, sketch = FrequencyServer(plan, MemoryBooks()), CountSketch(plan.spec, 0)
     sketch.add(domain.encode([5] * 100))
@@ -287,8 +306,10 @@ def test_released_sums_have_the_noise_of_the_plan() -> None:
     [found] = server.release(draws.bytes)
     noise = found.counters[0].copy()
     noise[4] -= 100
-    expected = terms.event.noise_variance + 1 / 12  # the rounding
-    assert float(np.mean(noise**2)) == pytest.approx(expected, rel=5 * math.sqrt(2 / len(noise)))
+    expected = terms.event.noise_variance + rounding
+    error = math.sqrt((kurtosis - 1) / len(noise))
+    assert float(np.mean(noise**2)) == pytest.approx(expected, rel=5 * error)
+    assert plan.privacy == Plan.from_toml(plan.to_toml()).privacy
 
 
 # ---- what a server takes ----
@@ -327,7 +348,7 @@ def laws() -> list[tuple[str, NoiseLaw, Any]]:
     sums = [CountSketch(plan_of().spec, 0) for _ in range(3)]
     for sketch in sums:
         sketch.num_clients = 100
-    gaussian = terms_of()
+    gaussian, two_sided = terms_of(), pure()
     shares = terms_of(trust="distributed", honest_survivors=60, most_clients=100)
     servers = terms_of(trust="distributed")
 
@@ -338,6 +359,8 @@ def laws() -> list[tuple[str, NoiseLaw, Any]]:
 
     return [
         ("aggregator", NoiseLaw.of(gaussian, sums), lambda r, n: draws(gaussian.noise(), 3, r, n)),
+        ("geometric", NoiseLaw.of(two_sided, sums), lambda r, n: draws(two_sided.noise(), 3, r, n)),
+        ("one", NoiseLaw.of(two_sided, sums[:1]), lambda r, n: draws(two_sided.noise(), 1, r, n)),
         ("clients", NoiseLaw.of(shares, sums), lambda r, n: draws(shares.share(100), 3, r, n)),
         ("servers", NoiseLaw.of(servers, sums), lambda r, n: draws(servers.noise(), 6, r, n)),
     ]
@@ -365,14 +388,18 @@ def test_a_wide_law_is_the_normal_one_that_tables_tend_to() -> None:
     wide = NoiseLaw.of(many, [sketch] * 64)
     assert wide.beyond is None
     assert wide.half(0.05) == pytest.approx(1.959964 * wide.stddev, rel=1e-4)
+    many = replace(pure(), event=replace(pure().event, variance=2.0**28))
+    assert NoiseLaw.of(many, [sketch] * 64).half(0.05) == wide.half(0.05)
+    assert NoiseLaw.of(pure(), []).half(0.05) == 0
     shares = NoiseLaw.of(None, [])
     assert (shares.half(0.01), float(shares.exceeded(0))) == (0, 0.0)
 
 
+@pytest.mark.parametrize("mechanism", ["rounded-gaussian", "geometric"])
 @pytest.mark.parametrize("kind", ["pointwise", "simultaneous", "auto"])
-def test_intervals_cover_as_often_as_they_say(kind: str) -> None:
+def test_intervals_cover_as_often_as_they_say(kind: str, mechanism: str) -> None:
     """In 400 repeats of 9 counters; bounds are 5 standard errors of a share of so many."""
-    domain, terms = DOMAINS[0], terms_of()
+    domain, terms = DOMAINS[0], terms_of(mechanism=mechanism)
     plan = plan_of(privacy=terms)
     counts, rng = np.array([40, 30, 20, 10, 0, 0, 0, 0, 100]), np.random.default_rng(11)
     hits = []
@@ -451,7 +478,10 @@ def test_a_histogram_that_is_larger_and_no_better_is_not_taken() -> None:
     assert not proposal_of(10_000, max_bytes=2000).plan.is_histogram
     assert not proposal_of(200_000).plan.is_histogram
     # noise hides collisions: the histogram costs a sixth more, and its error is 2 % smaller
-    assert not proposal_of(20_000, 10_000, epsilon=0.5).plan.is_histogram
+    asked = {"epsilon": 0.5, "mechanism": "rounded-gaussian"}
+    assert not proposal_of(20_000, 10_000, **asked).plan.is_histogram
+    # geometric noise hides less
+    assert proposal_of(20_000, 10_000, epsilon=0.5).plan.is_histogram
 
 
 def test_a_histogram_that_is_worth_its_bytes_is_taken() -> None:
@@ -582,6 +612,131 @@ def test_a_target_that_a_histogram_meets_needs_no_pilot() -> None:
     assert result.plan.is_histogram and result.num_clients == len(ITEMS)
     assert result.sizing is not None and result.sizing["pilot"] is None
     assert result.sizing["sizing"] == "histogram"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, "geometric"),
+        ({"delta": 4e-4}, "geometric"),
+        ({"delta": 0}, "geometric"),
+        ({"neighbours": "replace-one"}, "geometric"),
+        ({"neighbours": "add-remove", "max_clients": 200_000}, "geometric"),
+        ({"mechanism": "rounded-gaussian"}, "rounded-gaussian"),
+        ({"mechanism": "auto", "epsilon": 4.0}, "geometric"),
+        # one per cent of the campaigns may tell everything: little noise does
+        ({"delta": 0.009, "neighbours": "replace-one", "epsilon": 0.1}, "rounded-gaussian"),
+        # in proportion to their number, and to its root
+        ({"max_items": 10}, "rounded-gaussian"),
+        ({"max_items": 10, "mechanism": "geometric"}, "geometric"),
+        ({"secure_sum": "two-server"}, "rounded-gaussian"),
+        ({"secure_sum": "secagg"}, "skellam"),
+        ({"secure_sum": "secagg", "trust": "central"}, "geometric"),
+    ],
+    ids=str,
+)
+def test_the_noise_with_the_smaller_error_is_taken(asked: dict[str, Any], expected: str) -> None:
+    clients = 100 if asked.get("delta") == 0.009 else 2000
+
+    def histogram(**changed: Any) -> Histogram:
+        given: dict[str, Any] = {"epsilon": 1.0, "encoding": "histogram"}
+        found = encodings.histogram(draft_of(50, clients, **(given | asked | changed)))
+        assert found is not None
+        return found
+
+    found = histogram()
+    terms = found.plan.privacy
+    assert terms is not None and str(terms.event.mechanism) == expected
+    assert (terms.delta == 0) == (expected == "geometric")
+    if terms.noised_by is NoiseBy.AGGREGATOR and asked.get("mechanism", "auto") == "auto":
+        delta = asked.get("delta") or None
+        both = [
+            histogram(mechanism=name, delta=delta).linf for name in NoiseBy.AGGREGATOR.mechanisms
+        ]
+        assert found.linf == min(both) and both[0] != both[1]
+
+
+def test_the_predicted_error_is_that_of_the_tails() -> None:
+    """Exceeded as often as is said: in 2,000 campaigns of 50 counters, 5 standard errors."""
+    found = encodings.histogram(draft_of(50, 2000, epsilon=1.0))
+    assert found is not None and found.plan.privacy is not None
+    noise = found.plan.privacy.noise().draw(Secret(bytes(range(32))), 2000 * 50)
+    largest = np.abs(noise).reshape(2000, 50).max(axis=1)
+    size, chance = round(found.linf * 2000), 0.05
+    error = 5 * math.sqrt(chance * (1 - chance) / 2000)
+    assert np.mean(largest > size) < chance + error
+    assert np.mean(largest > size - 1) > chance - error
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "expected"), [(None, "rounded-gaussian"), ("geometric", "geometric")]
+)
+def test_a_ledger_gets_the_noise_that_composes(
+    tmp_path: Any, mechanism: str | None, expected: str
+) -> None:
+    books = tmp_path / "books.db"
+    Ledger.open(books, create=True).grant("clients", 1.0, 1e-6, 0)
+    result = fedtally.estimate(
+        ITEMS, domain="range:1..14", epsilon=1.0, ledger=books, mechanism=mechanism
+    )
+    assert result.plan.privacy is not None
+    assert str(result.plan.privacy.event.mechanism) == expected
+    spent = Ledger.open(books).spent("clients")
+    assert spent is not None and 0.999 < spent.epsilon <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"mechanism": "geometric", "rows": 5}, "does not go with rows"),
+        ({"delta": 0, "schedule": "hybrid"}, "does not go with schedule"),
+        ({"delta": 0, "encoding": "sketch"}, "is for a histogram, and the encoding sketch"),
+        ({"delta": 0, "recovery": "joint"}, "is for a histogram, and the encoding sketch"),
+        ({"delta": 0, "mechanism": "rounded-gaussian"}, "delta must be above 0 with the"),
+        ({"delta": -1.0}, "delta must be"),
+        ({"delta": 0, "secure_sum": "secagg"}, "must be skellam where clients add the noise"),
+        ({"delta": 0, "secure_sum": "two-server"}, "rounded-gaussian where two servers add"),
+        ({"mechanism": "skellam"}, "rounded-gaussian or geometric where an aggregator adds"),
+        ({"mechanism": "laplace"}, "mechanism must be one of"),
+        ({"mechanism": "geometric", "epsilon": None}, "mechanism goes with epsilon"),
+        ({"delta": 0, "domain": "open"}, "does not go with domain open"),
+    ],
+    ids=str,
+)
+def test_geometric_noise_is_refused_where_it_cannot_be(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        proposal_of(50, **({"epsilon": 1.0} | asked))
+
+
+def test_silos_have_other_noise() -> None:
+    silos = Silos(100)
+    asked = Request(epsilon=1.0, encoding="histogram").resolve(silos=silos).privacy
+    assert asked is not None and [str(one) for one in asked._mechanisms(Encoding.HISTOGRAM)] == [
+        "rounded-gaussian"
+    ]
+    with pytest.raises(InvalidInputError, match="rounded-gaussian where clients are silos"):
+        Request(epsilon=1.0, mechanism="geometric").resolve(silos=silos)
+
+
+def test_what_is_said_of_geometric_noise_names_no_delta() -> None:
+    plan = plan_of(privacy=pure())
+    assert "(pure epsilon 1)" in wording.privacy_sentence(plan)
+    [guarantee, noise, proof, _] = guarantee_text.sentences(plan.privacy, num_releases=1)
+    assert guarantee.startswith("pure epsilon 1 if one client's items are taken away")
+    assert "geometric noise (discrete Laplace) of standard deviation 1.357" in noise
+    assert proof.endswith("what each counter shows at most, without a delta")
+    fields = guarantee_text.fields(plan.privacy)
+    assert (fields["delta"], fields["rho_delta"], fields["mechanism"]) == (0.0, 0.0, "geometric")
+    assert "pure epsilon 1 (zero-out, central trust, geometric" in wording.guarantee(fields)
+
+
+def test_an_audit_of_geometric_noise_sees_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sensitivity of one half is noise of twice the rate."""
+    plan = plan_of(IntegerRange(1, 40), privacy=pure(width=40))
+    assert audit.run(audit.Audit(plan, campaigns=20)).passed
+    drawn = Geometric(variance_of(2.0))
+    monkeypatch.setattr("fedtally.privacy.config.PrivacyConfig.noise", lambda self: drawn)
+    assert not audit.run(audit.Audit(plan, campaigns=20)).passed
 
 
 def test_an_audit_passes_and_sees_noise_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

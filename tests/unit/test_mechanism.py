@@ -490,6 +490,7 @@ def test_the_benchmark_runs() -> None:
     assert {rate.backend for rate in report.rates} == {
         *kernels.available_backends(),
         "searchsorted",
+        "exact",
         "prg",
         "AES-CTR",
     }

@@ -79,12 +79,21 @@ def _text_of(result: fedtally.Result) -> str:
     return page.page(result, result.top(5), command="fedtally estimate words.txt")
 
 
-def test_the_report_of_a_private_plan_says_what_it_guarantees() -> None:
-    options = {"domain": "range:1..50", "epsilon": 2.0, "delta": 1e-6}
+@pytest.mark.parametrize(
+    ("mechanism", "numbers"),
+    [("rounded-gaussian", "epsilon 2, delta 1e-06"), ("geometric", "pure epsilon 2")],
+)
+def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, numbers: str) -> None:
+    options = {"domain": "range:1..50", "epsilon": 2.0, "delta": 1e-6, "mechanism": mechanism}
     text = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options))
     assert 'role="note"' not in text  # the banner of runs without privacy
     assert "is right in at most 88.1 % of cases" in text  # e^2 : 1
-    for said in ("epsilon 2, delta 1e-06", "<dt>noise multiplier</dt>", "had to be trusted"):
+    for said in (
+        numbers,
+        "predicted from the plan",
+        "<dt>noise multiplier</dt>",
+        "had to be trusted",
+    ):
         assert said in text
     marked = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options, not_private=True, seed=1))
     assert marked.index("Not private: nothing is guaranteed") < marked.index("<h1>")

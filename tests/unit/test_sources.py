@@ -27,7 +27,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources import Columns, Source, frequencies, from_items, open_source
 from fedtally.sources.layout import Layout
 from fedtally.sources.synthetic import profiles
-from fedtally.sources.tables import table_source
+from fedtally.sources.tables import _Quotes, table_source
 
 WORDS = ["007", "NA", "null", "café", ' "q" ', "a,b", "x\ty", "1.0", "true", "2020-01-01"]
 
@@ -995,3 +995,102 @@ def test_an_empty_line_of_the_only_column_is_a_missing_item(tmp_path: Path) -> N
     (tmp_path / "two.csv").write_text("item,n\nthe,1\n\nof,1\n")
     assert collect(open_source(str(tmp_path / "one.csv")))["missing"] == 2
     assert collect(open_source(str(tmp_path / "two.csv"), Columns("item")))["missing"] == 0
+
+
+# ------------------------------------------------------------------------------------ grouped items
+
+
+def as_dictionary(values: list[str | bytes | None], kind: Any, rows: list[int | None]) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(rows, pa.int32()), pa.array(values, kind))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_dictionary_of_text_is_read_as_its_rows_are(kind: Any) -> None:
+    words = ["tea", "", None, "rice", "never"]
+    column = as_dictionary(words, kind, [0, 1, 3, 2, None, 0, 3])
+    expected = {"items": ["tea", "rice", "tea", "rice"], "missing": 3, "batches": 1}
+    assert collect(from_items(column)) == expected
+    assert collect(from_items(pa.array([*column.to_pylist()], kind))) == expected
+    clients = [1, 2, 3, 4, 5, 6, None]
+    assert collect(from_items(column, clients=clients))["items"] == ["tea", "rice", "tea"]
+
+
+def test_a_bad_value_of_a_dictionary_is_an_error_only_where_a_row_has_it() -> None:
+    broken = pa.array([b"tea", b"\xff"]).view(pa.string())
+    for rows, fine in (([0, 0], True), ([0, 1], False)):
+        column = pa.DictionaryArray.from_arrays(pa.array(rows, pa.int32()), broken)
+        if fine:
+            assert collect(from_items(column))["items"] == ["tea", "tea"]
+            continue
+        with pytest.raises(InvalidInputError, match="column .items. is no valid UTF-8 text"):
+            collect(from_items(column))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_dictionary": False},
+        {"dictionary_pagesize_limit": 200},
+        {"row_group_size": 70},
+        {"data_page_version": "2.0", "compression": "zstd"},
+    ],
+)
+def test_items_of_parquet_are_the_same_however_they_are_written(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(3)
+    words = [[None, "", *(f"w{i}" for i in range(90))][i] for i in rng.integers(0, 92, 400)]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        table = pa.table({"item": pa.array(words, kind), "user": rng.integers(0, 9, 400)})
+        parquet.write_table(table, tmp_path / "t.parquet", **options)
+        held = [word for word in words if word]
+        for block in (64, 1 << 12, 1 << 22):
+            path, small = str(tmp_path / "t.parquet"), Layout("parquet", block_size=block)
+            whole = collect(table_source(path, Columns("item", client="user"), small))
+            assert whole["items"] == held
+            assert whole["missing"] == len(words) - len(held)
+
+
+def test_a_wide_row_makes_small_batches(tmp_path: Path) -> None:
+    """A batch takes about 16 blocks, however long the values are."""
+    words = [f"{i:05d}" * 200 for i in range(300)]  # a kilobyte each
+    parquet.write_table(pa.table({"item": words}), tmp_path / "t.parquet", use_dictionary=False)
+    source = table_source(
+        str(tmp_path / "t.parquet"), Columns(), Layout("parquet", block_size=1000)
+    )
+    sizes = [len(batch) for batch in source.batches()]
+    assert max(sizes) <= 16
+    assert sum(sizes) == 300
+
+
+class SlowQuotes(_Quotes):
+    """Looks at every field."""
+
+    def _is_simple(self, data: bytes) -> bool:
+        return False
+
+
+@settings(max_examples=300)
+@given(st.lists(st.text('ab",\n\r', max_size=12).map(str.encode), max_size=8))
+def test_the_quick_look_at_quotes_finds_what_the_slow_one_finds(parts: list[bytes]) -> None:
+    def broken(quotes: _Quotes) -> list[bool]:
+        found = []
+        for part in parts:
+            quotes(part)
+            found.append(quotes._broken)
+        try:
+            quotes.check("t", ended=True)
+        except UnreadableFileError:
+            return [*found, True]
+        return [*found, False]
+
+    assert broken(_Quotes(",")) == broken(SlowQuotes(","))
+
+
+def test_a_broken_row_is_numbered_though_several_threads_read(tmp_path: Path) -> None:
+    rows = "".join(f"w{i},{i}\n" for i in range(5000))
+    path = write(tmp_path / "t.csv", f"item,n\n{rows}too,many,fields\n{rows}")
+    small = Layout("csv", block_size=1 << 12)
+    with pytest.raises(UnreadableFileError, match=r"Row #5002: Expected 2 columns, got 3"):
+        collect(table_source(path, Columns("item"), small))

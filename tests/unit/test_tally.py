@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, IntegerRange
+from fedtally.engines.local.client_rows import bound_clients
 from fedtally.engines.local.encoding import Declared, FromInput
 from fedtally.engines.local.tally import Histogram, Tally
 from fedtally.errors import InvalidInputError, OutsideDomainError
@@ -68,9 +69,9 @@ def test_each_row_is_a_client():
 
 def test_each_distinct_item_is_encoded_once():
     class Encoder(Declared):
-        def encode(self, items):
+        def encode_each(self, items):
             encoded.extend(items.to_pylist())
-            return super().encode(items)
+            return super().encode_each(items)
 
     encoded = []
     tally = tally_of(from_items([7, 3, 7, 7]), encoder=Encoder(RANGE, "error"))
@@ -145,6 +146,71 @@ def test_bound_on_a_client(rows, max_items, num_rounds):
         min(max_items, len(s)) for s in sets.values()
     )
     assert all(r.counts.max(initial=0) <= r.num_clients for r in rounds)
+
+
+def mixed(state, *values):
+    """SplitMix64's finalizer after each value, in Python's integers."""
+    for value in values:
+        state = ((state ^ value) + 0x9E3779B97F4A7C15) % 2**64
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
+        state ^= state >> 31
+    return state
+
+
+def bounded(rows, max_items, keys, num_rounds, max_rounds, rounds_each):
+    """What `bound_clients` returns, client by client and from sets."""
+    found = ([], [], [], [], [])
+    for client in sorted({row[0] for row in rows}):
+        own = [row for row in rows if row[0] == client]
+        groups = {row[1] // rounds_each for row in own}
+        if max_rounds is not None:
+            groups = sorted(groups, key=lambda group: mixed(keys[2], client, group))[:max_rounds]
+        for place in sorted({row[1] for row in own if row[1] // rounds_each in groups}):
+            held = {row[2] for row in own if row[1] == place and row[2] is not None}
+            kept = sorted(held, key=lambda item: mixed(keys[0], client, place, item))[:max_items]
+            drawn = place
+            if num_rounds is not None:
+                drawn = int((mixed(keys[1], client) >> 11) * (num_rounds / 2**53))
+            found[0].extend(sorted(kept))
+            for part, value in zip(found[1:], (len(kept), drawn, client, len(held)), strict=True):
+                part.append(value)
+    return found
+
+
+HUGE = st.sampled_from([0, 1, 2, 2**61, 2**61 + 1, 2**64 - 1])
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(HUGE, st.integers(0, 5), st.none() | HUGE | st.integers(0, 9)), max_size=60),
+    st.integers(0, 4),
+    st.none() | st.integers(1, 3),
+    st.none() | st.integers(1, 3),
+    st.integers(1, 2),
+    st.booleans(),
+)
+def test_draws_are_those_of_the_definition(
+    rows, max_items, num_rounds, max_rounds, rounds_each, plain
+):
+    keys = np.random.default_rng(6).integers(0, 2**64, 3, np.uint64)
+    if plain:  # every row has an item, and no round
+        rows, max_rounds = [(client, 0, item or 0) for client, _, item in rows], None
+    columns = [
+        [client for client, _, _ in rows],
+        [item or 0 for _, _, item in rows],
+        [2 * place + (item is None) for _, place, item in rows],
+    ]
+    found = bound_clients(
+        np.array(columns[: 2 if plain else 3], np.uint64),
+        max_items,
+        keys,
+        num_rounds,
+        max_rounds,
+        rounds_each=rounds_each,
+    )
+    expected = bounded(rows, max_items, keys.tolist(), num_rounds, max_rounds, rounds_each)
+    assert [part.tolist() for part in found] == list(expected)
 
 
 def test_the_draw_of_an_item_is_uniform():
@@ -288,6 +354,33 @@ def test_input_domain_of_text_keeps_every_distinct_item():
     assert sorted(domain.labels(np.arange(domain.size))) == sorted(set(words))
     assert np.array_equal(domain.ids(0, domain.size), only.ids)
     assert not domain.public
+
+
+@pytest.mark.parametrize("clients", [None, [1, 2, 2, None]])
+def test_a_value_of_a_dictionary_that_no_row_has_is_no_candidate(clients):
+    words = pa.DictionaryArray.from_arrays([3, 0, 3, 1], ["tea", "milk", "never", "rice"])
+    encoder = FromInput(bytes(32))
+    source = from_items(words, clients=clients) if clients else from_items(words[:3])
+    [only] = tally_of(source, encoder=encoder, max_items=5).finish()
+    domain = encoder.domain()
+    found = dict(zip(domain.labels(np.arange(2)), only.counts.tolist(), strict=True))
+    assert (domain.size, found) == (2, {"rice": 2, "tea": 1})
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_dictionary_is_encoded_as_its_rows_are(private):
+    words = ["tea", "gin", "tea", "milk", "rum"]
+    drinks = Dictionary(["milk", "tea"])
+    for outside in ("drop", "error"):
+        encoder = Declared(drinks, outside, private)
+        if outside == "error":
+            with pytest.raises(OutsideDomainError, match="3 of 6 items are outside"):
+                tally_of(from_items(pa.array([*words, "rum"]).dictionary_encode()), encoder=encoder)
+            continue
+        plain, inside = encoder.encode(pa.array(words))
+        ids, mask = encoder.encode(pa.array(words).dictionary_encode())
+        assert ids.tolist() == plain.tolist() == [1, 1, 0]
+        assert mask.tolist() == inside.tolist() == [True, False, True, True, False]
 
 
 def test_input_domain_over_many_batches():

@@ -314,7 +314,19 @@ delta_option = option(
     "--delta",
     type=click.FLOAT,
     metavar="D",
-    help="The delta of the guarantee (1e-6, or 1 / (10 clients) if that is less).",
+    help=(
+        "The delta of the guarantee (1e-6, or 1 / (10 clients) if that is less); 0: pure epsilon,"
+        " for histograms."
+    ),
+)
+mechanism_option = option(
+    "Privacy",
+    "--mechanism",
+    type=click.Choice(["auto", "rounded-gaussian", "geometric"]),
+    help=(
+        "The noise that an aggregator adds: geometric noise is for histograms, and its guarantee"
+        " needs no delta (auto: the one with the smaller error)."
+    ),
 )
 trust_option = option(
     "Privacy",
@@ -346,6 +358,7 @@ privacy_options = options(
         help="Make the campaign (epsilon, delta)-differentially private (off).",
     ),
     delta_option,
+    mechanism_option,
     trust_option,
     neighbours_option,
     option(
@@ -388,6 +401,7 @@ privacy_options = options(
 PRIVACY = (
     "epsilon",
     "delta",
+    "mechanism",
     "trust",
     "neighbours",
     "max_rounds",

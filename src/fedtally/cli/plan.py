@@ -15,6 +15,7 @@ from fedtally.cli.options import (
     DECODERS,
     budget_options,
     delta_option,
+    mechanism_option,
     name_length_option,
     neighbours_option,
     open_options,
@@ -57,6 +58,7 @@ _SAME = (
     "cohort",
     "cohort_min",
     "delta",
+    "mechanism",
     "trust",
     "neighbours",
     "population",
@@ -153,6 +155,7 @@ _privacy_options = options(
         ),
     ),
     delta_option,
+    mechanism_option,
     trust_option,
     neighbours_option,
     option(

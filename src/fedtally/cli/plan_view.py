@@ -388,14 +388,15 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
         ("the server", "CPU", 1),
         ("", "largest\nerror in\npoints", 0),
     )
+    is_mixed = proposal.plan.is_histogram  # beside it stand sketches
     return report.FittedTable(
-        heading="sketch",
+        heading="size" if is_mixed else "sketch",
         names=[report.printable(row[0]) for row in rows],
         after=[
             report.Column(name, [row[place] for row in rows], rank, True, group)
             for place, (group, name, rank) in enumerate(columns, 1)
         ],
-        noun="sketches",
+        noun="sizes" if is_mixed else "sketches",
     )
 
 

@@ -84,6 +84,44 @@ def text_chunks(items: Any) -> list[Any]:
     return _chunks(column.cast(pa.large_string()))
 
 
+def is_grouped(items: Any) -> bool:
+    """Return whether a column is a dictionary: distinct values, and the place of each row's.
+
+    >>> import pyarrow as pa
+    >>> words = pa.array(["tea", "rice", "tea"])
+    >>> is_grouped(words), is_grouped(words.dictionary_encode())
+    (False, True)
+    """
+    import pyarrow as pa
+
+    return isinstance(items, pa.DictionaryArray)
+
+
+def distinct(items: Any) -> tuple[Any, npt.NDArray[np.int64]]:
+    """Return the distinct values of an Arrow array, and the place of each row's among them.
+
+    Values of a dictionary that no row has are left out. A dictionary may hold a value twice.
+
+    Args:
+        items: Arrow array without missing values, of any type.
+
+    >>> import pyarrow as pa
+    >>> words = pa.DictionaryArray.from_arrays([2, 0, 2], ["tea", "milk", "rice"])
+    >>> values, places = distinct(words)
+    >>> values.to_pylist(), places.tolist()
+    (['tea', 'rice'], [1, 0, 1])
+    """
+    encoded = items if is_grouped(items) else items.dictionary_encode()
+    places = encoded.indices.to_numpy().astype(np.int64)
+    if encoded is not items:
+        return encoded.dictionary, places
+    held = np.zeros(len(encoded.dictionary), np.bool_)
+    held[places] = True
+    if held.all():
+        return encoded.dictionary, places
+    return encoded.dictionary.filter(held), (np.cumsum(held) - 1)[places]
+
+
 def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     """Read a column of "latitude,longitude" text, or a numeric (n, 2) array, as float64[n, 2].
 

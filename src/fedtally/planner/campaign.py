@@ -20,6 +20,7 @@ from fedtally.kernels import MAX_ROWS
 from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import MOST_CELLS, Trials
+from fedtally.privacy.events import Mechanism
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.error_model import Prediction, Setting
 from fedtally.sketch import Schedule
@@ -45,6 +46,7 @@ class Campaign:
             the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
         repeats: how many campaigns at most are run to know what a small sketch does.
+        mechanism: of the noise.
     """
 
     num_clients: int
@@ -54,6 +56,7 @@ class Campaign:
     noise: float | Callable[[int], float] = 0.0
     round_sizes: Sequence[int] | None = None
     repeats: int = 100
+    mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN
 
     @classmethod
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
@@ -66,11 +69,12 @@ class Campaign:
         >>> str(campaign.schedule), campaign.num_rounds, campaign.noise
         ('hybrid', 4, 0.0)
         """
-        noise, rounds = 0.0, plan.num_rounds
+        noise, rounds, mechanism = 0.0, plan.num_rounds, cls.mechanism
         if plan.privacy is not None:
             each = plan.privacy.largest_stddev(-(-plan.num_clients // rounds))
             noise = each * math.sqrt(len(plan.releases) / rounds)
-        return cls(plan.num_clients, plan.schedule, rounds, recovery, noise)
+            mechanism = plan.privacy.event.mechanism
+        return cls(plan.num_clients, plan.schedule, rounds, recovery, noise, mechanism=mechanism)
 
     def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
         """Return the campaigns that say what a small sketch does.
@@ -185,6 +189,7 @@ class Campaign:
             recovery=self.recovery,
             noise=self.noise_of(1),
             candidates=candidates,
+            mechanism=self.mechanism,
         )
         return setting.predict([], probability).linf
 
@@ -238,6 +243,7 @@ class Campaign:
             heterogeneity=distribution.heterogeneity,
             max_items=distribution.max_items,
             round_sizes=self.round_sizes,
+            mechanism=self.mechanism,
         )
 
     def predicted(self, distribution: Frequencies, rows: int, width: int) -> Prediction:

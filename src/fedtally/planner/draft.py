@@ -27,6 +27,7 @@ from fedtally.planner.secure_sum import (
     with_noise,
 )
 from fedtally.planner.silos import error_of_number
+from fedtally.planner.sizes import RISK
 from fedtally.privacy.config import NoiseBy, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.recovery.decoding import kind_of
@@ -252,6 +253,7 @@ class Draft:
                 most_clients=self.clients[1] if agreed is None else agreed.most_clients,
                 honest_survivors=self._sharers(agreed),
                 encoding=encoding,
+                probability=self.spec.failure_probability * RISK,
             )
             if agreed is not None:
                 agreed = with_noise(
@@ -342,7 +344,7 @@ class Draft:
         Raises:
             UnreachableError: nothing is left.
         """
-        from fedtally.planner import RISK, UnreachableError
+        from fedtally.planner import UnreachableError
 
         tau = self.spec.tau
         assert tau is not None

@@ -6,8 +6,10 @@ not_private may use is refused elsewhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,8 @@ from fedtally.planner.secure_sum import Summation
 from fedtally.planner.silos import Silos
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose
-from fedtally.privacy.events import Collisions, Relation, Trust, certify
+from fedtally.privacy.events import Collisions, Mechanism, Relation, Trust, certify
+from fedtally.recovery.direct import NoiseLaw
 from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import corrupt_clients
 from fedtally.sketch import Schedule, SketchSpec
@@ -40,6 +43,8 @@ class Privacy:
         delta: what it may cost besides; None: 1e-6, or a tenth of one over the number of clients if
             that is less.
         noise_by: who adds the noise.
+        mechanism: the noise, or its name; None: of those that these may add, the one with the
+            smaller error. Geometric noise is for histograms.
         relation: "zero-out", "replace-one" or "add-remove".
         max_rounds: the most natural rounds that one client takes part in; None: all of them.
         max_clients: for add-remove, a public bound on the number of clients, which is itself
@@ -58,6 +63,7 @@ class Privacy:
     epsilon: float
     delta: float | None = None
     noise_by: NoiseBy = NoiseBy.AGGREGATOR
+    mechanism: Mechanism | str | None = None
     relation: Relation | str = Relation.ZERO_OUT
     max_rounds: int | None = None
     max_clients: int | None = None
@@ -68,6 +74,8 @@ class Privacy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
+        if self.mechanism is not None:
+            object.__setattr__(self, "mechanism", self._checked_mechanism(self.mechanism))
         for name, most in (("max_rounds", None), ("max_clients", MAX_CLIENTS)):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _validate.integer(1, most, **{name: value}))
@@ -88,6 +96,26 @@ class Privacy:
             raise InvalidInputError(
                 f"certify goes with the relation replace-one, got {self.relation}"
             )
+
+    def _checked_mechanism(self, name: str) -> Mechanism:
+        mechanism, possible = Mechanism.parse(name), self._possible
+        if mechanism not in possible:
+            got = f"{mechanism}{' (or delta 0)' * mechanism.is_pure}"
+            if self.silos is not None:
+                raise InvalidInputError(
+                    f"mechanism must be {possible[0]} where clients are silos, got {got}: leave it"
+                    " out"
+                )
+            who, way = {
+                NoiseBy.AGGREGATOR: ("an aggregator adds", "distributed"),
+                NoiseBy.CLIENTS: ("clients add", "central"),
+                NoiseBy.SERVERS: ("two servers add", "central"),
+            }[self.noise_by]
+            raise InvalidInputError(
+                f"mechanism must be {' or '.join(possible)} where {who} the noise, got {got}: leave"
+                f" it out, or use {way} trust"
+            )
+        return mechanism
 
     def _check_silos(self) -> None:
         if self.relation is not Relation.ADD_REMOVE:
@@ -125,6 +153,7 @@ class Privacy:
         honest_survivors: int | None,
         counters: int | None = None,
         encoding: Encoding = Encoding.SKETCH,
+        probability: float = 0.5,
     ) -> PrivacyConfig:
         """Return what the plan says of privacy.
 
@@ -140,6 +169,7 @@ class Privacy:
                 clients add it.
             counters: of a client's vector; None: rows times width.
             encoding: how items become counters.
+            probability: with which the error that decides between two mechanisms is exceeded.
 
         Raises:
             InvalidInputError: no noise keeps that guarantee.
@@ -149,7 +179,8 @@ class Privacy:
         people, each = (
             (1, 1) if self.silos is None else (self.silos.most, self.silos.silos_per_person)
         )
-        return propose(
+        terms = partial(
+            propose,
             epsilon=self.epsilon,
             delta=default_delta(total * people) if self.delta is None else self.delta,
             rows=rows,
@@ -167,6 +198,28 @@ class Privacy:
             counters=counters,
             encoding=encoding,
         )
+        possible = self._mechanisms(encoding)
+        if len(possible) == 1:
+            return terms(mechanism=possible[0])
+        # the error of a histogram is that of its noise, whose tails differ
+        of_one = -math.expm1(math.log1p(-probability) / width)
+        return min(
+            (terms(mechanism=one) for one in possible),
+            key=lambda found: NoiseLaw.of_releases(found, 1).half(of_one),
+        )
+
+    def _mechanisms(self, encoding: Encoding) -> Sequence[Mechanism]:
+        """Return the mechanisms that a plan may have."""
+        if encoding is Encoding.SKETCH:
+            return self._possible[:1]
+        return self._possible if self.mechanism is None else (Mechanism.parse(self.mechanism),)
+
+    @property
+    def _possible(self) -> tuple[Mechanism, ...]:
+        """The mechanisms that may be asked for, the usual one first."""
+        found = self.noise_by.mechanisms
+        # what a sum shows of a silo's size is planned for noise with tails as a normal one has
+        return found if self.silos is None else found[:1]
 
 
 def resolve_privacy(

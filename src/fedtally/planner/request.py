@@ -17,7 +17,7 @@ from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.secure_sum import Summation
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
-from fedtally.privacy.events import Relation
+from fedtally.privacy.events import Mechanism, Relation
 from fedtally.recovery.decoding import CONFIDENCE, Decoding, recovery_of
 from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
@@ -25,7 +25,15 @@ from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
 _SIZES = ("rows", "width", "max_bytes", "num_rounds", "max_items")  # that a plan says, too
-_OF_EPSILON = ("delta", "trust", "neighbours", "max_rounds", "max_clients", "certify")
+_OF_EPSILON = (
+    "delta",
+    "mechanism",
+    "trust",
+    "neighbours",
+    "max_rounds",
+    "max_clients",
+    "certify",
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,10 @@ class Request:
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
-        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less.
+        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less; 0
+            asks for the mechanism "geometric", whose guarantee needs none.
+        mechanism: the noise that an aggregator adds: "rounded-gaussian", or for a histogram
+            "geometric"; None or "auto": the one with the smaller error.
         trust: "central", an aggregator that adds the noise (the default with an ideal secure sum),
             or "distributed".
         neighbours: "zero-out" (the default), "replace-one" or "add-remove".
@@ -106,6 +117,7 @@ class Request:
     cohort_min: int | None = None
     epsilon: float | None = None
     delta: float | None = None
+    mechanism: str | None = None
     trust: str | None = None
     neighbours: str | None = None
     max_rounds: int | None = None
@@ -156,7 +168,8 @@ class Request:
             privacy = resolve_privacy(
                 SecureSum.parse(summation.method),
                 epsilon=self.epsilon,
-                delta=self.delta,
+                delta=None if self._needs_no_delta else self.delta,
+                mechanism=self._mechanism(),
                 trust=self.trust,
                 neighbours=self.neighbours,
                 silos=silos,
@@ -222,6 +235,22 @@ class Request:
             silos=silos,
         )
 
+    @property
+    def _needs_no_delta(self) -> bool:
+        return self.delta == 0 and not isinstance(self.delta, bool)
+
+    def _mechanism(self) -> Mechanism | None:
+        """Return the noise that is asked for; None: either."""
+        asked = None if self.mechanism in (None, AUTO) else Mechanism.parse(self.mechanism)
+        if not self._needs_no_delta:
+            return asked
+        if asked not in (None, Mechanism.GEOMETRIC):
+            raise InvalidInputError(
+                f"delta must be above 0 with the mechanism {asked}, got 0: give a delta, or leave"
+                " mechanism out"
+            )
+        return Mechanism.GEOMETRIC
+
     def _encoding(self) -> Encoding | None:
         """Return the encoding that the request leaves; None: either.
 
@@ -241,6 +270,13 @@ class Request:
             if asked is not None:
                 recovery.check_encoding(asked)
             asked = recovery.encoding
+        if self._mechanism() is Mechanism.GEOMETRIC:
+            if asked is Encoding.SKETCH:
+                raise InvalidInputError(
+                    "the mechanism geometric (or delta 0) is for a histogram, and the encoding"
+                    f" {asked} is asked for: leave one of them out"
+                )
+            asked = Encoding.HISTOGRAM
         named = {
             "rows": self.rows is not None,
             "width": self.width is not None,
@@ -251,11 +287,14 @@ class Request:
         }
         of_sketches = [name for name, is_given in named.items() if is_given]
         if asked is Encoding.HISTOGRAM and of_sketches:
-            name = of_sketches[0]
+            name, what, instead = of_sketches[0], "the encoding histogram", "the encoding sketch"
+            if self._mechanism() is Mechanism.GEOMETRIC:
+                what = "the mechanism geometric (or delta 0), which is for histograms,"
+                instead = "another mechanism, with a delta"
             raise InvalidInputError(
-                f"the encoding histogram does not go with {name}"
+                f"{what} does not go with {name}"
                 f"{' open, which lists no candidates' * (name == 'domain')}: leave {name} out, or"
-                " take the encoding sketch"
+                f" take {instead}"
             )
         return Encoding.SKETCH if of_sketches else asked
 
@@ -335,7 +374,7 @@ class Request:
         return [
             name
             for name, value in values.items()
-            if (value if name == "certify" else value is not None)
+            if (value if name == "certify" else value not in (None, AUTO))
         ]
 
     def _check_privacy(self, not_private: bool) -> None:
@@ -453,6 +492,18 @@ class CampaignSpec:
         if asked is None or asked.delta is not None or asked.max_clients is not None:
             return self
         return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
+
+    def for_ledger(self) -> CampaignSpec:
+        """Return the spec with the usual noise, where no mechanism is asked for.
+
+        Geometric noise has the smaller error in one campaign. But the epsilons of such campaigns
+        add up, while those of Gaussian noise grow with the root of their number, and the two
+        compose badly.
+        """
+        asked = self.privacy
+        if asked is None or asked.mechanism is not None:
+            return self
+        return replace(self, privacy=replace(asked, mechanism=asked.noise_by.mechanisms[0]))
 
     def for_pilot(
         self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None

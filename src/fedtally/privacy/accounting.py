@@ -12,6 +12,9 @@ Of the methods that apply, the accountant takes the one with the smallest bound,
 |                             | matters                            |                               |
 | `gaussian-composition`      | several events, each chosen in     | as `dominating-gaussian`      |
 |                             | view of what earlier ones showed   |                               |
+| `basic-composition`         | geometric noise alone, also with a | nothing for one release of    |
+|                             | delta of 0, and for events chosen  | clients of one item           |
+|                             | in view of earlier ones            |                               |
 
 Loss distributions take up to 2^18 pairs (rows times releases). Skellam noise of a variance above
 1e7, and all noise with a clip, enters them as the Gaussian that dominates it.
@@ -49,7 +52,14 @@ from fedtally.privacy.bounds import (
     checked_events,
 )
 from fedtally.privacy.events import Event, Mechanism, Relation
-from fedtally.privacy.gaussian import gaussian_bound, gaussian_curve, noise_multiplier
+from fedtally.privacy.gaussian import (
+    bound_of_pure,
+    gaussian_bound,
+    gaussian_curve,
+    noise_multiplier,
+    pure_losses,
+)
+from fedtally.privacy.geometric import variance_of
 from fedtally.privacy.loss_distribution import loss_bound
 
 __all__ = [
@@ -67,7 +77,9 @@ __all__ = [
     "epsilon",
     "gaussian_bound",
     "noise_multiplier",
+    "numbers",
     "privacy_loss",
+    "pure_epsilon",
     "realised",
     "rounded_up",
     "set_aside",
@@ -92,7 +104,7 @@ class Guarantee:
 
     Attributes:
         epsilon: an upper bound.
-        delta: an upper bound, everything included.
+        delta: an upper bound, everything included; 0 where pure epsilon is guaranteed.
         method: the method that gave the number.
         relation: the neighbouring relation that the statement holds for.
         trust: `central`, `distributed`, or `central and distributed`: every party named must be
@@ -106,10 +118,8 @@ class Guarantee:
     trust: str
 
     def __str__(self) -> str:
-        return (
-            f"epsilon {rounded_up(self.epsilon):g} at delta {rounded_up(self.delta):g} "
-            f"({self.relation}, {self.trust} trust, {self.method})"
-        )
+        found = numbers(self.epsilon, self.delta).replace(", ", " at ")
+        return f"{found} ({self.relation}, {self.trust} trust, {self.method})"
 
 
 def rounded_up(bound: float) -> float:
@@ -121,6 +131,17 @@ def rounded_up(bound: float) -> float:
     return float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(bound))))
 
 
+def numbers(epsilon: float, delta: float) -> str:
+    """Return the numbers of a guarantee, rounded up, for people to read.
+
+    >>> numbers(0.99999, 1e-6), numbers(0.5, 0.0)
+    ('epsilon 1, delta 1e-06', 'pure epsilon 0.5')
+    """
+    if not delta:
+        return f"pure epsilon {rounded_up(epsilon):g}"
+    return f"epsilon {rounded_up(epsilon):g}, delta {rounded_up(delta):g}"
+
+
 def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = False) -> Guarantee:
     """Return the least proven epsilon at which the events together are (epsilon, delta)-private.
 
@@ -129,7 +150,7 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
     Args:
         events: all that one client may be exposed to, pilots included.
         delta: in (0, 1), for all events together. Every secure sum takes 2^-40 of it, and the
-            sampler of the noise takes what it lacks.
+            sampler of the noise takes what it lacks. 0 where all noise is geometric.
         adaptive: whether later events may have been chosen in view of what earlier ones showed.
             Several such events compose as the Gaussians that dominate them (`gaussian_bound`):
             loss distributions do not hold for them.
@@ -141,7 +162,8 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
     """
-    found, delta = checked_events(events), checked_delta(delta)
+    found = checked_events(events)
+    delta = _delta_for(found, delta)
     return (
         Composition.of(found, delta).guarantee
         if adaptive and len(found) > 1
@@ -149,8 +171,44 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
     )
 
 
+def pure_epsilon(events: Event | Sequence[Event]) -> float:
+    """Return the epsilon of all events together without any delta; infinity where there is none.
+
+    It is the sum of the largest losses (basic composition), also of events that are chosen in view
+    of earlier ones. Proof: docs/privacy-proofs/geometric.md.
+
+    >>> event = Event("geometric", 1, "zero-out", variance=1.8414, encoding="histogram")
+    >>> round(pure_epsilon([event, event]), 3), pure_epsilon(Event("skellam", 5, "zero-out",
+    ...                                                         variance=9, honest_survivors=9))
+    (2.0, inf)
+    """
+    total = 0.0
+    for event in checked_events(events):
+        if not event.mechanism.is_pure:
+            return math.inf
+        for loss, number in pure_losses(event):
+            total = _sum_above(total, math.nextafter(number * loss, math.inf))
+    return total
+
+
+def _delta_for(events: Sequence[Event], delta: float) -> float:
+    """Return a delta, checked: 0 is for geometric noise alone."""
+    if delta == 0.0 and not isinstance(delta, bool):
+        if all(event.mechanism.is_pure for event in events):
+            return 0.0
+        raise InvalidInputError(
+            "delta must be above 0 but where all noise is geometric: give a delta, or take the"
+            " mechanism geometric, which is for histograms under central trust"
+        )
+    return checked_delta(delta)
+
+
 def _guarantee(events: Sequence[Event], delta: float) -> Guarantee:
     fixed, variation = _slack(events)
+    if not delta:
+        return Guarantee(
+            pure_epsilon(events), 0.0, Method.BASIC, events[0].relation, _trust(events)
+        )
     if delta <= fixed + 2 * variation:
         raise InvalidInputError(
             f"delta must exceed {fixed + 2 * variation:.3g}, which secure sums and the sampler of"
@@ -166,17 +224,19 @@ class Composition:
 
     They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). The part
     that is set aside, once for any number of campaigns, covers secure sums and samplers: so delta
-    is never exceeded. Adding a campaign takes the same time after a thousand as after one. `of`
-    makes one. Proof: docs/privacy-proofs/releases.md, 5.
+    is never exceeded. If all of them have geometric noise, their epsilons add up instead, where
+    that is less. Adding a campaign takes the same time after a thousand as after one. `of` makes
+    one. Proof: docs/privacy-proofs/releases.md, 5.
 
     Attributes:
-        delta: for all campaigns together, fixed before the first.
+        delta: for all campaigns together, fixed before the first; 0 for geometric noise alone.
         relation: the neighbouring relation of all campaigns.
         trust: every party that must be trusted.
         campaigns: the number of campaigns.
         square: the sum of their mu^2.
         lost: the delta that secure sums use up.
         variation: the total variation between what samplers draw and the ideal distributions.
+        pure: the sum of their epsilons without a delta; infinity where one of them needs a delta.
         alone: the only event, or None if there are several: a single event was not chosen in view
             of anything, so that it costs what it costs alone.
 
@@ -195,6 +255,7 @@ class Composition:
     square: float
     lost: float
     variation: float
+    pure: float
     alone: Event | None
 
     @classmethod
@@ -204,8 +265,9 @@ class Composition:
         Raises:
             InvalidInputError: as `epsilon`.
         """
-        found, delta = checked_events(events), checked_delta(delta)
-        total = cls(delta, found[0].relation, str(found[0].trust), 0, 0.0, 0.0, 0.0, None)
+        found = checked_events(events)
+        delta = _delta_for(found, delta)
+        total = cls(delta, found[0].relation, str(found[0].trust), 0, 0.0, 0.0, 0.0, 0.0, None)
         for event in found:
             total = total.plus(event)
         return total
@@ -225,6 +287,7 @@ class Composition:
             square=_sum_above(self.square, gaussian_bound(event) ** 2),
             lost=_sum_above(self.lost, lost),
             variation=_sum_above(self.variation, variation),
+            pure=_sum_above(self.pure, pure_epsilon(event)),
             alone=None if self.campaigns else event,
         )
 
@@ -237,6 +300,9 @@ class Composition:
         """
         if self.alone is not None:
             return _guarantee_alone(self.alone, self.delta)
+        pure = Guarantee(self.pure, self.delta, Method.BASIC, self.relation, self.trust)
+        if not self.delta:
+            return pure
         # The split of delta must not depend on what the campaigns used, since later campaigns may
         # be chosen in view of earlier ones: it follows from delta alone.
         aside = set_aside(self.delta)
@@ -251,14 +317,18 @@ class Composition:
                 f" noise, and it is used up by what {self.campaigns} campaigns take off it:"
                 f" {lost:.3g}"
             )
+        if self.pure <= found:
+            return pure
         return Guarantee(found, self.delta, Method.GAUSSIANS, self.relation, self.trust)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `from_dict` needs besides an event and delta, as JSON-able values."""
-        return {
+        values = {
             name: getattr(self, name)
             for name in ("campaigns", "square", "lost", "variation", "trust")
         }
+        # as before there was geometric noise, where it is not there alone
+        return values if math.isinf(self.pure) else values | {"pure": self.pure}
 
     @classmethod
     def from_dict(cls, values: Any, event: Event, delta: float) -> Self:
@@ -275,23 +345,23 @@ class Composition:
         names = {"campaigns", "square", "lost", "variation", "trust"}
         if (
             not isinstance(values, Mapping)
-            or set(values) != names
+            or set(values) - {"pure"} != names
             or not isinstance(values["trust"], str)
         ):
             raise InvalidInputError(
                 f"a composition is a table with {', '.join(sorted(names))}, got {values!r}"
             )
         number = _validate.integer(1, campaigns=values["campaigns"])
-        square, lost, variation = (values[name] for name in ("square", "lost", "variation"))
-        if not all(
-            isinstance(value, float) and 0 <= value < math.inf
-            for value in (square, lost, variation)
-        ):
+        sums = [values[name] for name in ("square", "lost", "variation", "pure") if name in values]
+        if not all(isinstance(value, float) and 0 <= value < math.inf for value in sums):
             raise InvalidInputError(
                 f"the sums of a composition must be numbers of at least 0, got {values!r}"
             )
+        square, lost, variation, pure = (*sums, math.inf)[:4]
         alone = event if number == 1 else None
-        return cls(delta, event.relation, values["trust"], number, square, lost, variation, alone)
+        return cls(
+            delta, event.relation, values["trust"], number, square, lost, variation, pure, alone
+        )
 
 
 def set_aside(delta: float) -> float:
@@ -333,8 +403,9 @@ class Concentrated(NamedTuple):
 def concentrated(events: Event | Sequence[Event]) -> Concentrated:
     """Return rho of all events together.
 
-    It is mu^2 / 2 of the Gaussian that dominates them (`gaussian_bound`). Proof:
-    docs/privacy-proofs/skellam.md.
+    It is mu^2 / 2 of the Gaussian that dominates them (`gaussian_bound`), and of geometric noise
+    epsilon^2 / 2 of each counter where that is less. Proof: docs/privacy-proofs/skellam.md and
+    geometric.md.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> round(concentrated(event).rho, 5)
@@ -342,7 +413,15 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
     """
     found = checked_events(events)
     fixed, variation = _slack(found)
-    return Concentrated(gaussian_bound(found) ** 2 / 2, min(1.0, fixed + variation))
+    return Concentrated(sum(map(_rho, found)), min(1.0, fixed + variation))
+
+
+def _rho(event: Event) -> float:
+    if not event.mechanism.is_pure:
+        return gaussian_bound(event) ** 2 / 2
+    return sum(
+        number * min(loss, bound_of_pure(loss)) ** 2 / 2 for loss, number in pure_losses(event)
+    )
 
 
 def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
@@ -427,7 +506,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     Args:
         event: its own variance is ignored.
         epsilon: the target.
-        delta: the target, for all events together.
+        delta: the target, for all events together; 0 for geometric noise.
         others: other events that the client was or will be exposed to, such as a pilot.
 
     Raises:
@@ -438,7 +517,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     0.9954
     """
     target = _validate.real(1e-6, 1e3, epsilon=epsilon)
-    delta = checked_delta(delta)
+    delta = _delta_for([event, *others], delta)
     if others and _guarantee(checked_events(others), delta).epsilon >= target:
         raise InvalidInputError(
             f"the other events alone reach epsilon {target:g} at delta {delta:g}: nothing is left"
@@ -453,7 +532,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     def suffices(variance: float) -> bool:
         return found(variance) <= target
 
-    guess = min(max((event.l2_sensitivity * noise_multiplier(target, delta)) ** 2, 1e-8), 1e16)
+    guess = min(max(_guess(event, target, delta), 1e-8), 1e16)
     low, high = 0.9 * guess, 1.1 * guess
     while not suffices(high):
         low, high = high, 2 * high
@@ -478,6 +557,13 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     return high
 
 
+def _guess(event: Event, epsilon: float, delta: float) -> float:
+    """Return about the variance at which an event alone is private."""
+    if event.mechanism.is_pure:
+        return variance_of(epsilon / sum(shift * k for shift, k in event.shifts.items()))
+    return (event.l2_sensitivity * noise_multiplier(epsilon, delta)) ** 2
+
+
 def realised(event: Event, survivors: int, corrupt: int) -> Event:
     """Return the event with the noise that a round really had, for information only.
 
@@ -495,7 +581,7 @@ def realised(event: Event, survivors: int, corrupt: int) -> Event:
     """
     if event.honest_survivors is None:
         raise InvalidInputError(
-            "only skellam noise comes in shares: rounded-gaussian noise is what it was planned"
+            f"only skellam noise comes in shares: {event.mechanism} noise is what it was planned"
             " to be"
         )
     corrupt = _validate.integer(0, corrupt=corrupt)
@@ -542,12 +628,28 @@ def _solve(bound: Bound, delta: float, variation: float) -> float:
 
 def _bounds(events: Sequence[Event]) -> list[Bound]:
     """Return the bounds that apply, at least one."""
-    skellam = any(event.mechanism is Mechanism.SKELLAM for event in events)
+    is_gaussian = all(event.mechanism is Mechanism.ROUNDED_GAUSSIAN for event in events)
     bounds = [
         gaussian_curve(
             gaussian_bound(events),
-            Method.DOMINATING_GAUSSIAN if skellam else Method.ANALYTIC_GAUSSIAN,
+            Method.ANALYTIC_GAUSSIAN if is_gaussian else Method.DOMINATING_GAUSSIAN,
         )
     ]
-    composed = loss_bound(events)
-    return [*bounds, composed] if composed else bounds
+    if composed := loss_bound(events):
+        bounds.append(composed)
+    if math.isfinite(pure := pure_epsilon(events)):
+        bounds.append(_pure_bound(pure))
+    return bounds
+
+
+def _pure_bound(pure: float) -> Bound:
+    """Return the curve of everything that is private at an epsilon without a delta."""
+    # That of a coin which shows the truth e^epsilon times as often as not: delta at a smaller one
+    # is (e^epsilon - e^smaller) / (1 + e^epsilon), in a form that does not overflow.
+    return Bound(
+        Method.BASIC,
+        lambda delta: pure,
+        lambda epsilons: (
+            np.maximum(0.0, -np.expm1(np.minimum(epsilons, pure) - pure)) / (1 + math.exp(-pure))
+        ),
+    )

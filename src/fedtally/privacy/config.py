@@ -24,6 +24,7 @@ from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, default_clip_norm
+from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import (
     MAX_VARIANCE,
     MIN_GAUSSIAN_VARIANCE,
@@ -36,7 +37,11 @@ POPULATION = "clients"  # the population of a plan that names none
 # Below 0.001 noise drowns every item; above 100 a guarantee says nothing at all.
 MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
 # the least variance of each mechanism: below it nearly every draw is 0
-_SMALLEST = {Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE, Mechanism.SKELLAM: 2.0**-16}
+_SMALLEST = {
+    Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE,
+    Mechanism.SKELLAM: 2.0**-16,
+    Mechanism.GEOMETRIC: 2.0**-20,
+}
 # The total variation of one draw from a table of 2^20 entries; none is longer
 # (docs/privacy-proofs/table_sampler.md).
 _DRAW_VARIATION = 2.0**-108
@@ -72,6 +77,15 @@ class NoiseBy(StrEnum):
         return cls.SERVERS if is_two_server else cls.CLIENTS
 
     @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanisms of noise that these parties may add; the first is the usual one."""
+        return {
+            NoiseBy.AGGREGATOR: (Mechanism.ROUNDED_GAUSSIAN, Mechanism.GEOMETRIC),
+            NoiseBy.CLIENTS: (Mechanism.SKELLAM,),
+            NoiseBy.SERVERS: (Mechanism.ROUNDED_GAUSSIAN,),
+        }[self]
+
+    @property
     def is_once(self) -> bool:
         """Whether noise is added once to each sum that is opened."""
         # Then rounds are better added up before they are opened: their total gets one noise.
@@ -84,7 +98,7 @@ class PrivacyConfig:
 
     Args:
         epsilon: 0.001 to 100, for the whole campaign.
-        delta: between 0 and 1, exclusive.
+        delta: between 0 and 1, exclusive; 0 where the noise is geometric, which needs none.
         event: what one client is exposed to, with the variance of the noise.
         population: the population whose budget is charged; populations that overlap are one.
         not_private: whether the run used something that no private run may use: private items as
@@ -103,7 +117,6 @@ class PrivacyConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", checked_epsilon(self.epsilon))
-        object.__setattr__(self, "delta", checked_delta(self.delta))
         checked_name(population=self.population)
         if not isinstance(self.not_private, bool):
             raise InvalidInputError(
@@ -113,6 +126,7 @@ class PrivacyConfig:
             raise InvalidInputError(
                 f"privacy.event must be an Event, got {type(self.event).__name__}"
             )
+        object.__setattr__(self, "delta", _checked_delta(self.delta, self.event.mechanism))
         if not _SMALLEST[self.event.mechanism] <= self.event.noise_variance <= MAX_VARIANCE / 2:
             raise InvalidInputError(
                 f"the variance of the noise must be {_SMALLEST[self.event.mechanism]:g} to"
@@ -173,10 +187,12 @@ class PrivacyConfig:
         """The parties whose noise a sum of the plan must hold: the mark of its sketch."""
         return NoiseBy.of(self.event.trust, is_two_server=not self.by_clients)
 
-    def noise(self) -> Noise:
+    def noise(self) -> Noise | Geometric:
         """Return the noise that an aggregator, or each of two servers, adds to every counter."""
         if self.by_clients:
             raise InvalidInputError("this noise comes from the clients, in shares")
+        if self.event.mechanism is Mechanism.GEOMETRIC:
+            return Geometric(self.event.noise_variance)
         return _drawable(rounded_gaussian(self.event.noise_variance))
 
     def share(self, clients: int = 1) -> Noise:
@@ -242,6 +258,7 @@ def propose(
     not_private: bool = False,
     counters: int | None = None,
     encoding: Encoding = Encoding.SKETCH,
+    mechanism: Mechanism | str | None = None,
 ) -> PrivacyConfig:
     """Return terms that guarantee epsilon at delta with the least noise.
 
@@ -249,7 +266,7 @@ def propose(
 
     Args:
         epsilon: the epsilon of the guarantee.
-        delta: the delta of the guarantee.
+        delta: the delta of the guarantee; geometric noise guarantees 0, whatever is given.
         rows: the rows of the sketch; in each an item changes one counter.
         width: the width of the sketch; the harmonic mean, where rows have several.
         relation: the neighbouring relation, or its name.
@@ -266,9 +283,13 @@ def propose(
         not_private: see `PrivacyConfig`.
         counters: the counters of a client's vector; None: rows times width.
         encoding: how items become counters. A histogram needs no clip.
+        mechanism: the noise, or its name; None: skellam if `honest_survivors` is given, else
+            rounded-gaussian.
     """
     counters = rows * width if counters is None else counters
-    mechanism = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
+    usual = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
+    mechanism = usual if mechanism is None else Mechanism.parse(mechanism)
+    delta = 0.0 if mechanism.is_pure else checked_delta(delta)
     trust = Trust.parse(trust)
     is_clipped = max_items > 1 and encoding is Encoding.SKETCH
     event = Event(
@@ -286,7 +307,7 @@ def propose(
         total_variation=total_variation(mechanism, trust, counters, most_clients),
         trust=trust,
     )
-    least = _calibrated(event, checked_epsilon(epsilon), checked_delta(delta))
+    least = _calibrated(event, checked_epsilon(epsilon), delta)
     variance = max(least, _SMALLEST[mechanism])
     # Where there is next to no noise, nothing may be proven of a variance although something is of
     # a smaller one.
@@ -311,6 +332,8 @@ def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: 
         clients: the most clients in the sum. Each of them draws for every counter where the clients
             add the noise.
     """
+    if mechanism is Mechanism.GEOMETRIC:  # drawn exactly
+        return 0.0
     # One more for the number of clients. Rounded up to a power of two: an upper bound that a small
     # change of a plan leaves as it is.
     draws = (counters + 1) * (clients if mechanism is Mechanism.SKELLAM else 1)
@@ -439,6 +462,17 @@ def checked_epsilon(epsilon: float) -> float:
             f"epsilon must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}"
         )
     return epsilon
+
+
+def _checked_delta(delta: float, mechanism: Mechanism) -> float:
+    if not mechanism.is_pure:
+        return checked_delta(delta)
+    # one form alone: a guarantee that needs no delta names none
+    if isinstance(delta, bool) or delta != 0:
+        raise InvalidInputError(
+            f"delta must be 0 with {mechanism} noise, which needs none, got {delta!r}"
+        )
+    return 0.0
 
 
 def _drawable(noise: Noise) -> Noise:

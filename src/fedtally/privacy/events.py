@@ -56,11 +56,26 @@ class Mechanism(_Named):
     """The closed list of mechanisms.
 
     `ROUNDED_GAUSSIAN`: the party that opens a sum adds the noise once. `SKELLAM`: every client adds
-    a share of the noise before secure summation.
+    a share of the noise before secure summation. `GEOMETRIC`: an aggregator adds the noise to a
+    histogram once, and the guarantee needs no delta.
     """
 
     ROUNDED_GAUSSIAN = "rounded-gaussian"
     SKELLAM = "skellam"
+    GEOMETRIC = "geometric"
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether its guarantee needs no delta: pure differential privacy.
+
+        >>> [str(mechanism) for mechanism in Mechanism if mechanism.is_pure]
+        ['geometric']
+        """
+        return {
+            Mechanism.ROUNDED_GAUSSIAN: False,
+            Mechanism.SKELLAM: False,
+            Mechanism.GEOMETRIC: True,
+        }[self]
 
 
 class Trust(_Named):
@@ -161,7 +176,7 @@ class Event:
         total_variation: the distance between the noise as drawn and the ideal distribution, over
             all draws of one release together.
         trust: the parties that the noise trusts, or its name. None: `distributed` for Skellam
-            noise, which allows nothing else, and `central` for rounded Gaussian noise.
+            noise, which allows nothing else, and `central` for other noise.
         silos_per_person: the most clients that one person is behind, each of which takes part
             in `participations` rounds of its own; 1 unless the clients are silos.
         encoding: how items become counters, or its name. In a histogram an item changes one
@@ -225,11 +240,13 @@ class Event:
             keep(honest_survivors=_validate.integer(1, honest_survivors=self.honest_survivors))
         elif self.honest_survivors is not None:
             raise InvalidInputError(
-                "honest_survivors belongs to skellam: rounded-gaussian noise is drawn at once"
+                f"honest_survivors belongs to skellam: {self.mechanism} noise is drawn at once"
             )
         keep(trust=self._checked_trust(), encoding=Encoding.parse(self.encoding))
         if self.encoding is Encoding.HISTOGRAM:
             self._check_histogram()
+        if self.mechanism.is_pure:
+            self._check_pure()
         if self.collisions is not None:
             keep(collisions=self._checked_collisions(self.collisions))
 
@@ -242,6 +259,24 @@ class Event:
                     f"{name} belongs to a sketch: no two items share a counter of a histogram, so"
                     " leave it out"
                 )
+
+    def _check_pure(self) -> None:
+        if self.encoding is not Encoding.HISTOGRAM:
+            raise InvalidInputError(
+                f"{self.mechanism} noise is for a histogram: in a sketch of {self.rows} rows it"
+                " would be larger than rounded-gaussian noise, so take that, or the encoding"
+                " histogram"
+            )
+        if self.trust is not Trust.CENTRAL:
+            raise InvalidInputError(
+                f"{self.mechanism} noise is added by an aggregator, got {self.trust} trust: take"
+                " central trust, or rounded-gaussian or skellam noise"
+            )
+        if self.total_variation:
+            raise InvalidInputError(
+                f"total_variation must be 0 for {self.mechanism} noise, which is drawn exactly, got"
+                f" {self.total_variation:g}: leave it out"
+            )
 
     def _checked_trust(self) -> Trust:
         is_skellam = self.mechanism is Mechanism.SKELLAM

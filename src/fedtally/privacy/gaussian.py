@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from scipy.special import erfinv, i0e, log_ndtr
+from scipy.special import erfinv, expit, i0e, log_ndtr, ndtri
 
 from fedtally import _validate
 from fedtally.privacy.bounds import F64, Bound, Method, checked_delta, checked_events, with_margin
 from fedtally.privacy.events import Event, Mechanism
+from fedtally.privacy.geometric import rate_of
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
@@ -49,25 +50,65 @@ def gaussian_bound(events: Event | Sequence[Event]) -> float:
     Euclidean length, and no smaller mu holds for a vector of one 1.
     Proof: docs/privacy-proofs/skellam.md.
 
+    For geometric noise a counter that moves by k has a privacy loss of at most k rates, and mu of a
+    loss of at most e is 2 Phi^-1(e^e / (1 + e^e)): about 1.25 e where it is small. No smaller mu
+    holds for a counter that moves by 1. Proof: docs/privacy-proofs/geometric.md.
+
     >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
     >>> round(gaussian_bound(event) / (5 / 500) ** 0.5, 5)
     1.00033
     """
     found = checked_events(events)
     # Shifts in independent Gaussians are one shift in a rotated Gaussian, so lengths add in squares
-    return math.sqrt(sum((event.l2_sensitivity * _unit(event)) ** 2 for event in found))
+    return math.sqrt(sum(_square(event) for event in found))
 
 
-def _unit(event: Event) -> float:
-    """Return mu for a distance of 1."""
+def _square(event: Event) -> float:
+    """Return mu^2 of an event."""
     match event.mechanism:
+        case Mechanism.GEOMETRIC:
+            return sum(number * bound_of_pure(loss) ** 2 for loss, number in pure_losses(event))
         case Mechanism.ROUNDED_GAUSSIAN:
-            return 1 / math.sqrt(event.noise_variance)
+            unit = 1 / math.sqrt(event.noise_variance)
         case Mechanism.SKELLAM:
             # Phi^-1((1 + p) / 2) is sqrt(2) erfinv(p). The inverse error function keeps all digits
             # of a small p, while (1 + p) / 2 would round them away. Where p is close to 1, it is
             # known to 3e-9 of itself; the factor covers that.
-            return 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
+            unit = 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
+    return (event.l2_sensitivity * unit) ** 2
+
+
+def pure_losses(event: Event) -> list[tuple[float, int]]:
+    """Return the largest privacy losses of the counters that a client moves, each with its number.
+
+    The noise is geometric. Proof: docs/privacy-proofs/geometric.md.
+
+    >>> event = Event("geometric", 1, "replace-one", variance=8, encoding="histogram")
+    >>> [(round(loss, 3), number) for loss, number in pure_losses(event)]
+    [(0.495, 2)]
+    """
+    rate = rate_of(event.noise_variance)
+    # a float rounds to nearest: one step up is an upper bound
+    return [
+        (math.nextafter(float(rate * shift), math.inf), number)
+        for shift, number in event.shifts.items()
+    ]
+
+
+def bound_of_pure(epsilon: float) -> float:
+    """Return the least mu of a Gaussian that dominates all that is epsilon-private without a delta.
+
+    >>> round(bound_of_pure(1.0), 4)
+    1.2325
+    """
+    # 2 p - 1 = tanh(epsilon / 2) for p = e^epsilon / (1 + e^epsilon) keeps the digits of a small
+    # epsilon, and 1 - p those of a large one
+    mu = (
+        2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+        if epsilon < 1
+        else -2 * float(ndtri(expit(-epsilon)))
+    )
+    return mu * (1 + 1e-8)
 
 
 # cached, with what was asked of it: a planner calibrates the noise of several widths, whose events

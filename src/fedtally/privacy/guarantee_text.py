@@ -13,11 +13,12 @@ from fedtally.privacy.accounting import (
     Method,
     concentrated,
     epsilon,
+    numbers,
     realised,
     rounded_up,
 )
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Event, Relation, Trust
+from fedtally.privacy.events import Event, Mechanism, Relation, Trust
 
 # One sentence for each relation and each method: a new one without its sentence is an error, not a
 # statement about another one.
@@ -41,6 +42,12 @@ PROVEN = {
         "by the Gaussian noise that dominates it: for a squared norm of 6 or more less than 1 %"
         " above the exact value at epsilon 1, more at larger ones"
     ),
+    Method.BASIC: "by adding up what each counter shows at most, without a delta",
+}
+# what an aggregator or two servers add
+NOISE = {
+    Mechanism.ROUNDED_GAUSSIAN: "rounded Gaussian noise",
+    Mechanism.GEOMETRIC: "geometric noise (discrete Laplace)",
 }
 
 
@@ -127,7 +134,8 @@ def sentences(
     epsilon 1, delta 1e-06 if one client's items are replaced by any others (replace-one)
     """
     found, event = terms.guarantee, terms.event
-    guarantee = f"{_numbers(found)} {changed(event.relation, is_of_silos)} ({event.relation})"
+    said = numbers(found.epsilon, found.delta)
+    guarantee = f"{said} {changed(event.relation, is_of_silos)} ({event.relation})"
     # many readers mean replace-one by differential privacy; the other epsilons are smaller
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
@@ -263,22 +271,18 @@ def _concentrated(event: Event) -> str:
     )
 
 
-def _numbers(found: Guarantee) -> str:
-    return f"epsilon {rounded_up(found.epsilon):g}, delta {rounded_up(found.delta):g}"
-
-
 def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients: str) -> str:
     event = terms.event
     sums = "the one sum" if num_releases == 1 else f"each of {num_releases:,} sums"
     stddev = f"standard deviation {terms.stddev:.4g} in every counter of {sums}"
     if event.trust is Trust.CENTRAL:
         return (
-            "central trust: the party that opens the exact sums is trusted to add rounded Gaussian"
-            f" noise of {stddev}"
+            "central trust: the party that opens the exact sums is trusted to add"
+            f" {NOISE[event.mechanism]} of {stddev}"
         )
     if is_two_server:
         return (
-            f"distributed trust: each of two servers adds rounded Gaussian noise of {stddev}; one"
+            f"distributed trust: each of two servers adds {NOISE[event.mechanism]} of {stddev}; one"
             " of the two may be dishonest"
         )
     return (

@@ -18,10 +18,16 @@ from scipy.special import ive, ndtr
 from fedtally.privacy.bounds import F64, Bound, Method, with_margin
 from fedtally.privacy.events import Event, Mechanism
 from fedtally.privacy.gaussian import gaussian_bound, gaussian_delta
+from fedtally.privacy.geometric import rate_of
 
 # Noise of a larger variance enters as the Gaussian that dominates it. Rounding a Gaussian changes
 # epsilon by less than 1e-5 of it there, and the Bessel functions of Skellam noise lose digits.
-_AS_GAUSSIAN = {Mechanism.ROUNDED_GAUSSIAN: 1e4, Mechanism.SKELLAM: 1e7}
+# Tables of geometric noise, whose tails are long, would be too long.
+_AS_GAUSSIAN = {
+    Mechanism.ROUNDED_GAUSSIAN: 1e4,
+    Mechanism.SKELLAM: 1e7,
+    Mechanism.GEOMETRIC: 1e6,
+}
 # Steps of the grid in one standard deviation of a privacy loss. More steps make epsilon less
 # pessimistic and convolutions slower: with 100 epsilon is 1e-4 above the exact value.
 _STEPS = 100.0
@@ -218,15 +224,28 @@ def _integer_loss(pair: _Integer) -> _Loss:
         delta: F64 = tail[first] - np.exp(epsilon) * tail[first + shift]
         return delta
 
-    matters = distribution[:overlap] > _MATTERS
-    atoms = (
-        (loss[matters], distribution[:overlap][matters]) if matters.sum() <= _FEW_ATOMS else None
-    )
-    return _Loss(stddev, largest, deltas, atoms)
+    return _Loss(stddev, largest, deltas, _atoms(pair, loss, distribution[:overlap]))
+
+
+def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
+    """Return the losses of a pair and their masses, where they are few."""
+    if pair.mechanism is Mechanism.GEOMETRIC:
+        # many outcomes have one loss: rate (2 j - shift), j = 0 .. shift
+        rate = float(rate_of(pair.variance))
+        step = np.rint((loss / rate + pair.shift) / 2).astype(np.int64)
+        mass = np.bincount(step, mass, minlength=pair.shift + 1).astype(np.float64)
+        loss = rate * (2.0 * np.arange(len(mass), dtype=np.float64) - pair.shift)
+    matters = mass > _MATTERS
+    return (loss[matters], mass[matters]) if matters.sum() <= _FEW_ATOMS else None
 
 
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
     """Return the probabilities of the integers around 0, symmetric, until they vanish."""
+    if mechanism is Mechanism.GEOMETRIC:
+        rate = float(rate_of(variance))
+        half = np.exp(-rate * np.arange(math.floor(-math.log(_VANISHING) / rate)))
+        half *= math.tanh(rate / 2)
+        return np.concatenate([half[:0:-1], half])
     stddev = math.sqrt(variance)
     # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam tails of small variances
     # are heavier; 250 more integers hold them.

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Trust
+from fedtally.privacy.mechanism import Noise
 
 F64 = npt.NDArray[np.float64]
 FAILURE_BITS = 40  # an honest sum is refused with a probability of 2^-40
@@ -51,6 +52,7 @@ def row_noise_bound(privacy: PrivacyConfig, rows: int, width: int, clients: int)
     if privacy.event.trust is Trust.CENTRAL:
         return 0
     noise = privacy.share(clients) if privacy.by_clients else privacy.noise()
+    assert isinstance(noise, Noise)  # geometric noise is of central trust
     pmf = noise.pmf()
     sizes, chances = np.arange(-noise.largest, noise.largest + 1.0), np.zeros(2 * noise.largest + 1)
     chances[np.fromiter(pmf, np.int64) + noise.largest] = np.fromiter(pmf.values(), np.float64)

@@ -18,6 +18,8 @@ from scipy.special import ive, ndtr, ndtri
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
+from fedtally.privacy import geometric
+from fedtally.privacy.events import Mechanism
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, listed_lows
 from fedtally.recovery.linear_system import F64, U64, Ids, ask
 from fedtally.recovery.median import check_landed
@@ -64,7 +66,21 @@ class NoiseLaw:
             if not clients:
                 return _EXACT
             return _skellam_law(terms.share().variance * clients)
-        return _gaussian_law(terms.event.noise_variance, len(sketches) * terms.noises_of_sum)
+        return cls.of_releases(terms, len(sketches))
+
+    @classmethod
+    def of_releases(cls, terms: PrivacyConfig, number: int) -> NoiseLaw:
+        """Return the distribution of the noise that an aggregator, or two servers, add.
+
+        Args:
+            terms: the privacy terms of the plan.
+            number: sums that are opened and added up.
+        """
+        law = {
+            Mechanism.ROUNDED_GAUSSIAN: _gaussian_law,
+            Mechanism.GEOMETRIC: _geometric_law,
+        }[terms.event.mechanism]
+        return law(terms.event.noise_variance, number * terms.noises_of_sum)
 
     def exceeded(self, size: F64 | float) -> F64:
         """Return the probability that the noise exceeds sizes of at least 0, either way."""
@@ -119,6 +135,22 @@ def _gaussian_law(variance: float, number: int) -> NoiseLaw:
     upper = ndtr(-edges / stddev)  # not of edges themselves: far tails would be lost in 1 - 1
     one = np.append(1.0 - 2.0 * upper[0], -np.diff(upper))
     return NoiseLaw(total, _beyond(_summed(one, number, math.ceil(_REACH * total) + 2)))
+
+
+@lru_cache(maxsize=16)
+def _geometric_law(variance: float, number: int) -> NoiseLaw:
+    """Return the distribution of a sum of draws of geometric noise."""
+    if not number:
+        return _EXACT
+    stddev = math.sqrt(number * variance)
+    if stddev > _WIDE:
+        return NoiseLaw(stddev, None)
+    # its tails are longer than those of a normal distribution: less than 2^-60 lies beyond this
+    beyond = geometric.exceeded(variance, np.arange(geometric.half(variance, 2.0**-60) + 1.0))
+    if number == 1:
+        return NoiseLaw(stddev, np.append(beyond, 0.0))
+    one = np.append(1.0 - beyond[0], -0.5 * np.diff(beyond))
+    return NoiseLaw(stddev, _beyond(_summed(one, number, len(one) + math.ceil(_REACH * stddev))))
 
 
 def _summed(one: F64, number: int, reach: int) -> F64:

@@ -6,6 +6,8 @@ import math
 
 from scipy.special import ndtr, ndtri
 
+from fedtally.privacy import geometric
+from fedtally.privacy.events import Mechanism
 from fedtally.recovery.error_shape import F64, Prediction, Shape
 
 
@@ -15,15 +17,24 @@ def predict(known: F64, shape: Shape, numbers: F64, probability: float) -> Predi
     The noise of counters is independent: the largest of d exceeds a size with probability p where
     each exceeds it with 1 - (1 - p)^(1/d).
     """
-    stddev = math.sqrt(shape.noise) / shape.clients
+    stddev = math.sqrt(shape.noise)
     each = -math.expm1(math.log1p(-probability) / shape.candidates)
-    return Prediction(stddev, 0.0, -float(ndtri(each / 2)) * stddev)
+    if not shape.noise:
+        largest = 0.0
+    elif shape.mechanism is Mechanism.GEOMETRIC:
+        largest = float(geometric.half(shape.noise, each))
+    else:
+        largest = -float(ndtri(each / 2)) * stddev
+    return Prediction(stddev / shape.clients, 0.0, largest / shape.clients)
 
 
 def failure(known: F64, shape: Shape, numbers: F64, tau: float) -> float:
     """Return the probability that the largest error exceeds tau; as for `ErrorModel`."""
-    stddev = math.sqrt(shape.noise) / shape.clients
-    if not stddev:
+    if not shape.noise:
         return 0.0
-    each = 2.0 * float(ndtr(-tau / stddev))
+    size = tau * shape.clients
+    if shape.mechanism is Mechanism.GEOMETRIC:
+        each = float(geometric.exceeded(shape.noise, size))
+    else:
+        each = 2.0 * float(ndtr(-size / math.sqrt(shape.noise)))
     return -math.expm1(shape.candidates * math.log1p(-each)) if each < 1 else 1.0

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
+from fedtally.privacy.events import Mechanism
 from fedtally.recovery import direct_error, joint_error, median_error
 from fedtally.recovery.error_shape import (
     F64,
@@ -92,6 +93,7 @@ class Setting:
             frequencies, over that of their mean distribution's; more than the number of rounds
             counts as that. 1: rounds of one distribution.
         max_items: the most items of one client.
+        mechanism: of the noise, which decides the tails of a histogram's errors.
 
     >>> law = np.arange(1, 10_001.0) ** -1.1
     >>> setting = Setting(rows=5, width=100, schedule="shared", num_rounds=1, num_clients=10_000)
@@ -111,6 +113,7 @@ class Setting:
     round_sizes: Sequence[int] | None = None
     heterogeneity: float = 1.0
     max_items: int = 1
+    mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN
 
     def predict(self, frequencies: npt.ArrayLike, probability: float = 0.5) -> Prediction:
         """Return the predicted error.
@@ -187,6 +190,7 @@ class Setting:
             _validate.real(0.0, noise=self.noise) ** 2 * self.num_rounds,
             candidates,
             rounds.heterogeneity,
+            self.mechanism,
         )
         return known[known > 0], number[known > 0], shape
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.privacy.events import Mechanism
+
 F64 = npt.NDArray[np.float64]
 
 
@@ -37,6 +39,7 @@ class Shape(NamedTuple):
     Attributes:
         sizes: float64 [batches], in proportion to the clients of each.
         heterogeneity: of the batches, from 1 to their effective number.
+        mechanism: of the noise; the models of sketches take it as normal.
     """
 
     rows: int
@@ -47,6 +50,7 @@ class Shape(NamedTuple):
     noise: float
     candidates: int
     heterogeneity: float
+    mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN
 
     @property
     def batches(self) -> float:

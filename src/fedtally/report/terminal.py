@@ -401,7 +401,9 @@ def certainty(
         return [*rows, ("Expected", "no error beyond rounding: recovery looks exact")]
     before = " before shrinkage" if result.objective == "l2" else ""
     expected = f"largest error of all candidates{before} about ± {points(intervals.predicted_linf)}"
-    return [*rows, ("Expected", f"{expected}, predicted from the sums")]
+    # no items share a counter of a histogram: its noise is all that may be wrong
+    source = "the plan's noise" if result.plan.is_histogram else "the sums"
+    return [*rows, ("Expected", f"{expected}, predicted from {source}")]
 
 
 def _errors(found: Evaluation | NameEvaluation) -> str:

@@ -329,11 +329,11 @@ def guarantee(fields: Mapping[str, Any]) -> str:
     'not private: epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise)'
     """
     from fedtally.privacy import NOT_PRIVATE
-    from fedtally.privacy.accounting import rounded_up
+    from fedtally.privacy.accounting import numbers
 
-    numbers = f"epsilon {rounded_up(fields['epsilon']):g}, delta {rounded_up(fields['delta']):g}"
     how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
-    return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{numbers} ({how})"
+    said = numbers(fields["epsilon"], fields["delta"])
+    return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{said} ({how})"
 
 
 def privacy_sentence(plan: Plan) -> str:
@@ -350,14 +350,14 @@ def privacy_sentence(plan: Plan) -> str:
     if plan.privacy is None:
         return f"{NO_PRIVACY}, and may show rare items"
     from fedtally.privacy import NOT_PRIVATE
-    from fedtally.privacy.accounting import rounded_up
+    from fedtally.privacy.accounting import numbers
     from fedtally.privacy.events import Relation
 
     terms = plan.privacy
     found, whom = terms.guarantee, plan.nouns[0]
-    numbers = f"epsilon {rounded_up(found.epsilon):g}, delta {rounded_up(found.delta):g}"
+    said_numbers = numbers(found.epsilon, found.delta)
     if terms.not_private:
-        return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {numbers}"
+        return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
     guessed = {
         Relation.ZERO_OUT: f"whether a {whom} has its items or none",
         Relation.REPLACE_ONE: f"which of two sets of items a {whom} has",
@@ -370,7 +370,7 @@ def privacy_sentence(plan: Plan) -> str:
         is_bounded = math.isfinite(other.epsilon)
         odds = _odds(other.epsilon, other.delta) if is_bounded else "without a bound"
         said += f"; which of two sets of items, {odds}"
-    return f"{said} ({numbers})"
+    return f"{said} ({said_numbers})"
 
 
 def _odds(epsilon: float, delta: float) -> str:

@@ -155,6 +155,11 @@ def bound_items_of_each(
     stays = np.ones(len(ids), np.bool_)
     dropping = np.flatnonzero(drops)
     for block in _blocks(dropping, sizes[dropping]):
+        if max_items == 1 and clip is None:  # the least word needs no sort
+            of_each, held = words(block), sizes[block]
+            least = np.minimum.reduceat(of_each, np.cumsum(held) - held)
+            stays[places_of(block, starts)] = of_each == np.repeat(least, held)
+            continue
         owners = np.repeat(np.arange(len(block)), sizes[block])
         places = places_of(block, starts)
         places = places[sort_order([owners, words(block)])]
@@ -215,14 +220,14 @@ def sort_order(columns: Sequence[npt.NDArray[Any]]) -> I64:
         whole = (
             group << (room >> np.uint64(1)) << (room - (room >> np.uint64(1)))
         ) | own >> surplus
-        by_both = np.argsort(whole)
-        whole, own = whole[by_both], own[by_both]
+        if np.any(whole[1:] < whole[:-1]):
+            by_both = np.argsort(whole)
+            whole, own, order = whole[by_both], own[by_both], order[by_both]
         is_new = whole[1:] != whole[:-1]
         if surplus and np.any(~is_new & (own[1:] != own[:-1])):
-            by_both = np.lexsort((column[order], group))
-            own, group = (column[order])[by_both], group[by_both]
-            is_new = (own[1:] != own[:-1]) | (group[1:] != group[:-1])
-        order = order[by_both]
+            by_both = np.lexsort((own, whole))  # `whole` starts with the group
+            own, whole, order = own[by_both], whole[by_both], order[by_both]
+            is_new = (whole[1:] != whole[:-1]) | (own[1:] != own[:-1])
         group = np.concatenate([np.zeros(1, np.uint64), np.cumsum(is_new, dtype=np.uint64)])
     return order
 

@@ -184,9 +184,10 @@ class Batch:
     """Rows of a source; all columns have one length and no nulls.
 
     Attributes:
-        items: Arrow array of text (string or large_string) or of integers (any width).
-        clients: the same kinds, or None if each row is a client.
-        rounds: the same kinds, or None.
+        items: Arrow array of text (string or large_string) or of integers (any width), or a
+            dictionary of text. The dictionary may hold values that no row has.
+        clients: array of text or of integers, or None if each row is a client.
+        rounds: as the clients, or None.
         counts: int64[n], at least 0, the number of clients that each row stands for; None for one
             each.
         missing: the rows dropped from this batch because the item, client, silo or round was
@@ -196,7 +197,7 @@ class Batch:
         itemless: those of the missing rows that lack the item alone, or None.
         columns: the columns by the parts that they play, with those that play none in `others`; of
             no name where the source is no table.
-        silos: the same kinds as the items, or None if clients are no people of silos.
+        silos: as the clients, or None if clients are no people of silos.
     """
 
     items: Any
@@ -327,7 +328,8 @@ def to_batch(
             [table.column(name) for name in columns.item], columns.item, where, private
         )
     else:
-        items = as_values(table.column(columns.item), f"{where}: column {columns.item!r}", private)
+        column = table.column(columns.item)
+        items = as_values(column, f"{where}: column {columns.item!r}", private, grouped=True)
     clients, rounds, silos = (
         (
             None

@@ -11,8 +11,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ _PEEK = 1 << 16  # bytes that are looked at before the format is believed
 # it ends, a line or field is held in memory.
 _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
+_SMALL = 8  # bytes of a value in a Parquet file that say that most values are in its dictionary
 
 
 def table_source(path: str, columns: Columns, layout: Layout) -> Source:
@@ -80,6 +81,30 @@ def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
 
 
 def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
+    import pyarrow as pa
+
+    is_fast = path != "-" and _file_size(path) is not None
+    try:
+        yield from _rows_of_csv(path, columns, layout, name, is_fast=is_fast)
+    except pa.ArrowException:
+        if is_fast:  # only one thread knows the number of a broken row: it reads the file again
+            for _ in _rows_of_csv(path, columns, layout, name, is_fast=False):
+                pass
+        raise
+
+
+def _rows_of_csv(
+    path: str, columns: Columns, layout: Layout, name: str, *, is_fast: bool
+) -> Tables:
+    """Yield the rows of a CSV.
+
+    Args:
+        path: of the file.
+        columns: as for `open_source`.
+        layout: of the file.
+        name: the file in messages.
+        is_fast: let several threads read, and yield many blocks at once.
+    """
     with _open_text(path, layout, name) as stream:
         header = _first_row(stream, layout)
         if not header:
@@ -92,9 +117,10 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
         # Arrow does not say that a quote was left open, so the bytes that it takes are watched.
         quotes = stream.watch = _Quotes(layout.delimiter)
-        for batch in _csv_reader(
-            stream, resolved.names(), None if layout.header else names, layout, is_single
-        ):
+        reader = _csv_reader(
+            stream, resolved.names(), None if layout.header else names, layout, is_single, is_fast
+        )
+        for batch in _gathered(reader, 4 * layout.block_size) if is_fast else reader:
             quotes.check(name)
             yield batch, resolved, stream.position
         quotes.check(name, ended=True)
@@ -112,6 +138,7 @@ class _Quotes:
     """
 
     def __init__(self, delimiter: str) -> None:
+        self._ends = delimiter.encode() + b"\n\r"
         ends = re.escape(delimiter.encode()) + rb"\n\r"
         plain, quoted = rb'[^"' + ends + rb"][^" + ends + rb"]*+", rb'"[^"]*+(?:""[^"]*+)*+"'
         self._whole = re.compile(rb"(?:(?:" + plain + rb"|" + quoted + rb"|)[" + ends + rb"])*+")
@@ -122,7 +149,10 @@ class _Quotes:
         """Take the next bytes."""
         if self._broken:
             return
-        self._rest = self._behind(self._rest + taken)
+        data = self._rest + taken
+        cut = data.rfind(b"\n") + 1
+        # most tables need no closer look, which takes many times as long
+        self._rest = self._behind(data[cut:] if self._is_simple(data[:cut]) else data)
         # The last quote may be half of a pair, or close the field: only the next bytes tell.
         inside = self._rest[1:].replace(b'""', b"").removesuffix(b'"')
         self._broken = self._rest.startswith(b'"') and (
@@ -137,14 +167,46 @@ class _Quotes:
                 " it, or double the quotes that belong to a value and put quotes around it"
             )
 
+    def _is_simple(self, data: bytes) -> bool:
+        """Return whether each field in lines is without quotes, or has two, at its two ends."""
+        letters = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(letters == ord('"'))
+        if len(quotes) % 2:
+            return False
+        is_end = np.zeros(256, np.bool_)
+        is_end[list(self._ends)] = True
+        # the data end with a line feed, which is also what is before the first field
+        return bool(
+            is_end[letters[quotes[::2] - 1]].all() and is_end[letters[quotes[1::2] + 1]].all()
+        )
+
     def _behind(self, data: bytes) -> bytes:
         """Return the bytes that follow the whole fields at the start."""
         whole = self._whole.match(data)
         return data[whole.end() :] if whole else data
 
 
+def _gathered(batches: Iterable[Any], size: int) -> Iterator[Any]:
+    """Yield the same rows in batches of about `size` bytes, so that an item is in few of them."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= size:
+            yield pa.concat_batches(held)
+            held = []
+    if held:
+        yield pa.concat_batches(held)
+
+
 def _csv_reader(
-    stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout, is_single: bool
+    stream: ByteStream,
+    wanted: list[str],
+    names: list[str] | None,
+    layout: Layout,
+    is_single: bool,
+    use_threads: bool,
 ) -> Any:
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
@@ -152,9 +214,8 @@ def _csv_reader(
     file: Any = pa.PythonFile(stream, mode="r")
     return arrow_csv.open_csv(
         file,
-        # With one thread Arrow knows the number of a broken row. Reading takes little of the time.
         read_options=arrow_csv.ReadOptions(
-            block_size=layout.block_size, use_threads=False, column_names=names
+            block_size=layout.block_size, use_threads=use_threads, column_names=names
         ),
         # Without newlines_in_values a block that ends inside quotes would be cut wrongly. In the
         # only column of a table an empty line is a row whose item is missing.
@@ -329,13 +390,17 @@ def _read_parquet(
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    size = 0 if path == "-" else _file_size(path) or 0
-    rows, done = max(1, layout.block_size // 32), 0  # as if a row took 32 bytes
-    with (
-        _seekable(path) as place,
-        parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20) as file,
-    ):
+    size, done = 0 if path == "-" else _file_size(path) or 0, 0
+    with _seekable(path) as place, ExitStack() as stack:
+
+        def opened(**options: Any) -> Any:
+            return stack.enter_context(
+                parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20, **options)
+            )
+
+        file = opened()
         resolved = columns.resolve(file.schema_arrow.names, name)
+        rows, grouped = _parquet_batches(file, resolved, layout.block_size)
         if private:
             private_tables.check_plain(file.schema_arrow, resolved, name)
             # The columns are known even without rows.
@@ -346,9 +411,43 @@ def _read_parquet(
                 resolved,
                 0,
             )
+        elif grouped:
+            file = opened(metadata=file.metadata, read_dictionary=grouped)
         for batch in file.iter_batches(batch_size=rows, columns=resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows
+
+
+def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int, list[str]]:
+    """Return the number of rows of a batch, and the columns to read as dictionaries.
+
+    Args:
+        file: an open Parquet file. Its first row group stands for all of them.
+        columns: resolved.
+        block_size: a sixteenth of the bytes of a batch, about.
+    """
+    import pyarrow as pa
+
+    metadata, schema = file.metadata, file.schema_arrow
+    names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    most, fewest = max(1, block_size // 4), max(1, block_size // 32)
+    if names != schema.names or not metadata.num_rows:  # some columns are nested, or all are empty
+        return fewest, []
+    group, row_bytes, grouped = metadata.row_group(0), 0.0, []
+    for name in columns.names():
+        chunk, kind = group.column(names.index(name)), schema.field(name).type
+        own = chunk.total_uncompressed_size / max(1, group.num_rows)
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if pa.types.is_primitive(kind):
+            row_bytes += kind.bit_width / 8
+        elif not chunk.has_dictionary_page:
+            row_bytes += own
+        elif is_text and (name,) == columns.items and (own < _SMALL or group.num_rows <= most):
+            grouped.append(name)
+            row_bytes += own
+        else:  # what a row takes outside of the dictionary is not known where most values are in it
+            row_bytes += own if own >= _SMALL else 16 * block_size / fewest
+    return max(1, min(most, int(16 * block_size / row_bytes))), grouped
 
 
 def _read_feather(

@@ -27,13 +27,15 @@ _SHOWN = 60  # characters of a value in a message
 _ZONE = r"(Z|[+-][0-9]{4})?$"  # the zone of a time as Arrow writes it
 
 
-def as_values(column: Any, what: str, private: bool = False) -> Any:
+def as_values(column: Any, what: str, private: bool = False, grouped: bool = False) -> Any:
     """Return an Arrow column as text or integers, with missing values as null.
 
     Args:
         column: Arrow array of any type.
         what: the name of the column in messages.
         private: whether a value that cannot be read is missing, not an error.
+        grouped: whether a dictionary of text may stay one, which spares its reader to compare all
+            rows. Its values have no null, and rows where one is missing are null.
 
     Raises:
         InvalidInputError: a type that has no reading; and, unless `private`, a value that cannot be
@@ -52,6 +54,9 @@ def as_values(column: Any, what: str, private: bool = False) -> Any:
 
     kinds = pa.types
     if kinds.is_dictionary(column.type):
+        # under privacy every row is read by itself
+        if grouped and not private and _is_text(column.type.value_type):
+            return _read_once(column, what)
         column = _decoded(column)
     kind = column.type
     if kinds.is_integer(kind):
@@ -69,14 +74,43 @@ def as_values(column: Any, what: str, private: bool = False) -> Any:
         try:
             text = _text(column, what)
         except pa.ArrowInvalid as error:
-            is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
             why = "is no valid UTF-8 text; say which encoding it is (--text-encoding)"
-            if not is_text:
+            if not _is_text(kind):
                 why = "holds bytes that are no UTF-8 text: decode it first"
             raise InvalidInputError(f"{what} {why}") from error
     if kinds.is_integer(text.type):
         return text
+    if not _has_empty(text):  # as most columns: then no text is copied
+        return text
     return pc.if_else(pc.equal(pc.binary_length(text), 0), pa.scalar(None, text.type), text)
+
+
+def _has_empty(text: Any) -> bool:
+    """Return whether one of the texts is empty; one that is null may count as empty."""
+    import pyarrow as pa
+
+    kind = np.dtype(np.int64 if pa.types.is_large_string(text.type) else np.int32)
+    if not len(text):
+        return False
+    start, size = kind.itemsize * text.offset, len(text) + 1
+    offsets = np.frombuffer(text.buffers()[1], kind, count=size, offset=start)
+    return bool(np.any(offsets[1:] == offsets[:-1]))
+
+
+def _read_once(column: Any, what: str) -> Any:
+    """Return a dictionary of text as one whose values are read, each of them once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    indices = column.indices
+    try:
+        texts = as_values(column.dictionary, what)
+    except InvalidInputError:  # but a value that no row has is no error
+        return as_values(_decoded(column), what)
+    if texts.null_count:
+        held = texts.is_valid().take(indices)
+        indices = pc.if_else(held, indices, pa.scalar(None, indices.type))
+    return pa.DictionaryArray.from_arrays(indices, texts)
 
 
 def as_pairs(parts: Sequence[Any], names: Sequence[str], where: str, private: bool = False) -> Any:
@@ -268,7 +302,7 @@ def _text(column: Any, what: str) -> Any:
     import pyarrow as pa
 
     kinds, kind = pa.types, column.type
-    if not (kinds.is_string(kind) or kinds.is_large_string(kind)):
+    if not _is_text(kind):
         try:
             column = column.cast(
                 pa.large_string() if kinds.is_large_binary(kind) or _is_view(kind) else pa.string()
@@ -349,6 +383,12 @@ def _decoded(column: Any) -> Any:
     return (values.cast(pa.large_string()) if _is_view(values.type) else values).take(
         column.indices
     )
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_view(kind: Any) -> bool:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Relation, Trust
+from fedtally.privacy.events import Mechanism, Relation, Trust
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.sketch import CountSketch
 from fedtally.sources import from_items
@@ -535,6 +535,8 @@ def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
     if event.honest_survivors is not None:
         # each client adds a share, and shares of Skellam noise add up to Skellam noise
         return Distribution.skellam(event.noise_variance * clients / event.honest_survivors)
+    if event.mechanism is Mechanism.GEOMETRIC:
+        return Distribution.discrete_laplace(event.noise_variance)
     # each of two servers adds all of the noise, since the other one may not
     return Distribution.rounded_gaussian(event.noise_variance).times(
         2 if event.trust is Trust.DISTRIBUTED else 1

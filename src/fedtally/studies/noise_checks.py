@@ -30,6 +30,7 @@ F64 = npt.NDArray[np.float64]
 _TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)
 _SCALE_TAIL = 0.12
 _REACH = 12  # standard deviations, beyond which a distribution has less than 1e-32
+_GEOMETRIC_REACH = 75  # the same in mean sizes of geometric noise
 _LINE = 1 << 20  # draws in which repetitions are looked for: bounds memory
 _MOST_RELEASES = 2048  # releases that are compared in pairs: bounds time
 _CANDIDATES = 64  # distances whose exact tails are computed: the others agree less
@@ -79,6 +80,19 @@ class Distribution:
         """
         k = np.arange(math.ceil(_REACH * math.sqrt(variance)) + 40, dtype=np.float64)
         return cls(np.asarray(special.ive(k, variance), np.float64))
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def discrete_laplace(cls, variance: float) -> Self:
+        """Return the two-sided geometric distribution: (1 - q) q^|k| / (1 + q).
+
+        >>> round(Distribution.discrete_laplace(4.0).variance, 4)
+        4.0
+        """
+        # the root below 1 of 2 q / (1 - q)^2 = variance
+        q = 1.0 + 1.0 / variance - math.sqrt((1.0 + 1.0 / variance) ** 2 - 1.0)
+        k = np.arange(math.ceil(_GEOMETRIC_REACH / -math.log(q)) + 2, dtype=np.float64)
+        return cls(np.asarray((1.0 - q) / (1.0 + q) * q**k, np.float64))
 
     @classmethod
     @lru_cache(maxsize=64)

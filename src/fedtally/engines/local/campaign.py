@@ -22,8 +22,9 @@ from fedtally.engines.local import notes, unit
 from fedtally.engines.local.ahead import read_ahead
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
-from fedtally.engines.local.encoding import Declared, FromInput, Spelled, add_items
+from fedtally.engines.local.encoding import Declared, Encoder, FromInput, Spelled, add_items
 from fedtally.engines.local.open_size import size_open
+from fedtally.engines.local.partial import Rules, Tallied
 from fedtally.engines.local.pilot import (
     MIN_CLIENTS,
     MOST_PILOT,
@@ -53,6 +54,7 @@ from fedtally.plan import Plan
 from fedtally.planner import rare_names
 from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
+from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import Keys
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
@@ -383,7 +385,7 @@ def _books(
 
 def read(
     source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
-) -> tuple[Tally, Declared | FromInput]:
+) -> tuple[Tally, Encoder]:
     """Return the counted rows of the source, and the encoder of its items."""
     spec = simulation.spec
     domain = declared(spec.domain, source)
@@ -395,64 +397,93 @@ def read(
             " has the list; or mark the run as not private (--not-private)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
-    encoder: Declared | FromInput
-    if domain is None:
-        encoder = FromInput(seed)
-    elif isinstance(domain, OpenStrings):
-        encoder = Spelled(domain, seed, spec.is_private)
-    else:
-        encoder = Declared(domain, outside, spec.is_private)
+    encoder = encoder_of(domain, seed, outside, spec.is_private)
     asked = spec.plan.num_rounds if spec.plan is not None else spec.num_rounds
     rng = simulation_rng(
         seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None
     )
+
+    def begun(natural: bool, by_client: bool) -> Tally:
+        _check_columns(spec, natural, by_client)
+        return Tally(
+            encoder,
+            None if natural else asked or 1,
+            spec.max_items,
+            rng,
+            simulation.memory_bytes,
+            keep_itemless=spec.is_private,
+            max_rounds=spec.max_rounds if natural else None,
+            silos_per_person=(
+                spec.silos.silos_per_person if spec.silos and spec.is_private else None
+            ),
+        )
+
     tally: Tally | None = None
-    hides_clients = spec.hides_clients
+    if isinstance(source, Tallied):
+        natural, by_client = source.form
+        tally = begun(natural, by_client)
+        rules = Rules.of(
+            simulation.seed,
+            domain,
+            num_rounds=None if natural else asked or 1,
+            max_items=spec.max_items,
+            outside=outside,
+            private=spec.is_private,
+        )
+        source.fill(tally, encoder, rules)
+        return tally, encoder
     batches = source.batches(
-        private=spec.is_private, may_be_empty=hides_clients and domain is not None
+        private=spec.is_private, may_be_empty=spec.hides_clients and domain is not None
     )
     # standard input may block, and then Ctrl-C would have to wait for it
     for batch in read_ahead(batches) if source.repeatable else batches:
         if tally is None:
-            if batch.rounds is not None and spec.num_rounds is not None:
-                raise InvalidInputError(
-                    "a round column already says the rounds; leave num_rounds (--rounds) out"
-                )
-            if spec.plan is None and spec.max_items > 1 and batch.clients is None:
-                raise InvalidInputError(
-                    "max_items bounds the rows of one client, and here each row or count is a"
-                    " client of one item; name the clients (--client), or leave max_items out"
-                )
-            natural = batch.rounds is not None
-            if natural and spec.plan is not None and spec.plan.is_of_silos:
-                _check_natural(spec.plan)
-            if spec.privacy is not None and spec.max_rounds is not None and not natural:
-                raise InvalidInputError(
-                    "max_rounds goes with natural rounds: name their column, or leave it out"
-                )
-            if natural and hides_clients:
-                raise InvalidInputError(
-                    "add-remove hides who takes part, and a round column shows which rounds had"
-                    " anybody: leave the column out, or use zero-out or replace-one"
-                )
-            tally = Tally(
-                encoder,
-                None if natural else asked or 1,
-                spec.max_items,
-                rng,
-                simulation.memory_bytes,
-                keep_itemless=spec.is_private,
-                max_rounds=spec.max_rounds if natural else None,
-                silos_per_person=(
-                    spec.silos.silos_per_person if spec.silos and spec.is_private else None
-                ),
-            )
+            tally = begun(batch.rounds is not None, batch.clients is not None)
         tally.add(batch)
         if not spec.is_private:  # the bytes that rows take tell what is in them
             report("read", batch.bytes_read, source.size_bytes)
     if tally is None:  # no batch, not even one that says which columns there are
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
     return tally, encoder
+
+
+def encoder_of(domain: Domain | None, seed: bytes, outside: str, private: bool) -> Encoder:
+    """Return the encoder of a declared domain, or (None) of the items of the input."""
+    if domain is None:
+        return FromInput(seed)
+    if isinstance(domain, OpenStrings):
+        return Spelled(domain, seed, private)
+    return Declared(domain, outside, private)
+
+
+def _check_columns(spec: CampaignSpec, natural: bool, by_client: bool) -> None:
+    """Refuse columns that do not go with what is asked.
+
+    Args:
+        spec: what is asked.
+        natural: whether rows name their rounds.
+        by_client: whether they name their clients.
+    """
+    if natural and spec.num_rounds is not None:
+        raise InvalidInputError(
+            "a round column already says the rounds; leave num_rounds (--rounds) out"
+        )
+    if spec.plan is None and spec.max_items > 1 and not by_client:
+        raise InvalidInputError(
+            "max_items bounds the rows of one client, and here each row or count is a client of one"
+            " item; name the clients (--client), or leave max_items out"
+        )
+    if natural and spec.plan is not None and spec.plan.is_of_silos:
+        _check_natural(spec.plan)
+    if spec.privacy is not None and spec.max_rounds is not None and not natural:
+        raise InvalidInputError(
+            "max_rounds goes with natural rounds: name their column, or leave it out"
+        )
+    if natural and spec.hides_clients:
+        raise InvalidInputError(
+            "add-remove hides who takes part, and a round column shows which rounds had anybody:"
+            " leave the column out, or use zero-out or replace-one"
+        )
 
 
 def _check_natural(plan: Plan) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TypeVar
 
 import numpy as np
@@ -18,14 +19,14 @@ I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
 _BUCKETS = 64  # one is in memory at a time when rows are read back: a 64th of them
 _BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash number one of 64 buckets
-_ROW_BYTES = 4 * 8
+_ONE = np.uint64(1)
 # 2^64 over the golden ratio: multiplied by it, consecutive numbers spread over all buckets (Knuth's
 # multiplicative hashing)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ClientRows:
-    """Rows (client, round, whether there is an item, its id), in buckets by client.
+    """Rows of clients, in buckets by client.
 
     Rows beyond a bound on memory go to files. The files have no name where the system allows that,
     so nothing of them is left, however this process ends.
@@ -40,35 +41,49 @@ class ClientRows:
         self._bytes = 0
         self._files: list[IO[bytes]] = []
 
-    def add(self, clients: U64, ids: U64 | None, rounds: U64) -> None:
-        """Add rows of clients; `ids` is None where the rows have no item."""
+    def add(self, clients: U64, ids: U64 | None, rounds: U64 | None) -> None:
+        """Add rows: whose each is, its item, and its round.
+
+        Args:
+            clients: [n].
+            ids: [n]; None where the rows have no item.
+            rounds: [n], below 2^63; None: all are 0.
+        """
         # a stable sort of bytes counts them, which is faster than comparing
         bucket = ((clients * _GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
-        held = np.full(len(clients), ids is not None, np.uint64)
-        rows = np.column_stack(
-            [clients, rounds, held, np.zeros_like(clients) if ids is None else ids]
-        )[order]
+        columns = [clients, np.zeros_like(clients) if ids is None else ids]
+        if ids is None or rounds is not None:
+            own = np.zeros_like(clients) if rounds is None else rounds
+            columns.append(own << _ONE | np.uint64(ids is None))
+        rows = np.empty((len(columns), len(clients)), np.uint64)
+        for column, out in zip(columns, rows, strict=True):
+            np.take(column, order, out=out, mode="clip")  # the mode "raise" has a buffer
         bounds = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=_BUCKETS))])
         for b in range(_BUCKETS):
             if bounds[b] < bounds[b + 1]:
-                self._held[b].append(rows[bounds[b] : bounds[b + 1]])
-        self._bytes += len(rows) * _ROW_BYTES
+                self._held[b].append(rows[:, bounds[b] : bounds[b + 1]])
+        self._bytes += rows.nbytes
         if self._bytes > self._memory:
             self._spill()
 
     def map_buckets(self, work: Callable[[U64], Made]) -> Iterator[Made]:
-        """Yield what `work` makes of each bucket's rows, uint64 [n, 4], in order of the buckets.
+        """Yield what `work` makes of each bucket's rows, in order of the buckets.
 
-        The rows are dropped: a second call has none. Up to four buckets are worked on at a time.
+        The rows are as for `bound_clients`. They are dropped: a second call has none. Up to four
+        buckets are worked on at a time, and one waits for the caller.
         """
-        from concurrent.futures import ThreadPoolExecutor
+        from concurrent.futures import Future, ThreadPoolExecutor
 
         threads = min(kernels.num_threads(), 4)
         with ThreadPoolExecutor(threads) as pool:
-            for start in range(0, _BUCKETS, threads):
-                some = range(start, min(start + threads, _BUCKETS))
-                yield from pool.map(work, [self._taken(bucket) for bucket in some])
+            begun: deque[Future[Made]] = deque()
+            for bucket in range(_BUCKETS):
+                begun.append(pool.submit(lambda own: work(self._taken(own)), bucket))
+                if len(begun) > threads:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
         self._files = []
 
     def _taken(self, bucket: int) -> U64:
@@ -76,16 +91,17 @@ class ClientRows:
         parts, self._held[bucket] = self._held[bucket], []
         if self._files:
             with self._files[bucket] as file:
+                end = file.tell()
                 file.seek(0)
-                parts = [np.frombuffer(file.read(), np.uint64).reshape(-1, 4), *parts]
-        return np.concatenate(parts) if parts else np.empty((0, 4), np.uint64)
+                while file.tell() < end:
+                    parts.append(np.load(file))
+        return _joined(parts)
 
     def _spill(self) -> None:
         try:
             self._files = self._files or [_unnamed_file() for _ in range(_BUCKETS)]
             for b, parts in enumerate(self._held):
-                for part in parts:
-                    self._files[b].write(part.tobytes())
+                np.save(self._files[b], _joined(parts))
                 self._files[b].flush()
                 self._held[b] = []
         except OSError as error:
@@ -95,6 +111,17 @@ class ClientRows:
                 " TMPDIR elsewhere, or raise the memory (--memory)"
             ) from error
         self._bytes = 0
+
+
+def _joined(parts: Sequence[U64]) -> U64:
+    """Return parts of a bucket's rows as one; the rows of some may lack the last column."""
+    columns = max(map(len, parts), default=2)
+    whole = np.zeros((columns, sum(part.shape[1] for part in parts)), np.uint64)
+    done = 0
+    for part in parts:
+        whole[: len(part), done : done + part.shape[1]] = part
+        done += part.shape[1]
+    return whole
 
 
 def _unnamed_file() -> IO[bytes]:
@@ -116,8 +143,9 @@ def bound_clients(
     on other clients. Privacy rests on this: one client's items change nothing but its own part.
 
     Args:
-        rows: uint64 [n, 4]: client, round, whether there is an item, its id. A client in two
-            natural rounds takes part twice.
+        rows: uint64 [2 or 3, n]: the client, the id of its item, and twice its round, plus 1 where
+            there is no item. Without the last all rows have an item and the round 0. A client in
+            two natural rounds takes part twice.
         max_items: the most items of a client in a round.
         keys: uint64 [3], uniform.
         num_rounds: the number of rounds to draw each client's round from; None: keep the rounds
@@ -130,53 +158,101 @@ def bound_clients(
         The contributed ids, client by client; the number of them for each client; each client's
         round; the client itself; and its number of items in that round before the draw.
     """
-    if not len(rows):
+    if not rows.shape[1]:
         nothing = np.empty(0, np.int64)
         return np.empty(0, np.uint64), nothing, nothing, np.empty(0, np.uint64), nothing
-    columns = np.ascontiguousarray(rows.T)  # each column by itself, for speed
-    columns = columns.take(sort_order(list(columns)), axis=1)
-    columns = columns[:, _is_new(columns)]  # equal rows are one: a client's items are a set
-    if max_rounds is not None:
-        groups = columns[:2] // np.array([[1], [rounds_each]], np.uint64)
-        columns = columns[:, _in_drawn_rounds(groups, max_rounds, keys[2])]
-    first = np.flatnonzero(_is_new(columns[:2]))
-    who, named = columns[:2, first]
+    clients, *rounds, ids = _distinct_rows([rows[0], *rows[2:], rows[1]])
+    rows = np.stack([clients, ids, *rounds])
+    if max_rounds is not None and len(rows) > 2:
+        groups = rows[2] >> _ONE
+        groups //= np.uint64(rounds_each)
+        rows = rows[:, _in_drawn_rounds(rows[0], groups, max_rounds, keys[2])]
+    clients, ids = rows[:2]
+    rounds = [rows[2] >> _ONE] if len(rows) > 2 else []
+    first = np.flatnonzero(is_new(clients, *rounds))
+    who = clients[first]
+    named = rounds[0][first] if rounds else np.zeros_like(who)
     if num_rounds is None:
         drawn = named.astype(np.int64)
+    elif num_rounds == 1:
+        drawn = np.zeros(len(who), np.int64)
     else:
         # 53 random bits times num_rounds / 2^53: uniform as far as a float is exact
         drawn = ((_mixed(keys[1], who) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
-    has_item = columns[2] > 0
-    before = np.add.reduceat(has_item, first, dtype=np.int64)
-    owners, rounds, _, ids = columns[:, has_item]
+    before = np.diff(first, append=len(clients))
+    if len(rows) > 2:
+        has_item = rows[2] & _ONE == 0
+        before, ids = np.add.reduceat(has_item, first, dtype=np.int64), ids[has_item]
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
 
-    def words(clients: I64) -> U64:
-        own = places_of(clients, starts)
+    def words(some: I64) -> U64:
         # for one client and round this is one to one in the id, so no two items have equal words
-        return _mixed(keys[0], owners[own], rounds[own], ids[own])
+        mixed = np.repeat(_mixed(keys[0], who[some], named[some]), before[some])
+        return _mixed(mixed, ids[places_of(some, starts)])
 
     kept = bound_items_of_each(ids, starts, max_items, words)
+    if kept.all():
+        return ids, before, drawn, who, before
     sizes = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts])
     return ids[kept], sizes, drawn, who, before
 
 
-def _is_new(columns: U64) -> npt.NDArray[np.bool_]:
-    """Return which rows differ from the row before them in one of the columns, uint64 [k, n]."""
-    is_new = np.zeros(columns.shape[1], np.bool_)
-    is_new[0] = True
+def _distinct_rows(columns: Sequence[U64]) -> list[U64]:
+    """Return the distinct rows of some columns, in order; the first column weighs most."""
+    import pyarrow as pa
+
+    # Each value becomes its place among those of its column. A row of such places fits an integer
+    # that is sorted in a fraction of the time that the order of several columns takes.
+    held, bits = [], []
+    whole = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        is_new[1:] |= column[1:] != column[:-1]
-    return is_new
+        encoded = pa.array(column).dictionary_encode()
+        values = encoded.dictionary.to_numpy()
+        order = np.argsort(values)
+        places = np.empty(len(values), np.uint64)
+        places[order] = np.arange(len(values), dtype=np.uint64)
+        held.append(values[order])
+        bits.append(np.uint64((len(values) - 1).bit_length()))
+        whole = whole << bits[-1] | places[encoded.indices.to_numpy()]
+    total = int(sum(bits))
+    if total > 64:  # of hundreds of millions of rows
+        rows = np.stack(columns).take(sort_order(columns), axis=1)
+        return list(rows[:, is_new(*rows)])
+    whole = np.sort(whole.astype(np.uint32) if total <= 32 else whole)
+    whole = whole[is_new(whole)].astype(np.uint64)
+    found = []
+    for values, own in zip(reversed(held), reversed(bits), strict=True):
+        found.append(values[whole & ((np.uint64(1) << own) - np.uint64(1))])
+        whole >>= own
+    return found[::-1]
 
 
-def _mixed(key: np.uint64, *columns: U64) -> U64:
-    """Return 64 bits of every row that look random if the key is.
+def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
+    """Return which rows differ from the row before them in one of the columns, [n] each.
+
+    >>> is_new(np.array([3, 3, 5, 5], np.uint64), np.array([1, 1, 1, 2], np.uint64)).tolist()
+    [True, False, True, True]
+    """
+    found = np.zeros(len(columns[0]), np.bool_)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def hashed_clients(clients: U64) -> U64:
+    """Return a hash of each client, which is in no order that the clients' names are in."""
+    return _mixed(np.uint64(0), clients)
+
+
+def _mixed(start: np.uint64 | U64, *columns: U64) -> U64:
+    """Return 64 bits of every row that look random if the start does.
 
     After each column comes the finalizer of SplitMix64 (Steele, Lea and Flood 2014, with Stafford's
     constants). It spreads values and does not hide them: it is no cryptographic function.
     """
-    mixed = np.full(len(columns[0]), key)
+    mixed = np.zeros_like(columns[0])
+    mixed += start
     for column in columns:
         mixed ^= column
         mixed += _GOLDEN  # the increment of SplitMix64
@@ -187,17 +263,20 @@ def _mixed(key: np.uint64, *columns: U64) -> U64:
     return mixed
 
 
-def _in_drawn_rounds(columns: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[np.bool_]:
+def _in_drawn_rounds(
+    clients: U64, rounds: U64, max_rounds: int, key: np.uint64
+) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows in the rounds that are drawn for their client.
 
-    The columns, uint64 [2, n], are client and round, and the rows are sorted by them.
+    The rows are sorted by client and round.
     """
-    starts = np.flatnonzero(_is_new(columns))
-    clients, rounds = columns[:, starts]
+    starts = np.flatnonzero(is_new(clients, rounds))
+    length = len(clients)
+    clients, rounds = clients[starts], rounds[starts]
     # Clients stay together, their rounds are shuffled.
     order = sort_order([clients, _mixed(key, clients, rounds)])
     first = np.searchsorted(clients, clients)
     kept = np.zeros(len(starts), np.bool_)
     kept[order] = np.arange(len(starts)) - first < max_rounds
-    chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff([*starts, columns.shape[1]]))
+    chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff(starts, append=length))
     return chosen

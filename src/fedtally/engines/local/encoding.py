@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedtally.domain import (
     fingerprint_key,
     fingerprints,
 )
-from fedtally.domain.columns import as_integers, as_text, text_chunks
+from fedtally.domain.columns import as_integers, as_text, distinct, is_grouped
 from fedtally.errors import InvalidInputError
 from fedtally.sketch import CountSketch
 
@@ -25,7 +26,39 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
 
-class Declared:
+class Encoder(ABC):
+    """An encoder of items to ids."""
+
+    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids, and a mask of the rows that they come from (None: all rows).
+
+        Of a dictionary each value is encoded once, and errors tell of values and not of rows.
+        """
+        if not (is_grouped(items) or self._groups(items)):
+            return self.encode_each(items)
+        values, places = distinct(items)
+        ids, inside = self.encode_each(values)
+        if inside is None:
+            return ids[places], None
+        own = np.zeros(len(inside), np.uint64)
+        own[inside] = ids
+        rows = inside[places]
+        return own[places][rows], rows
+
+    @abstractmethod
+    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Do the same for items that are no dictionary, and of which hardly any two are equal."""
+
+    def _groups(self, items: Any) -> bool:
+        """Return whether finding the distinct items takes less time than encoding all."""
+        return False
+
+    @abstractmethod
+    def domain(self) -> Domain:
+        """Return the domain."""
+
+
+class Declared(Encoder):
     """The encoder of a declared domain.
 
     Args:
@@ -40,8 +73,8 @@ class Declared:
         self._drop = outside == "drop"
         self._inside = domain.inside if unreadable else domain.contains
 
-    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids, and a mask of the rows that they come from (None: all rows)."""
+    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
         if not self._drop:
             return self._domain.encode(items), None
         inside = self._inside(items)
@@ -54,7 +87,7 @@ class Declared:
         return self._domain
 
 
-class FromInput:
+class FromInput(Encoder):
     """The encoder of the items that the input holds, which remembers the distinct ones.
 
     The id of an integer is its value, that of a text its fingerprint.
@@ -66,13 +99,12 @@ class FromInput:
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
         self._integers: bool | None = None
-        self._known = np.empty(0, np.uint64)
-        self._pending: list[U64] = []
-        self._text: list[Any] = []
-        self._text_ids: list[U64] = []
+        self._ids: list[U64] = []  # of the items so far, some of which may be there several times
+        self._texts: list[Any] = []  # of the same items, where they are text
+        self._known = self._waiting = 0
 
-    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of all rows."""
+    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
         integers = is_integer(items)
         if self._integers not in (None, integers):
             raise InvalidInputError(
@@ -87,52 +119,60 @@ class FromInput:
                     "an item is an integer beyond 64 bits with sign; write such items as text"
                 )
             ids = values.view(np.uint64)
-            self._remember(np.unique(ids), None)
+            self._remember(ids)
             return ids, None
-        parts = [self._encode_text(chunk) for chunk in text_chunks(items)]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint64), None
+        return self._encode_text(items), None
+
+    def _groups(self, items: Any) -> bool:
+        return not is_integer(items)
 
     def domain(self) -> Domain:
         """Return the distinct items so far as a domain that is not public, in order of id."""
+        items = self.items()
         if self._integers:
-            return IntegerSet(self._merged().view(np.int64))
+            return IntegerSet(items.to_numpy())
+        return Strings(items, self._seed)
+
+    def items(self) -> Any:
+        """Return the distinct items so far, in order of id: an Arrow array of text or int64."""
         import pyarrow as pa
 
-        ids = np.concatenate(self._text_ids)
-        _, first = np.unique(ids, return_index=True)
-        return Strings(pa.concat_arrays(self._text).take(pa.array(first)), self._seed)
+        self._merge()
+        if self._integers:
+            return pa.array(np.sort(self._ids[0]).view(np.int64))
+        return self._texts[0].take(pa.array(np.argsort(self._ids[0])))
 
-    def _encode_text(self, chunk: Any) -> U64:
-        # the distinct texts of a chunk are few: only they are hashed
-        encoded = chunk.dictionary_encode()
-        distinct = self._normal(as_text(encoded.dictionary))
-        ids = fingerprints(distinct, fingerprint_key(self._seed))
-        self._remember(ids, distinct)
-        rows: U64 = ids[encoded.indices.to_numpy()]
-        return rows
+    def _encode_text(self, items: Any) -> U64:
+        texts = self._normal(as_text(items))
+        ids = fingerprints(texts, fingerprint_key(self._seed))
+        self._remember(ids, texts)
+        return ids
 
-    def _normal(self, distinct: Any) -> Any:
+    def _normal(self, texts: Any) -> Any:
         """Return texts in the form in which they are items."""
-        return distinct
+        return texts
 
-    def _remember(self, ids: U64, text: Any) -> None:
-        new = np.ones(len(ids), np.bool_)
-        if len(self._known):
-            where = np.minimum(np.searchsorted(self._known, ids), len(self._known) - 1)
-            new = self._known[where] != ids
-        if not new.any():
-            return
-        self._pending.append(ids[new])
-        if text is not None:
-            self._text.append(text.filter(new))
-            self._text_ids.append(ids[new])
-        if sum(map(len, self._pending)) > len(self._known) + (1 << 16):
-            self._merged()
+    def _remember(self, ids: U64, texts: Any = None) -> None:
+        self._ids.append(ids)
+        if texts is not None:
+            self._texts.append(texts)
+        self._waiting += len(ids)
+        # a million on top: looking for equal ones takes as long as there are items, new or not
+        if self._waiting > self._known + (1 << 20):
+            self._merge()
 
-    def _merged(self) -> U64:
-        self._known = np.unique(np.concatenate([self._known, *self._pending]))
-        self._pending = []
-        return self._known
+    def _merge(self) -> None:
+        """Leave each item once, in the order in which they were met."""
+        import pyarrow as pa
+
+        ids = np.concatenate([np.empty(0, np.uint64), *self._ids])
+        places = pa.array(ids).dictionary_encode().indices.to_numpy()
+        # distinct values are numbered as they are met, so that a new one has the largest number yet
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(places), prepend=-1))
+        self._ids, self._known, self._waiting = [ids[first]], len(first), 0
+        if not self._integers:
+            texts = pa.concat_arrays([*self._texts, pa.array([], pa.large_string())])
+            self._texts = [texts.take(pa.array(first))]
 
 
 class Spelled(FromInput):
@@ -150,16 +190,15 @@ class Spelled(FromInput):
         super().__init__(seed)
         self._domain, self._unreadable = domain.with_seed(seed), unreadable
 
-    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids, and a mask of the rows that they come from (None: all rows)."""
+    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
         inside = self._domain.inside(items) if self._unreadable else None
         if inside is not None and not inside.all():
             items = items.filter(inside)
-        parts = [self._encode_text(chunk) for chunk in text_chunks(items)]
-        return np.concatenate([np.empty(0, np.uint64), *parts]), inside
+        return self._encode_text(items), inside
 
-    def _normal(self, distinct: Any) -> Any:
-        return as_text(self._domain.text(distinct))
+    def _normal(self, texts: Any) -> Any:
+        return as_text(self._domain.text(texts))
 
     def domain(self) -> Domain:
         """Return the domain."""
@@ -167,9 +206,8 @@ class Spelled(FromInput):
 
     def names(self) -> Names:
         """Return the distinct strings so far."""
-        import pyarrow as pa
-
-        return Names(self._domain, pa.concat_arrays([*self._text, pa.array([], pa.large_string())]))
+        self._merge()
+        return Names(self._domain, self._texts[0])
 
 
 def add_items(

@@ -13,6 +13,7 @@ from fedtally._keywords import in_python
 from fedtally.domain import Domain
 from fedtally.encoding import Encoding
 from fedtally.engines.local.campaign import run
+from fedtally.engines.local.partial import Tallied
 from fedtally.engines.local.seeds import population_rng
 from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
 from fedtally.errors import InvalidInputError
@@ -89,6 +90,7 @@ def estimate(
     cohort_min: int | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    mechanism: str | None = None,
     trust: str | None = None,
     neighbours: str | None = None,
     max_rounds: int | None = None,
@@ -121,7 +123,8 @@ def estimate(
             grid. Or a table with named columns: the path of a CSV, TSV, Parquet, Feather, JSON
             lines or text file, also compressed (gz, bz2, xz, zst); a folder or a glob of such
             files; a pandas or Polars data frame, a Polars lazy frame, an Arrow table. Or a
-            synthetic population such as "zipf:d=1000,n=20000".
+            synthetic population such as "zipf:d=1000,n=20000". Or the bytes of `merge_tallies`,
+            for a table that was counted in partitions.
         item: the table's column of the items, or a pair (latitude, longitude); by default the only
             column that plays no other part, or the one called "item".
         client: the table's column of the clients; None: each row is a client of its own.
@@ -170,7 +173,11 @@ def estimate(
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
-        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less.
+        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less; 0
+            asks for the mechanism "geometric", whose guarantee needs none.
+        mechanism: the noise that an aggregator adds: "rounded-gaussian", or for a histogram
+            "geometric"; None or "auto": the one with the smaller error, and with a ledger
+            "rounded-gaussian", which composes better.
         trust: "central", an aggregator that adds the noise (the default with an ideal secure sum),
             or "distributed".
         neighbours: "zero-out" (the default), "replace-one" or "add-remove".
@@ -225,7 +232,7 @@ def estimate(
         simulation = Simulation.of(of_silos=of_silos, **{name: given[name] for name in OPTIONS})
         columns = Columns(item, client, round, count, silo)
         held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
-        source = _source(data, columns, held, seed)
+        source = source_of(data, columns, held, seed)
         if simulation.spec.is_private and not simulation.spec.is_not_private:
             check_public(data, domain)
             check_list(data, dictionary)
@@ -238,11 +245,24 @@ def estimate(
         raise type(error)(message).with_traceback(error.__traceback__) from None
 
 
-def _source(
+def source_of(
     data: Any, columns: Columns, held: dict[str, Any], seed: int | str | bytes | None
 ) -> Source:
-    """Return the source that the first argument of `estimate` is, with its columns."""
+    """Return the source that the first argument of `estimate` is.
+
+    Args:
+        data: as for `estimate`.
+        columns: the columns of a table.
+        held: the columns beside a column of items, by keyword; None where there is none.
+        seed: of a synthetic population.
+    """
     apart = [name for name, column in held.items() if column is not None]
+    if isinstance(data, bytes):
+        if apart or columns.names():
+            raise InvalidInputError(
+                "a merged tally has no columns: those of its rows were named when they were counted"
+            )
+        return Tallied.of(data)
     is_file = isinstance(data, str | os.PathLike)
     if not is_file and not is_table(data):
         if columns.names():

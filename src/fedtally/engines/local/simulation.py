@@ -148,7 +148,10 @@ take the noise off; leave it out, or mark it with not_private
                 "tau takes a pilot of some clients, and silos are few: make a plan of silos"
                 " beforehand (fedtally plan), and give it (--plan)"
             )
-        return cls(spec=Request(**asked).resolve(silos=silos, **marks), **options)
+        spec = Request(**asked).resolve(silos=silos, **marks)
+        if options.get("ledger") is not None:
+            spec = spec.for_ledger()
+        return cls(spec=spec, **options)
 
     @property
     def memory_bytes(self) -> int:

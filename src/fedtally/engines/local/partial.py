@@ -1,0 +1,343 @@
+"""The counts of a part of a table, as bytes: what `fedtally.partial_tally` returns.
+
+They are exact: whoever reads them reads how many rows, or clients, hold each item.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _archive
+from fedtally.domain import Domain
+from fedtally.domain.columns import text_of_buffers, utf8_buffers
+from fedtally.engines.local.encoding import Encoder
+from fedtally.engines.local.seeds import campaign_seed
+from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources import Batch, Columns, Source
+
+_SCHEMA = "fedtally/partial-tally/1"
+_NAME = "a partial tally"  # in messages
+
+
+class Rules(NamedTuple):
+    """The rules of counting, on which all partitions and the campaign agree; JSON-able.
+
+    Attributes:
+        domain: a digest of the declared candidates; None: those of the input.
+        seed: a digest of the campaign's seed; None where no id and no draw depends on it.
+        num_rounds: the rounds that clients are split over; None: the rows name their rounds.
+        max_items: the most items of a client.
+        outside: the fate of items outside the domain.
+        private: whether each row is read by itself, and clients without items take part.
+    """
+
+    domain: str | None
+    seed: str | None
+    num_rounds: int | None
+    max_items: int
+    outside: str
+    private: bool
+
+    @classmethod
+    def of(
+        cls,
+        seed: int | str | bytes | None,
+        domain: Domain | None,
+        *,
+        num_rounds: int | None,
+        max_items: int,
+        outside: str,
+        private: bool,
+    ) -> Rules:
+        """Return the rules that options say; `seed` is None where it does not matter."""
+        digest = None
+        if seed is not None:
+            label = b"fedtally/1/partial tally\x00"
+            digest = hashlib.shake_256(label + campaign_seed(seed)).hexdigest(16)
+        return cls(_digest(domain), digest, num_rounds, max_items, outside, private)
+
+    def check(self, theirs: Rules, who: str) -> None:
+        """Raise InvalidInputError if the rules of somebody else differ, and say which."""
+        for name, mine, other in zip(self._fields, self, theirs, strict=True):
+            if mine != other:
+                shown = "" if name in ("seed", "domain") else f" ({other!r} and {mine!r})"
+                raise InvalidInputError(
+                    f"{who} has another {name} than the others{shown}: give it alike to all"
+                    " partitions and to the campaign"
+                )
+
+
+def _digest(domain: Domain | None) -> str | None:
+    if domain is None:
+        return None
+    state = hashlib.sha256(json.dumps(domain.describe(), sort_keys=True).encode())
+    for name, values in sorted(domain.arrays().items()):
+        state.update(name.encode() + values.tobytes())
+    return state.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What was counted of one partition, or of several.
+
+    Attributes:
+        partitions: a digest of the counts of each partition, by its name.
+        rules: the rules of counting.
+        part: the counts.
+        items: the distinct items of the input, text or int64, where the candidates are those and
+            there are any; else None.
+        columns: the columns that were read; of no names if there were no rows.
+    """
+
+    partitions: Mapping[str, str]
+    rules: Rules
+    part: Part
+    items: Any
+    columns: Columns
+
+    @classmethod
+    def of_partition(
+        cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
+    ) -> Self:
+        """Return what was counted of one partition."""
+        meta, arrays = cls({}, rules, part, items, columns)._document()
+        state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+        for array, values in sorted(arrays.items()):
+            state.update(array.encode() + values.tobytes())
+        return cls({name: state.hexdigest()}, rules, part, items, columns)
+
+    def pack(self) -> bytes:
+        """Return it as bytes."""
+        meta, arrays = self._document()
+        return _archive.pack(
+            _SCHEMA, {"partitions": dict(sorted(self.partitions.items())), **meta}, arrays
+        )
+
+    @classmethod
+    def unpack(cls, data: object) -> Self:
+        """Return what the bytes of `pack` hold.
+
+        Raises:
+            InvalidInputError: the data are no bytes.
+            UnreadableFileError: the bytes are cut off, damaged, or of another version.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidInputError(
+                "a partial tally is the bytes that fedtally.partial_tally returns, got"
+                f" {type(data).__name__}"
+            )
+        try:
+            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA)
+        except UnreadableFileError as error:
+            if "expected" in str(error):  # of another version
+                raise
+            raise UnreadableFileError(
+                f"{_NAME} is cut off or damaged, or comes from elsewhere: count it anew"
+            ) from error
+        try:
+            return cls._rebuilt(meta, arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnreadableFileError(f"{_NAME} is damaged ({error}): count it anew") from error
+
+    def _document(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        part, rounds = self.part, self.part.rounds
+        meta = {
+            "rules": self.rules._asdict(),
+            "columns": asdict(self.columns),
+            "labels": list(part.labels),
+            "num_clients": [tally.num_clients for tally in rounds],
+            "by_client": part.by_client,
+            "has_counts": part.has_counts,
+            "missing": part.missing,
+            "outside": part.outside,
+            "most_clients": part.most_clients,
+            "drawn": None if part.drawn is None else list(part.drawn),
+        }
+        arrays = {
+            "sizes": np.array([len(tally.ids) for tally in rounds], np.int64),
+            "ids": np.concatenate([np.empty(0, np.uint64), *(tally.ids for tally in rounds)]),
+            "counts": np.concatenate([np.empty(0, np.int64), *(tally.counts for tally in rounds)]),
+            "sample": part.sample,
+        }
+        if self.items is None:
+            return meta, arrays
+        import pyarrow as pa
+
+        if pa.types.is_integer(self.items.type):
+            return meta, arrays | {"integers": self.items.to_numpy()}
+        utf8, offsets = utf8_buffers(self.items)
+        return meta, arrays | {"utf8": utf8, "offsets": offsets}
+
+    @classmethod
+    def _rebuilt(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        bounds = np.cumsum(arrays["sizes"])
+        *ids, more = np.split(arrays["ids"], bounds)
+        *counts, _ = np.split(arrays["counts"], bounds)
+        if len(more) or len(arrays["ids"]) != len(arrays["counts"]):
+            raise ValueError("arrays of other lengths than the header says")
+        rounds = [
+            RoundTally(int(number), own, held)
+            for number, own, held in zip(meta["num_clients"], ids, counts, strict=True)
+        ]
+        part = Part(
+            tuple(meta["labels"]),
+            tuple(rounds),
+            meta["by_client"],
+            meta["has_counts"],
+            meta["missing"],
+            meta["outside"],
+            meta["most_clients"],
+            None if meta["drawn"] is None else Drawn(*meta["drawn"]),
+            arrays["sample"],
+        )
+        return cls(
+            meta["partitions"],
+            Rules(**meta["rules"]),
+            part,
+            _items(arrays),
+            _columns(meta["columns"]),
+        )
+
+
+def _items(arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+    import pyarrow as pa
+
+    if "integers" in arrays:
+        return pa.array(arrays["integers"])
+    return text_of_buffers(arrays["utf8"], arrays["offsets"]) if "utf8" in arrays else None
+
+
+def _columns(meta: Mapping[str, Any]) -> Columns:
+    item = meta["item"]
+    return Columns(
+        **{
+            **meta,
+            "item": tuple(item) if isinstance(item, list) else item,
+            "others": tuple(meta["others"]),
+            "folders": (),
+            "given": (),
+        }
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Tallied(Source):
+    """A source whose rows are counted already.
+
+    Attributes:
+        content: what was counted.
+    """
+
+    content: Content | None = None
+
+    @classmethod
+    def of(cls, data: object) -> Self:
+        """Return the source of the bytes of a tally."""
+
+        def read(_private: bool) -> Iterator[Batch]:
+            raise InvalidInputError("a merged tally has counts, and no rows to read")
+
+        return cls("the merged tally", read, content=Content.unpack(data))
+
+    @property
+    def form(self) -> tuple[bool, bool]:
+        """Whether the rows named their rounds, and whether they named their clients."""
+        assert self.content is not None
+        return self.content.rules.num_rounds is None, self.content.part.by_client
+
+    def fill(self, tally: Tally, encoder: Encoder, rules: Rules) -> None:
+        """Give the counts to a tally, and the items to its encoder.
+
+        Args:
+            tally: one without rows.
+            encoder: its encoder.
+            rules: those of the campaign. Under privacy its seed is secret, and any goes: the draws
+                of clients are made.
+
+        Raises:
+            InvalidInputError: the rows were counted by other rules.
+        """
+        assert self.content is not None
+        theirs = self.content.rules
+        if theirs.seed is None or (rules.seed is None and rules.private):
+            rules = rules._replace(seed=theirs.seed)
+        rules.check(theirs, "the merged tally")
+        if self.content.items is not None:
+            encoder.encode(self.content.items)
+        tally.take(self.content.part)
+        tally.columns = self.content.columns
+
+
+def merged(contents: Iterable[Content]) -> Content:
+    """Return what was counted of all partitions together.
+
+    Each partition counts once, however often it is there.
+
+    Raises:
+        InvalidInputError: there are none, or they do not go together.
+    """
+    # a single partition may be in a merged tally as well
+    given = sorted(contents, key=lambda content: -len(content.partitions))
+    if not given:
+        raise InvalidInputError("there is no partial tally to merge: pass at least one")
+    known: dict[str, str] = {}
+    parts: list[Content] = []
+    for content in given:
+        _check_alike(given[0], content)
+        again = sorted(content.partitions.keys() & known.keys())
+        if any(known[name] != content.partitions[name] for name in again):
+            raise InvalidInputError(
+                f"two tallies of the partition {again[0]!r} differ: give each partition a name of"
+                " its own, and count the same rows when it is counted again"
+            )
+        if again and len(again) < len(content.partitions):
+            raise InvalidInputError(
+                f"the partition {again[0]!r} is in two merged tallies: merge each partition into"
+                " one of them"
+            )
+        if not again:
+            known |= content.partitions
+            parts.append(content)
+    named = [content.columns for content in parts if content.columns.names()]
+    return Content(
+        known,
+        given[0].rules,
+        Part.sum([content.part for content in parts]),
+        _joined([content.items for content in parts if content.items is not None]),
+        named[0] if named else Columns(),
+    )
+
+
+def _check_alike(first: Content, content: Content) -> None:
+    names = sorted(content.partitions)
+    who = f"the tally of {names[0]!r}" + (f" and {len(names) - 1} others" * (len(names) > 1))
+    first.rules.check(content.rules, who)
+    if content.part.by_client != first.part.by_client:
+        raise InvalidInputError(
+            f"{who} bounds named clients, and another does not, or the other way round: name the"
+            " column of the clients (client) for all partitions, or for none"
+        )
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    """Return the distinct items of several columns, sorted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not columns:
+        return None
+    if len({str(column.type) for column in columns}) > 1:
+        raise InvalidInputError(
+            "some partitions hold integers and some text; give the items one type, or declare a"
+            " domain"
+        )
+    distinct = pa.chunked_array(columns).unique()
+    return distinct.take(pc.sort_indices(distinct))

@@ -1,0 +1,197 @@
+"""A table on several machines: each counts its partition, and one adds the counts up.
+
+The sums of a campaign depend only on counts, so any engine that runs a function on each partition
+can count: Dask, Spark, Ray, Beam, or a shell on several machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedtally import _validate
+from fedtally.domain import Domain, OpenStrings, domain_of
+from fedtally.engines.local.campaign import declared, encoder_of
+from fedtally.engines.local.encoding import FromInput
+from fedtally.engines.local.estimate import source_of
+from fedtally.engines.local.partial import Content, Rules, merged
+from fedtally.engines.local.seeds import campaign_seed, simulation_rng
+from fedtally.engines.local.tally import Tally
+from fedtally.errors import InvalidInputError
+from fedtally.sources import Columns
+
+_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
+
+
+def partial_tally(
+    data: Any,
+    *,
+    partition: str | int,
+    item: str | tuple[str, str] | None = None,
+    client: str | None = None,
+    round: str | None = None,
+    count: str | None = None,
+    clients: Any = None,
+    rounds: Any = None,
+    counts: Any = None,
+    domain: Domain | str | Sequence[str | int] | None = None,
+    num_rounds: int | None = None,
+    max_items: int | None = None,
+    seed: int | str | bytes | None = None,
+    outside: str | None = None,
+    private: bool = False,
+    memory: int | str | None = None,
+) -> bytes:
+    """Count one partition of a table, for a campaign over all of it.
+
+    `merge_tallies` adds up what the partitions counted, and `estimate` takes the sum instead of the
+    table. The result is the one that `estimate` has on the whole table, to the last bit, however
+    its rows lie in partitions.
+
+    With `client` a partition must hold **all rows of its clients**: shuffle the table by client
+    first. A client in two partitions would contribute twice. `merge_tallies` finds that where it
+    concerns many clients, and not for certain where it concerns few.
+
+    The answer has exact counts, and names the items unless candidates are declared. It is as secret
+    as the table.
+
+    Args:
+        data: the rows of the partition, as for `estimate`: a table, its path, or a column of items.
+        partition: the name of the partition, which differs from those of all others. One that is
+            counted twice under one name, as after a worker died, counts once.
+        item: as for `estimate`.
+        client: as for `estimate`; not with `round`, since a client's draws depend on all rounds.
+        round: as for `estimate`.
+        count: as for `estimate`.
+        clients: as for `estimate`.
+        rounds: as for `estimate`.
+        counts: as for `estimate`.
+        domain: the candidates of the campaign, as for `estimate`, but not open.
+        num_rounds: of the campaign (1).
+        max_items: of the campaign (1).
+        seed: of the campaign. It is needed where the candidates are the items of the input, or
+            clients are named. With `private` it is a secret of the workers, and the campaign has
+            another.
+        outside: the fate of items outside the domain: "error" (the default) or "drop" (the default
+            with `private`).
+        private: whether the campaign has an epsilon. Then each row is read by itself, and clients
+            without items take part.
+        memory: as for `estimate`.
+
+    Returns:
+        The tally as bytes, to be sent to where the partitions meet.
+
+    Raises:
+        InvalidInputError: data or options that cannot be used.
+
+    >>> import fedtally
+    >>> parts = [["tea", "rice"], ["tea"]]
+    >>> counted = [fedtally.partial_tally(x, partition=i, seed=7) for i, x in enumerate(parts)]
+    >>> result = fedtally.estimate(fedtally.merge_tallies(counted), seed=7)
+    >>> [(each.item, round(each.count)) for each in result.top(2)]
+    [('tea', 2), ('rice', 1)]
+    """
+    if isinstance(partition, bool) or not isinstance(partition, str | int) or partition == "":
+        raise InvalidInputError(
+            f"partition must be the name or the number of the partition, got {partition!r}"
+        )
+    held = {"clients": clients, "silos": None, "rounds": rounds, "counts": counts}
+    source = source_of(data, Columns(item, client, round, count), held, seed)
+    is_natural, by_client = round is not None or rounds is not None, not client is clients is None
+    candidates = declared(None if domain is None else domain_of(domain), source)
+    outside = outside or ("drop" if private else "error")
+    most = _validate.integer(1, max_items=1 if max_items is None else max_items)
+    split = _validate.integer(1, num_rounds=1 if num_rounds is None else num_rounds)
+    _check(candidates, is_natural, by_client, num_rounds, most, outside, private)
+    needs_seed = by_client or candidates is None
+    if seed is None and needs_seed:
+        raise InvalidInputError(
+            "seed must be given, the same for all partitions: draws and the ids of items follow"
+            " from it"
+        )
+    hashes = campaign_seed(seed if needs_seed else 0)
+    encoder = encoder_of(candidates, hashes, outside, private)
+    tally = Tally(
+        encoder,
+        None if is_natural else split,
+        most,
+        simulation_rng(hashes, seed if needs_seed else 0, is_private=private, has_plan=False),
+        _MEMORY if memory is None else _validate.size(memory=memory),
+        keep_itemless=private,
+    )
+    for batch in source.batches(private=private, may_be_empty=True):
+        tally.add(batch)
+    rules = Rules.of(
+        seed if needs_seed else None,
+        candidates,
+        num_rounds=None if is_natural else split,
+        max_items=most,
+        outside=outside,
+        private=private,
+    )
+    items = encoder.items() if isinstance(encoder, FromInput) else None
+    if items is not None and not len(items):
+        items = None  # nothing says of which type they are
+    part = tally.part(by_client=by_client)
+    return Content.of_partition(str(partition), rules, part, items, tally.columns).pack()
+
+
+def _check(
+    domain: Domain | None,
+    is_natural: bool,
+    by_client: bool,
+    num_rounds: int | None,
+    max_items: int,
+    outside: str,
+    private: bool,
+) -> None:
+    """Refuse options that do not go together, or that no partition can be counted by."""
+    if isinstance(domain, OpenStrings):
+        raise InvalidInputError(
+            "partitions cannot be counted for an open domain yet: declare the candidates, or take"
+            " those of the input (domain=None)"
+        )
+    if private and domain is None:
+        raise InvalidInputError("with private the candidates must be public: declare them (domain)")
+    if outside not in ("error", "drop"):
+        raise InvalidInputError(f"outside must be error or drop, got {outside!r}")
+    if private and outside == "error":
+        raise InvalidInputError(
+            "with private, an error for an item outside the domain would tell what a client holds:"
+            " leave outside out"
+        )
+    if is_natural and by_client:
+        raise InvalidInputError(
+            "a client's draws within natural rounds depend on all rounds, which a partition does"
+            " not know: leave out client or round, or estimate the whole table in one place"
+        )
+    if is_natural and num_rounds is not None:
+        raise InvalidInputError("a round column already says the rounds; leave num_rounds out")
+    if max_items > 1 and not by_client:
+        raise InvalidInputError(
+            "max_items bounds the rows of one client, and here each row or count is a client of one"
+            " item; name the clients (client), or leave max_items out"
+        )
+
+
+def merge_tallies(tallies: Iterable[bytes]) -> bytes:
+    """Add up what partitions counted.
+
+    Order does not matter, and merged tallies can be merged again, as in a tree. A partition that is
+    there several times counts once.
+
+    Args:
+        tallies: what `partial_tally` or this function returned, at least one.
+
+    Returns:
+        The counts of all partitions, for `estimate`, as bytes.
+
+    Raises:
+        InvalidInputError: there are none; they were counted by different options, such as another
+            seed; two tallies of one partition differ; or a client is in two partitions, as far as
+            samples of 65,536 clients of each show.
+        UnreadableFileError: one is damaged, cut off, or of another version.
+    """
+    if isinstance(tallies, bytes | bytearray | memoryview):
+        raise InvalidInputError("tallies must be a list of them, got one: write [tally]")
+    return merged(Content.unpack(data) for data in tallies).pack()

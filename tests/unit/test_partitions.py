@@ -1,0 +1,235 @@
+"""A table that is counted in partitions gives the answer of the whole table, to the last bit."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fedtally
+from fedtally import _archive
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+WORDS = [f"w{i}" for i in range(40)]
+SKETCH = {"rows": 3, "width": 64, "seed": 7}
+
+
+def table(size=900, seed=1):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "word": rng.choice(WORDS, size),
+            "user": [f"u{i}" for i in rng.integers(0, 90, size)],
+            "day": [str(i) for i in rng.integers(8, 12, size)],
+            "code": rng.integers(-3, 60, size),
+            "n": rng.integers(0, 4, size),
+        }
+    )
+
+
+def parted(rows, places):
+    """Return the parts of a table: row i goes to part places[i]."""
+    return [rows.filter(pa.array(places == k)) for k in range(int(places.max()) + 1)]
+
+
+def same(one, other):
+    """Whether two results have the same sums, candidates, truth and notes."""
+    assert [s.counters.tolist() for s in one.sketches] == [
+        s.counters.tolist() for s in other.sketches
+    ]
+    assert [s.num_clients for s in one.sketches] == [s.num_clients for s in other.sketches]
+    assert one.domain == other.domain
+    assert one.truth.counts.tolist() == other.truth.counts.tolist()
+    assert (one.warnings, one.missing, one.draw, one.columns) == (
+        other.warnings, other.missing, other.draw, other.columns
+    )  # fmt: skip
+    assert one.plan.fingerprint == other.plan.fingerprint
+    return True
+
+
+CASES = {
+    "rows": {"item": "word"},
+    "integers": {"item": "code"},
+    "rounds drawn": {"item": "word", "num_rounds": 3},
+    "natural rounds": {"item": "word", "round": "day"},
+    "counts": {"item": "word", "count": "n"},
+    "declared, dropped": {"item": "word", "domain": WORDS[:30], "outside": "drop"},
+    "clients": {"item": "word", "client": "user", "num_rounds": 2},
+    "clients of several items": {"item": "word", "client": "user", "max_items": 3},
+    "clients, declared": {"item": "code", "client": "user", "domain": "range:0..9",
+                          "outside": "drop"},
+}  # fmt: skip
+
+
+def tallied(rows, places, **asked):
+    """The tallies of the parts of a table, in order."""
+    return [
+        fedtally.partial_tally(part, partition=number, **{"seed": 7} | asked)
+        for number, part in enumerate(parted(rows, places))
+    ]
+
+
+def places_of(rows, rng, by_client, number=4):
+    """A random partition for each row; with clients, for each client."""
+    if not by_client:
+        return rng.integers(0, number, rows.num_rows)
+    users = rows["user"].combine_chunks().dictionary_encode().indices.to_numpy()
+    return rng.integers(0, number, users.max() + 1)[users]
+
+
+def of_campaign(asked):
+    """The options that are the campaign's, and not those of a table."""
+    return {key: asked[key] for key in asked if key not in ("item", "client", "round", "count")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_partitions_give_the_answer_of_the_whole_table(name):
+    rows, asked, rng = table(), CASES[name], np.random.default_rng()
+    whole = fedtally.estimate(rows, **asked, **SKETCH, evaluate=True)
+    parts = tallied(rows, places_of(rows, rng, "client" in asked), **asked)
+    again = fedtally.partial_tally(rows[:0], partition="empty", seed=7, **asked)
+    parts = [parts[i] for i in rng.permutation(len(parts))] + [again]
+    left, right = fedtally.merge_tallies(parts[:2]), fedtally.merge_tallies(parts[2:])
+    merged = fedtally.merge_tallies(parts)
+    assert fedtally.merge_tallies([right, left]) == merged  # as in a tree
+    assert fedtally.merge_tallies([*parts, parts[1], again]) == merged  # after a worker died
+    assert fedtally.merge_tallies([parts[0], left, parts[3], right]) == merged
+    same(fedtally.estimate(merged, **of_campaign(asked), **SKETCH, evaluate=True), whole)
+
+
+def test_the_rows_of_a_partition_may_come_in_any_order():
+    rows = table(300)
+    mixed = rows.take(np.random.default_rng(3).permutation(300))
+    for asked in ({"item": "word"}, {"item": "word", "client": "user", "max_items": 2}):
+        one, other = (
+            fedtally.partial_tally(each, partition="a", seed=7, **asked) for each in (rows, mixed)
+        )
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"client": "user"}, {"round": "day"}, {"client": "user", "num_rounds": 3}]
+)
+def test_a_private_campaign_over_partitions(asked):
+    """With a seed, which draws the noise, too, the releases agree."""
+    rows, domain = table(), WORDS[:20]
+    privacy = {"epsilon": 2.0, "not_private": True, "domain": domain}
+    whole = fedtally.estimate(rows, item="word", **asked, **privacy, **SKETCH)
+    by_client = "client" in asked
+    parts = tallied(
+        rows,
+        places_of(rows, np.random.default_rng(4), by_client),
+        item="word",
+        domain=domain,
+        private=True,
+        **asked,
+    )
+    merged = fedtally.merge_tallies(parts)
+    found = fedtally.estimate(merged, **of_campaign(asked), **privacy, **SKETCH)
+    assert found.num_clients == whole.num_clients
+    assert found.estimates(domain) == whole.estimates(domain)
+    # without a seed, as private campaigns are
+    unseeded = {key: SKETCH[key] for key in ("rows", "width")}
+    private = fedtally.estimate(
+        merged, **of_campaign(asked), epsilon=2.0, domain=domain, **unseeded
+    )
+    assert private.num_clients == whole.num_clients
+
+
+def test_a_client_in_two_partitions_is_found():
+    rows = table()
+    halves = np.arange(rows.num_rows) % 2
+    parts = tallied(rows, halves, item="word", client="user")
+    with pytest.raises(InvalidInputError, match="a client is in two partitions: bring all rows"):
+        fedtally.merge_tallies(parts)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"seed": 8}, "'1' has another seed than the others: give"),
+        ({"num_rounds": 2}, r"another num_rounds than the others \(2 and 1\)"),
+        ({"max_items": 2, "client": "user"}, "another max_items"),
+        ({"client": "user"}, "bounds named clients, and another does not"),
+        ({"domain": WORDS}, "another domain"),
+        ({"item": "code"}, "some partitions hold integers and some text"),
+        ({"partition": 0}, "two tallies of the partition '0' differ"),
+    ],
+)
+def test_tallies_that_do_not_go_together(other, message):
+    asked = {"item": "word", "seed": 7, "partition": 1}
+    one = fedtally.partial_tally(table(), **asked | {"partition": 0})
+    with pytest.raises(InvalidInputError, match=message):
+        fedtally.merge_tallies([one, fedtally.partial_tally(table(400), **asked | other)])
+
+
+def test_merged_tallies_that_share_a_partition():
+    a, b, c = (fedtally.partial_tally(["tea"], partition=i, seed=7) for i in range(3))
+    with pytest.raises(InvalidInputError, match="the partition '1' is in two merged tallies"):
+        fedtally.merge_tallies([fedtally.merge_tallies([a, b]), fedtally.merge_tallies([b, c])])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 8}, "the merged tally has another seed"),
+        ({"num_rounds": 2}, "another num_rounds"),
+        ({"domain": WORDS}, "another domain"),
+        ({"item": "word"}, "a merged tally has no columns"),
+    ],
+)
+def test_a_campaign_that_asks_for_something_else(options, message):
+    merged = fedtally.partial_tally(table(), partition=0, item="word", seed=7)
+    with pytest.raises(InvalidInputError, match=message):
+        fedtally.estimate(merged, **SKETCH | options)
+
+
+def test_a_campaign_that_needs_each_client():
+    merged = fedtally.partial_tally(
+        table(), partition=0, item="word", client="user", max_items=2, seed=7, domain=WORDS
+    )
+    with pytest.raises(InvalidInputError, match="needs the items of each client, and a merged"):
+        fedtally.estimate(merged, domain=WORDS, max_items=2, secure_sum="secagg", **SKETCH)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"partition": ""}, "partition must be the name or the number"),
+        ({"partition": True}, "partition must be the name or the number"),
+        ({"seed": None}, "seed must be given, the same for all partitions"),
+        ({"client": "user", "round": "day"}, "depend on all rounds"),
+        ({"round": "day", "num_rounds": 2}, "already says the rounds"),
+        ({"max_items": 2}, "name the clients"),
+        ({"domain": "open"}, "open domain yet"),
+        ({"private": True}, "the candidates must be public"),
+        ({"private": True, "domain": WORDS, "outside": "error"}, "leave outside out"),
+        ({"outside": "keep"}, "outside must be error or drop"),
+    ],
+)
+def test_options_of_a_partition(asked, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fedtally.partial_tally(table(), **{"item": "word", "partition": 0, "seed": 7} | asked)
+
+
+def test_bytes_that_are_no_tally():
+    tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
+    for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):
+        with pytest.raises(UnreadableFileError, match="is cut off or damaged"):
+            fedtally.merge_tallies([data])
+    changed = bytearray(tally)
+    changed[len(tally) // 2] ^= 0xFF
+    with pytest.raises(UnreadableFileError, match="damaged"):
+        fedtally.merge_tallies([bytes(changed)])
+    meta, arrays = _archive.unpack(tally, "t", "fedtally/partial-tally/1")
+    later = _archive.pack("fedtally/partial-tally/2", meta, arrays)
+    with pytest.raises(UnreadableFileError, match="holds fedtally/partial-tally/2, expected fed"):
+        fedtally.merge_tallies([later])
+    broken = _archive.pack("fedtally/partial-tally/1", meta, arrays | {"sizes": np.array([1, 1])})
+    with pytest.raises(UnreadableFileError, match="is damaged"):
+        fedtally.merge_tallies([broken])
+    for given, message in (
+        (tally, "a list of them, got one"),
+        ([7], "bytes"),
+        ([], "at least one"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            fedtally.merge_tallies(given)
