@@ -104,24 +104,39 @@ class Field:
         """Return integers mod p as words, of the shape that they have.
 
         Raises:
-            InvalidInputError: they are no integers.
+            InvalidInputError: one of them is no integer.
         """
         given = values if isinstance(values, np.ndarray) else np.array(values, object)
         if self.dtype == np.int64 and given.dtype.kind == "i":
-            return self.reduce(given.astype(np.int64))
+            return self.reduce(given.astype(np.int64, copy=False))
         integers = np.frompyfunc(_integer, 1, 1)(given.astype(object))
         return np.asarray(integers % self.prime).astype(self.dtype)
 
     def element(self, coefficients: Any) -> Array:
-        """Return the elements with these coefficients, at most K along the last axis."""
+        """Return the elements with these coefficients, at most K along the last axis.
+
+        Raises:
+            InvalidInputError: one of them is no integer, or they are more than K.
+        """
         given = self.words(coefficients)
-        elements = self.zeros(given.shape[:-1])
-        elements[..., : given.shape[-1]] = given
-        return elements
+        if given.ndim < 1 or given.shape[-1] > self.degree:
+            raise InvalidInputError(
+                f"an element must have at most {self.degree} coefficients, got shape {given.shape}"
+            )
+        return self._padded(given)
 
     def constant(self, values: Any) -> Array:
-        """Return integers mod p as elements: [...] -> [..., K]."""
-        return self.element(np.array(values, self.dtype)[..., None])
+        """Return integers mod p as elements: [...] -> [..., K].
+
+        Raises:
+            InvalidInputError: one of them is no integer.
+        """
+        return self._padded(self.words(values)[..., None])
+
+    def _padded(self, words: Array) -> Array:
+        elements = self.zeros(words.shape[:-1])
+        elements[..., : words.shape[-1]] = words
+        return elements
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """Return elements that are 0: [*shape, K]."""
@@ -192,17 +207,25 @@ class Field:
 
     def powers(self, base: Array, count: int) -> Array:
         """Return the powers 0 .. count - 1 of elements: [..., K] -> [..., count, K]."""
-        result = self.zeros((*base.shape[:-1], count))
-        result[..., :1, 0] = 1
-        have, step = 1, base
-        while have < count:  # those that there are, times base^have, are as many more
-            more = result[..., : min(have, count - have), :]
-            result[..., have : 2 * have, :] = self.multiply(more, step[..., None, :])
-            have, step = 2 * have, self.multiply(step, step)
-        return result
+        result = self.zeros((*base.shape[:-1], max(count, 2)))
+        result[..., 0, 0] = 1
+        result[..., 1, :] = base
+        last = 1
+        while last + 1 < count:  # the powers 0 .. last, times the last one, are last .. 2 last
+            more = result[..., : min(last + 1, count - last), :]
+            by = result[..., last : last + 1, :]
+            result[..., last : 2 * last + 1, :] = self.multiply(more, by)
+            last *= 2
+        return result[..., :count, :]
 
     def inverse(self, word: int) -> int:
-        """Return the inverse of an integer mod p that is not 0."""
+        """Return the inverse of an integer mod p.
+
+        Raises:
+            InvalidInputError: p divides it.
+        """
+        if not _integer(word) % self.prime:
+            raise InvalidInputError(f"0 has no inverse mod {self.prime}, got {word}")
         return pow(word, -1, self.prime)
 
     def roots(self, order: int) -> list[int]:
@@ -211,7 +234,7 @@ class Field:
         Args:
             order: a power of two, at most `max_order`.
         """
-        if order < 1 or self.max_order % order:
+        if _integer(order) < 1 or self.max_order % order:
             raise InvalidInputError(
                 f"order must be a power of two, at most {self.max_order}, got {order}"
             )
@@ -269,6 +292,8 @@ class Field:
             stream: returns the first bytes of one stream, as many as it is asked for.
             count: the words.
         """
+        if count < 0:
+            raise InvalidInputError(f"count must be at least 0, got {count}")
         bits = self.prime.bit_length()
         tries = count + count * ((1 << bits) - 1 - self.prime) // self.prime + 16
         while True:

@@ -80,9 +80,12 @@ class SignedOneHot:
 
     Args:
         widths: the counters of each row, 1 .. 2^24.
-        field: GF(p^K), with p above the sums of the counters; see `field_for_sums`.
+        field: GF(p^K), with p above the sums of the counters and below 2^64; see `field_for_sums`.
         abstain: whether a client may hold nothing.
         checksum: words that are 1 in each vector, so that their sum counts the vectors.
+
+    Raises:
+        InvalidInputError: an argument is out of bounds.
 
     >>> circuit = SignedOneHot((400,) * 5, abstain=True, checksum=4)
     >>> circuit.length, circuit.products, circuit.chunk, circuit.calls
@@ -99,6 +102,9 @@ class SignedOneHot:
         widths = tuple(_validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
         object.__setattr__(self, "widths", widths)
         _validate.integer(1, rows=len(widths))
+        # the page has room for 64 bits and a byte
+        _validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
+        _validate.integer(1, 255, degree_of_field=self.field.degree)
         if not isinstance(self.abstain, bool):
             raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r:.80}")
         _validate.integer(0, 255, checksum=self.checksum)
@@ -177,7 +183,7 @@ class SignedOneHot:
             )
         if vector.dtype == np.uint64:  # what wraps to -1 must not pass
             vector = np.minimum(vector, 2)
-        entries = vector.astype(np.int64)
+        entries = vector.astype(np.int64, copy=False)
         absolute = np.abs(entries)
         # Integers whose absolute values have the sum 1: one of them is +1 or -1. The bits of all
         # of them show those that are larger, whose sum could wrap.
