@@ -3,6 +3,7 @@
 CPU is that of this process, on one thread, the least of several turns that alternate. Of today's
 report it is what `make_report` and both servers' `receive` take; of the proof, what comes on top:
 `share` and `prove` for one client, `check` and `decide` for a batch, with the streams and digests.
+That is with compiled kernels, where they are there; the proof is measured by NumPy alone as well.
 No message carries a proof yet.
 """
 
@@ -10,14 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import click
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.measure import Goal, Report, machine
+from benchmarks.measure import Goal, Report, environment, machine
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.flp import SignedOneHot
@@ -158,9 +159,8 @@ class Batch:
         return (today + more + len(self.digests.proof)) / today
 
 
-def microseconds(batch: Batch, turns: int) -> dict[str, float]:
+def microseconds(batch: Batch, steps: Sequence[Callable[[], None]], turns: int) -> dict[str, float]:
     """Return the CPU of each step, a report."""
-    steps = (batch.report, batch.lead, batch.help, batch.prove, batch.check, batch.decide)
     least = dict.fromkeys((step.__name__ for step in steps), float("inf"))
     for _ in range(turns):
         for step in steps:
@@ -176,13 +176,18 @@ def measure(clients: int, turns: int) -> Report:
     report = Report(machine() | {"reports": str(clients)})
     for rows, width, upload, client, server in GOALS:
         batch = Batch(rows, width, clients)
-        took = microseconds(batch, turns)
+        proof = (batch.prove, batch.check, batch.decide)
+        took = microseconds(batch, (batch.report, batch.lead, batch.help, *proof), turns)
+        with environment(FEDTALLY_KERNELS="numpy"):
+            by_numpy = microseconds(batch, proof, turns)
         name = f"{rows} x {width}"
         report.notes.append(
             f"{name}, us a report: today "
             + ", ".join(f"{step} {took[step]:.0f}" for step in ("report", "lead", "help"))
             + "; the proof "
-            + ", ".join(f"{step} {took[step]:.0f}" for step in ("prove", "check", "decide"))
+            + ", ".join(f"{step} {took[step]:.0f}" for step in by_numpy)
+            + "; by NumPy "
+            + ", ".join(f"{step} {slow:.0f}" for step, slow in by_numpy.items())
         )
         for what, value, bound in (
             ("upload", batch.upload, upload),
@@ -193,6 +198,10 @@ def measure(clients: int, turns: int) -> Report:
             report.goals.append(
                 Goal(f"{name}: {what}, with / without proof", value, bound, "x", at_most=True)
             )
+        slowest = max(slow / took[step] for step, slow in by_numpy.items())
+        report.goals.append(
+            Goal(f"{name}: a step of the proof, NumPy / compiled", slowest, 20, "x", at_most=True)
+        )
     return report
 
 

@@ -35,20 +35,19 @@ inline Vec times(Vec a, Vec b) {
 #endif
 }
 
-// Montgomery's reduction: it divides by 2^64 instead of by p. So each result of `reduced` lacks a
-// factor of 2^64, which a later product with raised[] makes up for.
+// Montgomery's reduction: it divides by 2^32 at each step, mod p. So each result of `reduced` lacks a
+// factor of 2^64, two steps, which a later product with raised[] makes up for.
 struct Modulus {
   u64 p, inverse;  // 1 / p mod 2^32
-  u64 raised[5];   // 2^(64 i) mod p
-  u64 turned[5];   // g 2^(64 i) mod p: for X^K = g
+  u64 raised[9];   // 2^(32 i) mod p
+  u64 turned[9];   // g 2^(32 i) mod p: for X^K = g
 
   Modulus(u64 prime, u64 g) : p(prime), inverse(prime) {
     // Newton's steps: p p = 1 mod 2^3, and each step doubles the bits that hold
     for (int i = 0; i < 4; i++) inverse *= 2 - p * inverse;
     raised[0] = 1;
-    raised[1] = (0 - p) % p;  // 2^64 - p
-    for (int i = 2; i < 5; i++) raised[i] = raised[i - 1] * raised[1] % p;
-    for (int i = 0; i < 5; i++) turned[i] = raised[i] * (g % p) % p;
+    for (int i = 1; i < 9; i++) raised[i] = (raised[i - 1] << 32) % p;
+    for (int i = 0; i < 9; i++) turned[i] = raised[i] * (g % p) % p;
   }
 };
 
@@ -67,12 +66,15 @@ inline Vec canonical(const Modulus& q, Vec x) {
 // The second step has x < 2^32 + p < 2^33, so that what it returns is at most p + 1.
 inline Vec reduced(const Modulus& q, Vec x) { return canonical(q, step(q, step(q, x))); }
 
-// A sum of products of words. The caller keeps to n products with n p^2 < 2^64: kernels/proofs.py
-// checks 4096 K p^2 < 2^63, and no sum here has more than 4096 K products.
+// A sum of products of words. It is below 2^63: kernels/proofs.py checks 4096 K p^2 < 2^63, and no
+// sum here has more than 4096 K products.
 template <bool kSplit> struct Sum {
   Vec total = {};
   void add(Vec a, Vec b) { total += times(a, b); }
   Vec reduced_by(const Modulus& q) const { return reduced(q, total); }
+  // After so many steps it is below 2^32. One is enough, since p < 2^24: 2^31 + p.
+  static constexpr int kSteps = 1;
+  Vec lowered(const Modulus& q) const { return step(q, total); }
 };
 
 // For p up to 2^32 the halves of the products are added up on their own: 2^32 of them fit.
@@ -86,6 +88,8 @@ template <> struct Sum<true> {
   // step(low) + high is the whole sum / 2^32 mod p. It is below 2^33 + n p^2 / 2^32, so that the
   // second step returns at most p + 2 + n p^2 / 2^64, which is below 2 p.
   Vec reduced_by(const Modulus& q) const { return canonical(q, step(q, step(q, low) + high)); }
+  static constexpr int kSteps = 2;
+  Vec lowered(const Modulus& q) const { return reduced_by(q); }
 };
 
 // The polynomial that a sum of products of elements is before X^K = g: 2K - 1 coefficients.
@@ -97,13 +101,13 @@ template <int K> struct Product {
       for (int j = 0; j < K; j++) at[i + j].add(a[i], b[j]);
   }
 
-  // The element. `lack` is 2 for factors that are whole, and 1 more for each list of factors that
-  // lacks 2^64.
+  // The element. `lack` is how many of the two lists of factors lack 2^64.
   void fold(const Modulus& q, int lack, Vec* out) const {
+    const int steps = Sum<K == 4>::kSteps + 2 + 2 * lack;
     for (int k = 0; k < K; k++) {
       Sum<K == 4> sum;
-      sum.add(at[k].reduced_by(q), all(q.raised[lack]));
-      if (k < K - 1) sum.add(at[k + K].reduced_by(q), all(q.turned[lack]));
+      sum.add(at[k].lowered(q), all(q.raised[steps]));
+      if (k < K - 1) sum.add(at[k + K].lowered(q), all(q.turned[steps]));
       out[k] = sum.reduced_by(q);
     }
   }
@@ -112,7 +116,7 @@ template <int K> struct Product {
 template <int K> inline void multiply(const Modulus& q, const Vec* a, const Vec* b, Vec* out) {
   Product<K> product;
   product.add(a, b);
-  product.fold(q, 2, out);
+  product.fold(q, 0, out);
 }
 
 // The powers 0 .. count - 1 of an element, as planes. stride: at least whole(count) + 2 kWide.
@@ -229,16 +233,16 @@ template <int K> bool sketch_inputs(const Modulus& q, const SketchCircuit& circu
       // lefts and rights of the three products of a row
       Vec left[3][K], right[3][K] = {}, odd[K] = {}, even[K] = {};
       Vec* const z = right[0];
-      sums[0].fold(q, 3, z);
-      sums[1].fold(q, 3, right[1]);
+      sums[0].fold(q, 1, z);
+      sums[1].fold(q, 1, right[1]);
       for (int k = 0; k < K; k++)
         for (size_t lane = 0; lane < n; lane++) {
           odd[k][lane] = weights[k * stride + 2 * (first + lane) + 1];
           even[k][lane] = weights[k * stride + 2 * (first + lane) + 2];
         }
       const Vec s = reduced(q, total);                                    // s / 2^64
-      const Vec raised = reduced(q, times(s, all(q.raised[3])));          // 2^64 s
-      right[2][0] = reduced(q, times(s, all(q.raised[2])));               // s
+      const Vec raised = reduced(q, times(s, all(q.raised[6])));          // 2^64 s
+      right[2][0] = reduced(q, times(s, all(q.raised[4])));               // s
       multiply<K>(q, odd, z, left[0]);
       for (int k = 0; k < K; k++) {
         left[1][k] = canonical(q, q.p - reduced(q, times(odd[k], raised)));
@@ -316,7 +320,7 @@ template <int K> bool prove(const Modulus& q, const GadgetCalls& gadget, const i
           product.add(a, b);
         }
         Vec value[K];
-        product.fold(q, odd ? 4 : 2, value);
+        product.fold(q, odd ? 2 : 0, value);
         for (size_t lane = 0; lane < kWide; lane++) {
           const size_t at = 2 * (point + lane) + odd;
           for (int k = 0; k < K && at < 2 * nodes - 1; k++)
@@ -384,7 +388,7 @@ template <int K> bool query(const Modulus& q, const GadgetCalls& gadget, const i
         }
         product.add(a, b);
       }
-      product.fold(q, 3, value);
+      product.fold(q, 1, value);
       for (size_t lane = 0; lane < n; lane++)
         for (int k = 0; k < K; k++) out[(1 + first + lane) * K + k] = (i64)value[k][lane];
     }
@@ -396,7 +400,7 @@ template <int K> bool query(const Modulus& q, const GadgetCalls& gadget, const i
       }
       product.add(a, b);
     }
-    product.fold(q, 3, value);
+    product.fold(q, 1, value);
     for (int k = 0; k < K; k++) out[(1 + wires) * K + k] = (i64)value[k][0];
   }
   return !(bits >> 63);
@@ -407,7 +411,7 @@ template <int K> bool query(const Modulus& q, const GadgetCalls& gadget, const i
 // Any int64 mod p. A negative x is -1 - u with u = ~x, and mod p it is p - 1 less u mod p.
 inline Vec modulo(const Modulus& q, Vec x) {
   const Vec sign = 0 - (x >> 63);
-  const Vec u = reduced(q, times(reduced(q, x ^ sign), all(q.raised[2])));
+  const Vec u = reduced(q, times(reduced(q, x ^ sign), all(q.raised[4])));
   return (u ^ sign) + (sign & q.p);
 }
 

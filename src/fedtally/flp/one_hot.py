@@ -256,7 +256,8 @@ class SignedOneHot:
         field = self.field
         one = field.words(field.inverse(shares))
         e = measurement[..., -1] if self.abstain else one
-        even = field.powers(joint[..., 2, :], 2 * self.rows + 1)[..., 2::2, :]
+        square = field.multiply(joint[..., 2, :], joint[..., 2, :])
+        even = field.powers(square, self.rows + 1)[..., 1:, :]
         target = field.scale(field.sum(even, -2), e)
         rows = field.reduce(field.sum(results, -2) - target)[..., None, :]
         checks = field.constant(self.truncate(measurement)[..., self.counters :] - one)
