@@ -35,8 +35,8 @@ struct Subtable {
   uint32_t group, shift, bits;
 };
 
-// GF(p^degree) = GF(p)[X] / (X^degree - generator), p < 2^32. Degrees 4, 6 and 9 are compiled, and 4
-// alone may have p above 2^24. Words are int64 below p, an element is `degree` words.
+// GF(p^degree) = GF(p)[X] / (X^degree - generator), p < 2^32. Degrees 4, 6 and 9 are compiled, and
+// 4 alone may have p above 2^24. Words are int64 below p, an element is `degree` words.
 struct ExtensionField {
   uint64_t prime, generator;
   uint32_t degree;
@@ -44,9 +44,10 @@ struct ExtensionField {
 
 // The circuit SignedOneHot of fedtally/flp/one_hot.py.
 struct SketchCircuit {
-  const uint32_t* widths;           // [rows]
-  size_t rows, side, lines, length, slots;  // side: of the grid; lines: of the widest row
-  uint64_t share;                   // 1 / the number of shares
+  const uint32_t* widths;     // [rows]
+  size_t rows, side, lines;   // side: the cells of a line; lines: of the widest row
+  size_t length, slots;       // the words of a vector; the products with room for them
+  uint64_t share;             // 1 / the number of shares
   bool abstain;
 };
 

@@ -2,7 +2,8 @@
 //
 // Nothing here may instantiate a template of the standard library or leave a symbol that another
 // level could share: the linker would keep one copy, perhaps one that the host cannot run. So: only
-// <cstdint>, <cstddef> and the intrinsics, everything in an anonymous namespace, one exported table.
+// <cstdint>, <cstddef> and the intrinsics, everything in an anonymous namespace, and one exported
+// table.
 #include "kernels.h"
 
 #if defined(__AVX2__)

@@ -35,8 +35,8 @@ inline Vec times(Vec a, Vec b) {
 #endif
 }
 
-// Montgomery's reduction: it divides by 2^32 at each step, mod p. So each result of `reduced` lacks a
-// factor of 2^64, two steps, which a later product with raised[] makes up for.
+// Montgomery's reduction: it divides by 2^32 at each step, mod p. So each result of `reduced` lacks
+// a factor of 2^64, two steps, which a later product with raised[] makes up for.
 struct Modulus {
   u64 p, inverse;  // 1 / p mod 2^32
   u64 raised[9];   // 2^(32 i) mod p
@@ -125,8 +125,8 @@ template <int K> void powers(const Modulus& q, const i64* base, size_t count, u6
   for (size_t i = 0; i < K * stride; i++) planes[i] = 0;
   planes[0] = 1;
   for (int k = 0; k < K; k++) planes[k * stride + 1] = (u64)base[k];
-  // The powers 0 .. last, times the last one, are those from last to 2 last. A vector may write more
-  // than these: what is too much is written again later, or never read.
+  // The powers 0 .. last, times the last one, are those from last to 2 last. A vector may write
+  // more than these: what is too much is written again later, or never read.
   for (size_t last = 1; last + 1 < count; last *= 2) {
     Vec by[K], x[K];
     for (int k = 0; k < K; k++) by[k] = all(planes[k * stride + last]);
@@ -240,9 +240,9 @@ template <int K> bool sketch_inputs(const Modulus& q, const SketchCircuit& circu
           odd[k][lane] = weights[k * stride + 2 * (first + lane) + 1];
           even[k][lane] = weights[k * stride + 2 * (first + lane) + 2];
         }
-      const Vec s = reduced(q, total);                                    // s / 2^64
-      const Vec raised = reduced(q, times(s, all(q.raised[6])));          // 2^64 s
-      right[2][0] = reduced(q, times(s, all(q.raised[4])));               // s
+      const Vec s = reduced(q, total);                            // lacks 2^64
+      const Vec raised = reduced(q, times(s, all(q.raised[6])));  // 2^64 s
+      right[2][0] = reduced(q, times(s, all(q.raised[4])));       // s
       multiply<K>(q, odd, z, left[0]);
       for (int k = 0; k < K; k++) {
         left[1][k] = canonical(q, q.p - reduced(q, times(odd[k], raised)));

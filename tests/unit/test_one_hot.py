@@ -238,12 +238,12 @@ def test_a_lying_server_learns_nothing_from_the_verdict():
     assert passed == {17}  # of 17^2 seeds
 
 
-# ---- every kind of cheat, in the real field ----
+# ---- every kind of cheat, in the real field, by NumPy and by the kernels ----
 
 SHAPE = SignedOneHot((40, 40, 40, 40, 17), FIELD16, abstain=True, checksum=4)
 
 
-def test_cheats_of_all_kinds_are_refused():
+def test_cheats_of_all_kinds_are_refused(backend):
     """Each passes with less than 2^-130."""
     rng = np.random.default_rng(8)
     for how in (HONEST, *HOW):
@@ -254,7 +254,7 @@ def test_cheats_of_all_kinds_are_refused():
         assert [kind for kind, one in zip(kinds, passed, strict=True) if one] == [], how
 
 
-def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted():
+def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted(backend):
     rng = np.random.default_rng(9)
     vectors = [one_hot(rng, SHAPE) for _ in range(20)] + [np.zeros(SHAPE.counters, np.int64)]
     words = np.array([SHAPE.encode(vector) for vector in vectors])
@@ -265,7 +265,7 @@ def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted
 
 
 @each_case("field", [FIELD16, FIELD24, FIELD32])
-def test_all_fields_and_shapes_prove_what_is_valid(field):
+def test_all_fields_and_shapes_prove_what_is_valid(backend, field):
     rng = np.random.default_rng(10)
     for widths, abstain, checksum in (
         ((1,), False, 0),
