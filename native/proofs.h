@@ -4,8 +4,8 @@
 //
 // Elements are handled kWide at a time: a vector holds the same coefficient of each of them. Lists
 // of elements are kept as planes, [K][stride]: all coefficients 0, then all coefficients 1, and so
-// on. Included inside of the anonymous namespace. No branch and no address
-// depends on a word that is below p.
+// on. Included inside of the anonymous namespace. No branch and no address depends on a word that
+// is below p.
 
 #if defined(__AVX512F__)
 constexpr size_t kWide = 8;
@@ -72,7 +72,7 @@ template <bool kSplit> struct Sum {
   Vec total = {};
   void add(Vec a, Vec b) { total += times(a, b); }
   Vec reduced_by(const Modulus& q) const { return reduced(q, total); }
-  // After so many steps it is below 2^32. One is enough, since p < 2^24: 2^31 + p.
+  // After so many steps it is below 2^32. One is enough, since p < 2^25: 2^31 + p.
   static constexpr int kSteps = 1;
   Vec lowered(const Modulus& q) const { return step(q, total); }
 };
