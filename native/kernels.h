@@ -35,6 +35,43 @@ struct Subtable {
   uint32_t group, shift, bits;
 };
 
+// GF(p^degree) = GF(p)[X] / (X^degree - generator), p < 2^32. Degrees 4, 6 and 9 are compiled, and
+// 4 alone may have p above 2^24. Words are int64 below p, an element is `degree` words.
+struct ExtensionField {
+  uint64_t prime, generator;
+  uint32_t degree;
+};
+
+// The circuit SignedOneHot of fedtally/flp/one_hot.py.
+struct SketchCircuit {
+  const uint32_t* widths;     // [rows]
+  size_t rows, side, lines;   // side: the cells of a line; lines: of the widest row
+  size_t length, slots;       // the words of a vector; the products with room for them
+  uint64_t share;             // 1 / the number of shares
+  bool abstain;
+};
+
+// The calls of a circuit's gadget, each the sum of `chunk` products; nodes: a power of two above
+// them.
+struct GadgetCalls {
+  size_t nodes, calls, chunk;
+};
+
+// Working memory, in uint64, of the kernels below; a vector has at most 8 lanes.
+static constexpr size_t with_lanes(size_t count) { return count + 24; }
+
+inline size_t sketch_scratch(const SketchCircuit& circuit, size_t degree) {
+  const size_t longest = circuit.side > circuit.lines ? circuit.side : circuit.lines;
+  return 8 * circuit.side +
+         degree * (2 * (circuit.lines + circuit.side) + with_lanes(2 * circuit.rows + 2) +
+                   with_lanes(longest));
+}
+
+inline size_t gadget_scratch(const GadgetCalls& gadget, size_t degree) {
+  const size_t room = with_lanes(2 * gadget.nodes);
+  return room * (3 * gadget.nodes + degree * (4 * gadget.chunk + 3));
+}
+
 struct Kernels {
   // words[row * stride + i] of ids[i], i < count.
   void (*hash_words)(const uint32_t* tables, size_t rows, const uint64_t* ids, size_t count,
@@ -68,6 +105,26 @@ struct Kernels {
   // The same, comparing every word with every bound.
   bool (*invert_scan)(const uint64_t* bounds, size_t num_bounds, int64_t base, uint64_t* words,
                       size_t count);
+  // out[i] = words[i] mod p, for any int64.
+  void (*reduce_words)(uint64_t prime, const int64_t* words, size_t count, int64_t* out);
+  // The steps of a fully linear proof, of `reports` reports. They return whether all words were
+  // below p; otherwise what they wrote is of no use.
+  // words [reports][length], joint [reports][3][degree] -> pairs [reports][slots][2][degree]
+  bool (*sketch_inputs)(const ExtensionField& field, const SketchCircuit& circuit,
+                        const int64_t* words, const int64_t* joint, size_t reports, int64_t* pairs,
+                        uint64_t* scratch);
+  // inputs [reports][calls][2 chunk][degree], seeds [reports][2 chunk][degree], between
+  // [nodes][nodes]: the share of the value at a node in the value at the next point between nodes
+  // -> proof [reports][2 chunk + 2 nodes - 1][degree]
+  bool (*prove)(const ExtensionField& field, const GadgetCalls& gadget, const int64_t* inputs,
+                const int64_t* seeds, const int64_t* between, size_t reports, int64_t* proof,
+                uint64_t* scratch);
+  // points [reports][degree]; wire_basis [nodes][nodes] and gadget_basis [2 nodes][2 nodes - 1]:
+  // the coefficients of X^j in what a value of a wire, or of the gadget polynomial, is multiplied
+  // with -> verifier [reports][2 chunk + 2][degree], all but its first element
+  bool (*query)(const ExtensionField& field, const GadgetCalls& gadget, const int64_t* inputs,
+                const int64_t* proof, const int64_t* points, const int64_t* wire_basis,
+                const int64_t* gadget_basis, size_t reports, int64_t* verifier, uint64_t* scratch);
   // The limits of the machine, for benchmarks: the sum of table[index[i]], and table[index[i]]
   // += 1.
   float (*gather_limit)(const float* table, const uint32_t* index, size_t count);

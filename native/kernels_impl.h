@@ -2,18 +2,24 @@
 //
 // Nothing here may instantiate a template of the standard library or leave a symbol that another
 // level could share: the linker would keep one copy, perhaps one that the host cannot run. So: only
-// <cstdint>, <cstddef> and <immintrin.h>, everything in an anonymous namespace, one exported table.
+// <cstdint>, <cstddef> and the intrinsics, everything in an anonymous namespace, and one exported
+// table.
 #include "kernels.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 namespace {
 
+using fedtally::ExtensionField;
+using fedtally::GadgetCalls;
 using fedtally::kBlock;
 using fedtally::kLanes;
 using fedtally::kPad;
+using fedtally::SketchCircuit;
 using fedtally::Subtable;
 using fedtally::whole_slabs;
 using u32 = uint32_t;
@@ -22,6 +28,7 @@ using i32 = int32_t;
 using i64 = int64_t;
 
 #include "median_networks.h"
+#include "proofs.h"
 #include "transpose.h"
 
 constexpr size_t kStride = kBlock + kPad;
@@ -533,5 +540,7 @@ namespace fedtally {
 extern const Kernels FEDTALLY_KERNELS;
 const Kernels FEDTALLY_KERNELS = {hash_words,    accumulate,     accumulate_range,
                                   decode<float>, decode<double>, invert,
-                                  invert_scan,   gather_limit,   scatter_limit};
+                                  invert_scan,   reduce_words,   proof_sketch_inputs,
+                                  proof_prove,   proof_query,    gather_limit,
+                                  scatter_limit};
 }  // namespace fedtally

@@ -306,6 +306,86 @@ static bool invert(const std::string& level, In<uint64_t, 1> bounds, In<uint32_t
   return k.invert(bounds.data(), guide.data(), shift, base, words.data(), words.shape(0));
 }
 
+// ---- proofs of valid vectors ----
+
+static void reduce_words(const std::string& level, uint64_t prime, In<int64_t, 1> words,
+                         Array<int64_t, 1> out) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  k.reduce_words(prime, words.data(), words.shape(0), out.data());
+}
+
+// Integers of kBytes bytes, those of their bits that `mask` has. No branch depends on them but the
+// one at the end: every integer is written, and the next one takes its place if it is not kept.
+template <size_t kBytes>
+static size_t read_integers(const uint8_t* data, size_t count, uint64_t mask, uint64_t prime,
+                            int64_t* out, size_t wanted) {
+  size_t kept = 0;
+  for (size_t i = 0; i < count && kept < wanted; i++) {
+    uint64_t integer = 0;
+    std::memcpy(&integer, data + i * kBytes, kBytes);
+    integer &= mask;
+    out[kept] = (int64_t)integer;
+    kept += integer < prime;
+  }
+  return kept;
+}
+
+// Returns how many of the integers are below the prime: `out` has these, as many as it holds.
+static size_t read_words(nb::bytes data, uint32_t word_bytes, uint64_t mask, uint64_t prime,
+                         Array<int64_t, 1> out) {
+  const uint8_t* const octets = (const uint8_t*)data.data();
+  const size_t count = data.size() / word_bytes;
+  nb::gil_scoped_release release;
+  const auto read = word_bytes == 1   ? read_integers<1>
+                    : word_bytes == 2 ? read_integers<2>
+                    : word_bytes == 3 ? read_integers<3>
+                                      : read_integers<4>;
+  return read(octets, count, mask, prime, out.data(), out.shape(0));
+}
+
+static bool sketch_inputs(const std::string& level, uint64_t prime, uint64_t generator,
+                          In<uint32_t, 1> widths, size_t side, bool abstain, uint64_t share,
+                          In<int64_t, 2> words, In<int64_t, 3> joint, Array<int64_t, 4> pairs) {
+  const Kernels& k = kernels_of(level);
+  const uint32_t degree = (uint32_t)pairs.shape(3);
+  nb::gil_scoped_release release;
+  size_t lines = 0;
+  for (size_t row = 0; row < widths.shape(0); row++)
+    lines = std::max(lines, (widths.data()[row] + side - 1) / side);
+  const SketchCircuit circuit{widths.data(),  widths.shape(0), side,  lines,
+                              words.shape(1), pairs.shape(1),  share, abstain};
+  Scratch<uint64_t> scratch(sketch_scratch(circuit, degree));
+  return k.sketch_inputs({prime, generator, degree}, circuit, words.data(), joint.data(),
+                         words.shape(0), pairs.data(), scratch.data());
+}
+
+static bool prove(const std::string& level, uint64_t prime, uint64_t generator,
+                  In<int64_t, 4> inputs, In<int64_t, 3> seeds, In<int64_t, 2> between,
+                  Array<int64_t, 3> proof) {
+  const Kernels& k = kernels_of(level);
+  const uint32_t degree = (uint32_t)inputs.shape(3);
+  const GadgetCalls gadget{between.shape(0), inputs.shape(1), inputs.shape(2) / 2};
+  nb::gil_scoped_release release;
+  Scratch<uint64_t> scratch(gadget_scratch(gadget, degree));
+  return k.prove({prime, generator, degree}, gadget, inputs.data(), seeds.data(), between.data(),
+                 inputs.shape(0), proof.data(), scratch.data());
+}
+
+static bool query(const std::string& level, uint64_t prime, uint64_t generator,
+                  In<int64_t, 4> inputs, In<int64_t, 3> proof, In<int64_t, 2> points,
+                  In<int64_t, 2> wire_basis, In<int64_t, 2> gadget_basis,
+                  Array<int64_t, 3> verifier) {
+  const Kernels& k = kernels_of(level);
+  const uint32_t degree = (uint32_t)inputs.shape(3);
+  const GadgetCalls gadget{wire_basis.shape(0), inputs.shape(1), inputs.shape(2) / 2};
+  nb::gil_scoped_release release;
+  Scratch<uint64_t> scratch(gadget_scratch(gadget, degree));
+  return k.query({prime, generator, degree}, gadget, inputs.data(), proof.data(), points.data(),
+                 wire_basis.data(), gadget_basis.data(), inputs.shape(0), verifier.data(),
+                 scratch.data());
+}
+
 static float gather_limit(const std::string& level, In<float, 1> table, In<uint32_t, 1> index) {
   const Kernels& k = kernels_of(level);
   nb::gil_scoped_release release;
@@ -335,6 +415,14 @@ NB_MODULE(_native, m) {
   m.def("symbol_means", &symbol_means, "tables"_a, "sums"_a, "first"_a, "most"_a, "means"_a);
   m.def("fingerprint", &fingerprint, "data"_a, "offsets"_a, "k"_a, "k2"_a, "out"_a);
   m.def("invert", &invert, "level"_a, "bounds"_a, "guide"_a, "base"_a, "scan"_a, "words"_a);
+  m.def("reduce_words", &reduce_words, "level"_a, "prime"_a, "words"_a, "out"_a);
+  m.def("read_words", &read_words, "data"_a, "word_bytes"_a, "mask"_a, "prime"_a, "out"_a);
+  m.def("sketch_inputs", &sketch_inputs, "level"_a, "prime"_a, "generator"_a, "widths"_a, "side"_a,
+        "abstain"_a, "share"_a, "words"_a, "joint"_a, "pairs"_a);
+  m.def("prove", &prove, "level"_a, "prime"_a, "generator"_a, "inputs"_a, "seeds"_a, "between"_a,
+        "proof"_a);
+  m.def("query", &query, "level"_a, "prime"_a, "generator"_a, "inputs"_a, "proof"_a, "points"_a,
+        "wire_basis"_a, "gadget_basis"_a, "verifier"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
   m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);
 }

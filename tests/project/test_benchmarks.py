@@ -89,9 +89,9 @@ def test_independent_numpy_agrees_with_the_reference() -> None:
 def test_proofs_are_measured() -> None:
     measured = document("proofs", "--quick")
     goals = {goal["name"]: goal for goal in measured["goals"]}
-    assert len(goals) == 12
+    assert len(goals) == 15
     for name, goal in goals.items():
-        assert goal["value"] > 1
+        assert goal["value"] > 1 or "NumPy" in name  # without a compiler both are NumPy
         assert goal["met"] or "upload" not in name  # bytes are the same on every machine
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.errors import InvalidInputError
-from fedtally.flp import FIELD64, FIELD128, Field
+from fedtally.flp import FIELD16, FIELD64, FIELD128, Field
 
 FIELDS = [Field(257, 3, 4), FIELD64, FIELD128, Field(FIELD64.prime, 7, 2), Field(17, 3)]
 
@@ -79,7 +80,7 @@ def test_products_broadcast_their_leading_axes():
         (Field(64513, 5, 9), np.int64, 4096),
         (Field(16770049, 11, 6), np.int64, 32),  # the most that double precision takes
         (Field(16770049, 11, 6), np.int64, 4096),  # the most that int64 takes
-        (Field(4293918721, 19, 4), object, 5),
+        (Field(4293918721, 19, 4), np.int64, 4096),  # halves of words
         (FIELD64, object, 3),
     ],
 )
@@ -132,6 +133,28 @@ def test_words_are_integers_mod_p(field):
     for values in ([0.5], np.array([1.0]), ["12"]):
         with pytest.raises(InvalidInputError, match="words must be integers, got"):
             field.words(values)
+
+
+@each_case("field", [Field(257, 3, 4), FIELD16, FIELD64, FIELD128])
+def test_what_a_field_cannot_take_is_refused(field):
+    large = 2**130
+    assert field.constant([large, -1]).tolist() == [
+        [value % field.prime] + [0] * (field.degree - 1) for value in (large, -1)
+    ]
+    for message, call in (
+        ("words must be integers, got None", lambda: field.constant(None)),
+        ("words must be integers, got 1.5", lambda: field.constant(np.array([1.5, 1]))),
+        ("words must be integers, got 2.5", lambda: field.words([[7] * 999, [2.5] * 999])),
+        (f"at most {field.degree} coefficients", lambda: field.element([1] * (field.degree + 1))),
+        ("coefficients, got shape ()", lambda: field.element(1)),
+        ("0 has no inverse", lambda: field.inverse(field.prime)),
+        ("words must be integers, got 1.5", lambda: field.inverse(1.5)),
+        ("words must be integers, got '8'", lambda: field.roots("8")),
+        ("count must be at least 0, got -1", lambda: field.sample(bytes, -1)),
+    ):
+        with pytest.raises(InvalidInputError, match=re.escape(message)) as refused:
+            call()
+        assert len(str(refused.value)) < 120  # the value, not all that was given
 
 
 @settings(max_examples=40)

@@ -17,6 +17,7 @@ from fedtally.flp import (
     FIELD16,
     FIELD24,
     FIELD32,
+    FIELD128,
     Field,
     FullyLinearProof,
     SignedOneHot,
@@ -237,12 +238,12 @@ def test_a_lying_server_learns_nothing_from_the_verdict():
     assert passed == {17}  # of 17^2 seeds
 
 
-# ---- every kind of cheat, in the real field ----
+# ---- every kind of cheat, in the real field, by NumPy and by the kernels ----
 
 SHAPE = SignedOneHot((40, 40, 40, 40, 17), FIELD16, abstain=True, checksum=4)
 
 
-def test_cheats_of_all_kinds_are_refused():
+def test_cheats_of_all_kinds_are_refused(backend):
     """Each passes with less than 2^-130."""
     rng = np.random.default_rng(8)
     for how in (HONEST, *HOW):
@@ -253,7 +254,7 @@ def test_cheats_of_all_kinds_are_refused():
         assert [kind for kind, one in zip(kinds, passed, strict=True) if one] == [], how
 
 
-def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted():
+def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted(backend):
     rng = np.random.default_rng(9)
     vectors = [one_hot(rng, SHAPE) for _ in range(20)] + [np.zeros(SHAPE.counters, np.int64)]
     words = np.array([SHAPE.encode(vector) for vector in vectors])
@@ -264,7 +265,7 @@ def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted
 
 
 @each_case("field", [FIELD16, FIELD24, FIELD32])
-def test_all_fields_and_shapes_prove_what_is_valid(field):
+def test_all_fields_and_shapes_prove_what_is_valid(backend, field):
     rng = np.random.default_rng(10)
     for widths, abstain, checksum in (
         ((1,), False, 0),
@@ -300,6 +301,31 @@ def test_vectors_whose_proof_would_be_refused_are_not_encoded(vector, message):
             SignedOneHot((2, 3), abstain=abstain).encode(np.array(vector))
 
 
+@each_case(
+    ("vector", "dtype"),
+    [
+        ([2**64 - 1, 0, 0, 0, 1], np.uint64),  # as int64 it is -1
+        ([2**63, 0, 0, 0, 1], np.uint64),
+        ([-(2**63), -(2**63), 0, 0, 1], np.int64),  # absolute values whose sum wraps
+        ([-(2**63), 1, 0, 0, 1], np.int64),
+        ([255, 0, 0, 0, 1], np.uint8),
+        ([-128, 1, 0, 0, 1], np.int8),
+    ],
+)
+def test_entries_that_wrap_are_refused(vector, dtype):
+    for abstain in (False, True):
+        with pytest.raises(InvalidInputError, match="row 0 of the vector must have one entry"):
+            SignedOneHot((2, 3), abstain=abstain).encode(np.array(vector, dtype))
+
+
+@each_case("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint64])
+def test_vectors_of_all_integers_are_encoded(dtype):
+    circuit, vector = SignedOneHot((2, 3), checksum=1), np.array([0, 1, 1, 0, 0], dtype)
+    assert circuit.encode(vector).tolist() == [0, 1, 1, 0, 0, 1]
+    if dtype in (np.int8, np.int32, np.int64):
+        assert circuit.encode(-vector).tolist() == [0, 64512, 64512, 0, 0, 1]
+
+
 def test_a_client_that_holds_nothing_needs_abstain():
     nothing = np.zeros(5, np.int64)
     words = SignedOneHot((2, 3), abstain=True, checksum=1).encode(nothing)
@@ -314,6 +340,8 @@ def test_bad_shapes_are_refused():
         ("width must be at least 1, got 0", lambda: SignedOneHot((3, 0))),
         ("width must be at most 16777216", lambda: SignedOneHot((1 << 25,))),
         ("checksum must be at most 255, got 256", lambda: SignedOneHot((3,), checksum=256)),
+        ("prime_of_field must be at most 1844", lambda: SignedOneHot((3,), FIELD128)),
+        ("abstain must be True or False, got 2", lambda: SignedOneHot((3,), abstain=2)),
         ("clients must be at least 1, got 0", lambda: field_for_sums(0)),
         ("noise must be at least 0, got -1", lambda: field_for_sums(1, -1)),
     ):

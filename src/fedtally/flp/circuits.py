@@ -121,8 +121,8 @@ class SumVec:
 
     def truncate(self, words: Array) -> Array:
         """Return the entries, of words or of shares of them."""
-        weights = self.field.words(self.weights)
-        return self.field.reduce(words.reshape(self.entries, -1) @ weights)
+        weights = self.field.constant(self.weights)
+        return self.field.mix(words.reshape(self.entries, -1), weights)[..., 0]
 
     def decode(self, total: Array) -> list[int]:
         """Return the sum of the measurements."""
@@ -209,7 +209,7 @@ def _bit_inputs(
     words[..., :length] = measurement
     words = words.reshape(*lead, calls, chunk)
     powers = field.powers(joint, chunk + 1)[..., 1:, :]
-    left = field.reduce(powers * words[..., None])
+    left = field.scale(powers, words)
     right = field.constant(words - field.inverse(shares))
     pairs = np.stack(np.broadcast_arrays(left, right), -2)  # [..., calls, chunk, 2, K]
     return pairs.reshape(*pairs.shape[:-3], 2 * chunk, field.degree)

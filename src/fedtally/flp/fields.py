@@ -4,8 +4,9 @@ A field is GF(p)[X] / (X^K - g), with g a primitive root of p. An *element* is i
 the lowest first: an array of elements has the shape [..., K]. *Words* are integers of GF(p) alone,
 as [...]: what is added up over clients, and the roots of unity. A prime field has K = 1.
 
-Arrays are int64 where sums of products fit, and hold Python integers otherwise (dtype object). So
-one piece of code serves small fields fast and large fields at all.
+Arrays are int64 where p has at most 32 bits, and hold Python integers otherwise (dtype object). So
+one piece of code serves small fields fast and large fields at all. What it does most often for
+small fields is compiled, too (`kernels.proofs`): the results are equal.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
+from fedtally.kernels import proofs as kernels
 
 Array = npt.NDArray[Any]
 
-MAX_TERMS = 4096  # of one sum of products: the lines of the largest grid
+_FEW = 256  # words: fewer are reduced faster by NumPy than a kernel is called
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,20 @@ class Field:
     def dtype(self) -> np.dtype[Any]:
         """The type of arrays: int64 where no sum of products overflows, else object.
 
-        `dot` adds up MAX_TERMS K products of words, and `multiply` adds up K, all but one of them
-        times g.
+        `dot` adds up MAX_TERMS K products of words, or of a half of a word and a word.
         """
-        terms = self.degree * max(MAX_TERMS, self.generator)
-        return np.dtype(np.int64 if terms * self.prime**2 < 1 << 63 else object)
+        halves = self.degree * kernels.MAX_TERMS * self.prime < 1 << 47
+        halves = halves and max(self.prime, self.generator * 2) <= 1 << 32
+        return np.dtype(np.int64 if self._whole_products or halves else object)
+
+    @cached_property
+    def _whole_products(self) -> bool:
+        """Whether sums of products of whole words fit int64.
+
+        `multiply` adds up K of them, all but one of them times g.
+        """
+        terms = self.degree * max(kernels.MAX_TERMS, self.generator)
+        return terms * self.prime**2 < 1 << 63
 
     @cached_property
     def word_bytes(self) -> int:
@@ -93,27 +104,39 @@ class Field:
         """Return integers mod p as words, of the shape that they have.
 
         Raises:
-            InvalidInputError: they are no integers.
+            InvalidInputError: one of them is no integer.
         """
         given = values if isinstance(values, np.ndarray) else np.array(values, object)
         if self.dtype == np.int64 and given.dtype.kind == "i":
-            return np.asarray(given.astype(np.int64) % self.prime)
-        try:
-            integers = np.frompyfunc(operator.index, 1, 1)(given.astype(object))
-        except TypeError:
-            raise InvalidInputError(f"words must be integers, got {values!r:.80}") from None
+            return self.reduce(given.astype(np.int64, copy=False))
+        integers = np.frompyfunc(_integer, 1, 1)(given.astype(object))
         return np.asarray(integers % self.prime).astype(self.dtype)
 
     def element(self, coefficients: Any) -> Array:
-        """Return the elements with these coefficients, at most K along the last axis."""
+        """Return the elements with these coefficients, at most K along the last axis.
+
+        Raises:
+            InvalidInputError: one of them is no integer, or they are more than K.
+        """
         given = self.words(coefficients)
-        elements = self.zeros(given.shape[:-1])
-        elements[..., : given.shape[-1]] = given
-        return elements
+        if given.ndim < 1 or given.shape[-1] > self.degree:
+            raise InvalidInputError(
+                f"an element must have at most {self.degree} coefficients, got shape {given.shape}"
+            )
+        return self._padded(given)
 
     def constant(self, values: Any) -> Array:
-        """Return integers mod p as elements: [...] -> [..., K]."""
-        return self.element(np.array(values, self.dtype)[..., None])
+        """Return integers mod p as elements: [...] -> [..., K].
+
+        Raises:
+            InvalidInputError: one of them is no integer.
+        """
+        return self._padded(self.words(values)[..., None])
+
+    def _padded(self, words: Array) -> Array:
+        elements = self.zeros(words.shape[:-1])
+        elements[..., : words.shape[-1]] = words
+        return elements
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """Return elements that are 0: [*shape, K]."""
@@ -121,14 +144,28 @@ class Field:
 
     def reduce(self, values: Array) -> Array:
         """Return every integer of an array mod p."""
+        if values.dtype == np.int64 and values.size >= _FEW:
+            level = kernels.level_for(self.prime)
+            if level is not None:
+                return kernels.reduce_words(level, values, self.prime)
         return np.asarray(values % self.prime)
+
+    def scale(self, elements: Array, words: Array) -> Array:
+        """Return elements times words: [..., K] and [...], broadcast."""
+        by = words[..., None]
+        if self.dtype == np.int64 and not self._whole_products:
+            high = self.reduce((elements >> 16) * by)
+            return self.reduce((high << 16) + (elements & 0xFFFF) * by)
+        return self.reduce(elements * by)
 
     def multiply(self, a: Array, b: Array) -> Array:
         """Return the products of elements: [..., K] each, their leading axes broadcast."""
         # row i of the matrix is X^i b: its coefficients turned i places, and those that went
         # around the end times g
         matrix = b[..., self._turned] * self._around
-        return self.reduce((a[..., None, :] @ matrix)[..., 0, :])
+        if not self._whole_products:
+            matrix = self.reduce(matrix)
+        return self._sums(a[..., None, :], matrix)[..., 0, :]
 
     def dot(self, a: Array, b: Array) -> Array:
         """Return sums of products of elements: [..., m, n, K] and [..., n, K] -> [..., m, K].
@@ -148,7 +185,13 @@ class Field:
             # double precision is exact below 2^53, and NumPy has fast products of matrices for it
             product = words.astype(np.float64) @ elements.astype(np.float64)
             return self.reduce(product.astype(np.int64))
-        return self.reduce(words @ elements)
+        return self._sums(words, elements)
+
+    def _sums(self, a: Array, b: Array) -> Array:
+        """Return a product of matrices of words."""
+        if self.dtype == np.int64 and not self._whole_products:  # the upper halves of a, the lower
+            return self.reduce((self.reduce((a >> 16) @ b) << 16) + (a & 0xFFFF) @ b)
+        return self.reduce(a @ b)
 
     def sum(self, elements: Array, axis: int) -> Array:
         """Return the sums of elements along an axis, which counts the last one, too."""
@@ -164,17 +207,25 @@ class Field:
 
     def powers(self, base: Array, count: int) -> Array:
         """Return the powers 0 .. count - 1 of elements: [..., K] -> [..., count, K]."""
-        result = self.zeros((*base.shape[:-1], count))
-        result[..., :1, 0] = 1
-        have, step = 1, base
-        while have < count:  # those that there are, times base^have, are as many more
-            more = result[..., : min(have, count - have), :]
-            result[..., have : 2 * have, :] = self.multiply(more, step[..., None, :])
-            have, step = 2 * have, self.multiply(step, step)
-        return result
+        result = self.zeros((*base.shape[:-1], max(count, 2)))
+        result[..., 0, 0] = 1
+        result[..., 1, :] = base
+        last = 1
+        while last + 1 < count:  # the powers 0 .. last, times the last one, are last .. 2 last
+            more = result[..., : min(last + 1, count - last), :]
+            by = result[..., last : last + 1, :]
+            result[..., last : 2 * last + 1, :] = self.multiply(more, by)
+            last *= 2
+        return result[..., :count, :]
 
     def inverse(self, word: int) -> int:
-        """Return the inverse of an integer mod p that is not 0."""
+        """Return the inverse of an integer mod p.
+
+        Raises:
+            InvalidInputError: p divides it.
+        """
+        if not _integer(word) % self.prime:
+            raise InvalidInputError(f"0 has no inverse mod {self.prime}, got {word}")
         return pow(word, -1, self.prime)
 
     def roots(self, order: int) -> list[int]:
@@ -183,7 +234,7 @@ class Field:
         Args:
             order: a power of two, at most `max_order`.
         """
-        if order < 1 or self.max_order % order:
+        if _integer(order) < 1 or self.max_order % order:
             raise InvalidInputError(
                 f"order must be a power of two, at most {self.max_order}, got {order}"
             )
@@ -200,6 +251,11 @@ class Field:
         place = np.arange(self.degree)
         factors = np.where(place < place[:, None], self.generator, 1)
         return factors.astype(self.dtype)
+
+    @cached_property
+    def extension(self) -> kernels.Extension:
+        """The field, as the kernels want it."""
+        return kernels.Extension(self.prime, self.generator, self.degree)
 
     # ---- bytes ----
 
@@ -220,8 +276,9 @@ class Field:
             raise InvalidInputError(
                 f"words of this field have {self.word_bytes} bytes each, got {len(data)} bytes"
             )
-        words = self._integers(data)
-        if (words >= self.prime).any():
+        count = len(data) // self.word_bytes
+        words = self._words_in(data, 8 * self.word_bytes, count)
+        if len(words) < count:
             raise InvalidInputError(f"every word must be below {self.prime}")
         return words
 
@@ -235,14 +292,22 @@ class Field:
             stream: returns the first bytes of one stream, as many as it is asked for.
             count: the words.
         """
-        mask = (1 << self.prime.bit_length()) - 1
-        tries = count + count * (mask - self.prime) // self.prime + 16
+        if count < 0:
+            raise InvalidInputError(f"count must be at least 0, got {count}")
+        bits = self.prime.bit_length()
+        tries = count + count * ((1 << bits) - 1 - self.prime) // self.prime + 16
         while True:
-            words = self._integers(stream(tries * self.word_bytes)) & mask
-            words = words[words < self.prime]
-            if len(words) >= count:
-                return np.asarray(words[:count])
+            words = self._words_in(stream(tries * self.word_bytes), bits, count)
+            if len(words) == count:
+                return words
             tries += 2 * (count - len(words))  # at least half of the integers are words
+
+    def _words_in(self, data: bytes, bits: int, count: int) -> Array:
+        """Return the first integers of so many bits that are below the prime: at most `count`."""
+        if self.dtype == np.int64 and kernels.level_for(self.prime) is not None:
+            return kernels.read_words(data, self.word_bytes, bits, self.prime, count)
+        integers = self._integers(data) & (1 << bits) - 1
+        return np.asarray(integers[integers < self.prime][:count])
 
     def _integers(self, data: bytes) -> Array:
         if self._whole:
@@ -255,6 +320,13 @@ class Field:
     def _whole(self) -> str:
         """The type of an encoded word, where NumPy has one of as many bytes."""
         return f"<u{self.word_bytes}" if self.word_bytes in (1, 2, 4, 8) else ""
+
+
+def _integer(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidInputError(f"words must be integers, got {value!r:.80}") from None
 
 
 def _is_prime(number: int) -> bool:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import Array, Field
+from fedtally.kernels import proofs as kernels
 
 FIELD16 = Field(64513, 5, 9)
 """GF(p^9), p of 16 bits: 2^143.8 elements."""
@@ -79,9 +80,12 @@ class SignedOneHot:
 
     Args:
         widths: the counters of each row, 1 .. 2^24.
-        field: GF(p^K), with p above the sums of the counters; see `field_for_sums`.
+        field: GF(p^K), with p above the sums of the counters and below 2^64; see `field_for_sums`.
         abstain: whether a client may hold nothing.
         checksum: words that are 1 in each vector, so that their sum counts the vectors.
+
+    Raises:
+        InvalidInputError: an argument is out of bounds.
 
     >>> circuit = SignedOneHot((400,) * 5, abstain=True, checksum=4)
     >>> circuit.length, circuit.products, circuit.chunk, circuit.calls
@@ -98,6 +102,11 @@ class SignedOneHot:
         widths = tuple(_validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
         object.__setattr__(self, "widths", widths)
         _validate.integer(1, rows=len(widths))
+        # the page has room for 64 bits and a byte
+        _validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
+        _validate.integer(1, 255, degree_of_field=self.field.degree)
+        if not isinstance(self.abstain, bool):
+            raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r:.80}")
         _validate.integer(0, 255, checksum=self.checksum)
 
     @property
@@ -172,17 +181,36 @@ class SignedOneHot:
             raise InvalidInputError(
                 f"vector must be integers [{self.counters}], got {vector.dtype} {vector.shape}"
             )
-        holds = bool(vector.any()) or not self.abstain
-        starts = np.cumsum((0, *self.widths[:-1]))
-        filled = np.add.reduceat(vector != 0, starts, dtype=np.int64)
-        one = (filled == 1) & (np.abs(np.add.reduceat(vector, starts, dtype=np.int64)) == 1)
+        if vector.dtype == np.uint64:  # what wraps to -1 must not pass
+            vector = np.minimum(vector, 2)
+        entries = vector.astype(np.int64, copy=False)
+        absolute = np.abs(entries)
+        # Integers whose absolute values have the sum 1: one of them is +1 or -1. The bits of all
+        # of them show those that are larger, whose sum could wrap.
+        seen = int(np.bitwise_or.reduce(absolute))
+        one = np.add.reduceat(absolute, self._starts) == 1
+        if seen not in (0, 1):
+            one &= np.logical_and.reduceat((absolute == 0) | (absolute == 1), self._starts)
+        holds = seen != 0 or not self.abstain
         if holds and not one.all():
             raise InvalidInputError(
                 f"row {int(np.argmin(one))} of the vector must have one entry +1 or -1, and zeros"
                 " elsewhere"
             )
-        ending = np.array([1] * self.checksum + [int(holds)] * self.abstain, np.int64)
-        return self.field.words(np.concatenate([vector.astype(np.int64), ending]))
+        ending = self._endings[holds]
+        return self.field.words(np.concatenate([entries, ending]))
+
+    @cached_property
+    def _endings(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The words after the counters of a client that holds nothing, and of one that does."""
+        ones = [1] * self.checksum
+        nothing, something = ([*ones, *[e] * self.abstain] for e in (0, 1))
+        return np.array(nothing, np.int64), np.array(something, np.int64)
+
+    @cached_property
+    def _starts(self) -> npt.NDArray[np.intp]:
+        """Where each row starts."""
+        return np.cumsum((0, *self.widths[:-1]))
 
     def truncate(self, words: Array) -> Array:
         """Return the words that are added up, or shares of them: counters and checksum."""
@@ -190,6 +218,22 @@ class SignedOneHot:
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
         """Return the inputs of all calls."""
+        level = kernels.level_for(self.field.prime)
+        if self._compiled is None or level is None:
+            return self._inputs(measurement, joint, shares)
+        share = self.field.inverse(shares)
+        pairs = self._compiled.compute(level, measurement, joint, share)
+        return pairs.reshape(*pairs.shape[:-3], self.calls, 2 * self.chunk, self.field.degree)
+
+    @cached_property
+    def _compiled(self) -> kernels.SketchInputs | None:
+        """What computes the inputs where there are kernels, or None: NumPy does it always."""
+        field, slots = self.field.extension, self.calls * self.chunk
+        if not kernels.compiles(field):
+            return None
+        return kernels.SketchInputs(field, self.widths, self.grid, slots, self.abstain)
+
+    def _inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
         field, end = self.field, 3 * self.rows
         z, y, s = self._row_sums(measurement, joint)
         powers = field.powers(joint[..., 2, :], 2 * self.rows + 2)
@@ -203,7 +247,7 @@ class SignedOneHot:
         pairs[..., :end, 1, :] = rights.reshape(*rights.shape[:-3], end, field.degree)
         if self.abstain:
             e = measurement[..., -1]
-            pairs[..., end, 0, :] = field.reduce(powers[..., -1, :] * e[..., None])
+            pairs[..., end, 0, :] = field.scale(powers[..., -1, :], e)
             pairs[..., end, 1, :] = field.constant(e - field.inverse(shares))
         return pairs.reshape(*lead, self.calls, 2 * self.chunk, field.degree)
 
@@ -212,8 +256,9 @@ class SignedOneHot:
         field = self.field
         one = field.words(field.inverse(shares))
         e = measurement[..., -1] if self.abstain else one
-        even = field.powers(joint[..., 2, :], 2 * self.rows + 1)[..., 2::2, :]
-        target = field.sum(even, -2) * e[..., None]
+        square = field.multiply(joint[..., 2, :], joint[..., 2, :])
+        even = field.powers(square, self.rows + 1)[..., 1:, :]
+        target = field.scale(field.sum(even, -2), e)
         rows = field.reduce(field.sum(results, -2) - target)[..., None, :]
         checks = field.constant(self.truncate(measurement)[..., self.counters :] - one)
         checks = np.broadcast_to(checks, (*rows.shape[:-2], *checks.shape[-2:]))

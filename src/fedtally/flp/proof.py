@@ -20,6 +20,7 @@ import numpy as np
 from fedtally import _validate
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.flp.fields import Array, Field
+from fedtally.kernels import proofs as kernels
 
 
 class ReportRefusedError(FedtallyError):
@@ -160,8 +161,11 @@ class FullyLinearProof:
         """
         self._check(measurement, joint)
         self._expect("prove_random", prove_random, self.prove_random_length)
-        wires = self._wires(prove_random, self.circuit.inputs(measurement, joint, 1))
-        values = self._gadget(_doubled(self.field, wires))
+        inputs = self.circuit.inputs(measurement, joint, 1)
+        level = kernels.level_for(self.field.prime)
+        if self._compiled is not None and level is not None:
+            return self._compiled.prove(level, inputs, prove_random)
+        values = self._gadget(_doubled(self.field, self._wires(prove_random, inputs)))
         seeds = np.broadcast_to(
             prove_random, (*values.shape[:-2], self.prove_random_length, self.field.degree)
         )
@@ -194,14 +198,20 @@ class FullyLinearProof:
             raise TestPointError(
                 f"the test point is a root of unity of order {self.nodes}: draw another one"
             )
-        seeds = proof[..., : self.prove_random_length, :]
-        values = _completed(field, proof[..., self.prove_random_length :, :])
+        first = self.prove_random_length
         # the results of the calls are the values at the nodes of the wires, after that of the seed
-        results = values[..., 2 : 2 * self.circuit.calls + 1 : 2, :]
+        results = proof[..., first + 2 : first + 2 * self.circuit.calls + 1 : 2, :]
         outputs = self.circuit.evaluate(measurement, joint, shares, results)
         if self.circuit.outputs > 1:
             outputs = field.dot(outputs[..., None, :, :], query_random[..., :-1, :])
-        wires = self._wires(seeds, self.circuit.inputs(measurement, joint, shares))
+        inputs = self.circuit.inputs(measurement, joint, shares)
+        level = kernels.level_for(field.prime)
+        if self._compiled is not None and level is not None:
+            verifier = self._compiled.query(level, inputs, proof, point)
+            verifier[..., :1, :] = outputs
+            return verifier
+        wires = self._wires(proof[..., :first, :], inputs)
+        values = _completed(field, proof[..., first:, :])
         at_point = _at(field, wires, _lagrange(field, point, self.nodes))
         gadget = _at(field, values[..., None, :], _lagrange(field, point, 2 * self.nodes))
         parts = [outputs, at_point, gadget]
@@ -232,6 +242,20 @@ class FullyLinearProof:
         """
         one = self.field.constant(1)
         return np.asarray((self.field.power(point, self.nodes) != one).any(-1))
+
+    @cached_property
+    def _compiled(self) -> kernels.Gadget | None:
+        """What takes the steps where there are kernels, or None: NumPy takes them always."""
+        field, n = self.field, self.nodes
+        most = max(2 * n, self.circuit.chunk)
+        if most > kernels.MAX_TERMS or not kernels.compiles(field.extension):
+            return None
+        doubled = _inverse_powers(field, 2 * n)
+        # the last value is a sum of the others, so that its part of the basis is theirs
+        of_the_last = field.scale(doubled[-1], _of_the_last(field, 2 * n))
+        gadget = field.reduce(doubled[:-1] + of_the_last)
+        wire, between = _inverse_powers(field, n), _between(field, n)
+        return kernels.Gadget(field.extension, self.circuit.chunk, between.T, wire.T, gadget.T)
 
     def _wires(self, seeds: Array, inputs: Array) -> Array:
         """Return the wires at the P nodes: the seed, the calls, zeros: [..., P, 2 chunk, K]."""
@@ -281,10 +305,14 @@ def _between(field: Field, n: int) -> Array:
 
 def _completed(field: Field, values: Array) -> Array:
     """Return all 2P values of a polynomial of degree 2P - 2, of which the last one is missing."""
-    # The highest coefficient is 0: the sum of all w^i y_i, so that y_(2P-1) = -w sum of the others.
-    roots = field.roots(values.shape[-2] + 1)
-    weights = field.words([-root for root in roots[1:]])
+    weights = _of_the_last(field, values.shape[-2] + 1)
     return np.concatenate([values, field.mix(weights[None], values)], -2)
+
+
+def _of_the_last(field: Field, n: int) -> Array:
+    """Return the words [n - 1] of the last value, of degree n - 2, as a sum of the others."""
+    # The highest coefficient is 0: the sum of all w^i y_i, so that y_(n-1) = -w sum of the others.
+    return field.words([-root for root in field.roots(n)[1:]])
 
 
 def _lagrange(field: Field, point: Array, n: int) -> Array:

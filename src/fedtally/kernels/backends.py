@@ -36,6 +36,7 @@ __all__ = [
     "one_thread",
 ]
 
+_AVAILABLE: tuple[str, ...] = ("numpy",) if native is None else ("numpy", *native.levels())
 # Ids x rows for each thread: below this number a second thread costs more than it brings.
 PARALLEL_FROM = 1 << 16
 _alone: ContextVar[bool] = ContextVar("one_thread", default=False)
@@ -47,7 +48,7 @@ def available_backends() -> tuple[str, ...]:
     >>> available_backends()[0]
     'numpy'
     """
-    return ("numpy",) if native is None else ("numpy", *native.levels())
+    return _AVAILABLE
 
 
 def backend() -> str:

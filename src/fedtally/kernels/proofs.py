@@ -1,0 +1,235 @@
+"""The kernels of fully linear proofs: words mod p, and the steps of a proof over GF(p^K).
+
+`fedtally.flp` is the definition, in NumPy: it calls these where `level_for` and `compiles` say that
+they are there. The results are equal. Arrays may have axes before those that are named: reports,
+which are broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import InvalidInputError
+from fedtally.kernels.arguments import I64
+from fedtally.kernels.backends import backend, native
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+DEGREES = (4, 6, 9)
+"""The K that are compiled: those of the fields in which counters are summed."""
+MAX_TERMS = 4096
+"""Elements of one sum of products: the lines of the largest grid."""
+
+
+class Extension(NamedTuple):
+    """The field GF(p)[X] / (X^K - g), with an odd p."""
+
+    prime: int
+    generator: int
+    degree: int
+
+
+def level_for(prime: int) -> str | None:
+    """Return the level of the kernels for words mod an odd prime, or None where NumPy does it."""
+    level = backend()
+    return level if prime < 1 << 32 and level != "numpy" else None
+
+
+def compiles(field: Extension) -> bool:
+    """Return whether the steps of proofs are compiled for this field, where anything is."""
+    # A sum of MAX_TERMS K products of words must fit. For K = 4 the halves of products are summed.
+    small = MAX_TERMS * field.degree * field.prime**2 < 1 << 63
+    return field.degree in DEGREES and field.prime < 1 << 32 and (small or field.degree == 4)
+
+
+def reduce_words(level: str, words: I64, prime: int) -> I64:
+    """Return integers mod p, 0 .. p - 1.
+
+    Args:
+        level: from `level_for`.
+        words: int64 [...].
+        prime: odd, below 2^32.
+    """
+    given = np.asarray(words, order="C")
+    out = np.empty(given.shape, np.int64)
+    native.reduce_words(level, prime, given.reshape(-1), out.reshape(-1))
+    return out
+
+
+def read_words(data: bytes, word_bytes: int, bits: int, prime: int, count: int) -> I64:
+    """Return the first integers of the data that are below the prime: int64, at most `count`.
+
+    Args:
+        data: little-endian integers.
+        word_bytes: the bytes of an integer, 1 .. 4.
+        bits: how many low bits of an integer count; the others are dropped.
+        prime: below 2^32.
+        count: the most that are returned.
+    """
+    out = np.empty(count, np.int64)
+    read = native.read_words(bytes(data), word_bytes, (1 << bits) - 1, prime, out)
+    return out if read == count else out[:read]
+
+
+class SketchInputs:
+    """The factors of all products of the circuit `flp.SignedOneHot`.
+
+    Args:
+        field: of a degree that `compiles`.
+        widths: the counters of each row.
+        side: the cells of a line of the grid, at most 4096, as are the lines of a row.
+        slots: at least the products, 3 rows + abstain; those after them are (0, 0).
+        abstain: whether the last word is e.
+    """
+
+    def __init__(
+        self, field: Extension, widths: Sequence[int], side: int, slots: int, abstain: bool
+    ) -> None:
+        if not compiles(field):
+            raise InvalidInputError(f"there are no kernels for {field}")
+        if not 0 < side <= MAX_TERMS or max(widths) > side * MAX_TERMS or min(widths) < 1:
+            raise InvalidInputError(
+                f"a line of 1 .. {MAX_TERMS} cells and as many lines must hold rows of"
+                f" {min(widths)} .. {max(widths)} counters, got {side}"
+            )
+        if slots < 3 * len(widths) + abstain:
+            raise InvalidInputError(f"{slots} slots do not hold the products of {len(widths)} rows")
+        self._field, self._side, self._slots, self._abstain = field, side, slots, abstain
+        self._widths = np.array(widths, np.uint32)
+        self._least = sum(widths) + abstain
+
+    def compute(self, level: str, words: Array, joint: Array, share: int) -> I64:
+        """Return the factors: int64 [..., slots, 2, K].
+
+        Args:
+            level: from `level_for`.
+            words: integers [..., length].
+            joint: integers [..., 3, K].
+            share: 1 / the number of shares, mod p.
+        """
+        prime, generator, degree = self._field
+        if words.shape[-1] < self._least or joint.shape[-2:] != (3, degree):
+            raise InvalidInputError(
+                f"words {words.shape} and joint {joint.shape} do not fit a sketch of"
+                f" {len(self._widths)} rows and {self._least} words"
+            )
+        sketch = self._widths, self._side, self._abstain, share
+
+        def kernel(words: I64, joint: I64, out: I64) -> bool:
+            return bool(native.sketch_inputs(level, prime, generator, *sketch, words, joint, out))
+
+        tail = (self._slots, 2, degree)
+        return _run(level, prime, kernel, tail, (words, 1), (joint, 2))
+
+
+class Gadget:
+    """The steps of a proof that know no circuit, but what its gadget gets.
+
+    P is the number of nodes, above the calls.
+
+    Args:
+        field: of a degree that `compiles`.
+        chunk: the products of a call, at most 4096.
+        between: words [P, P], below p: what the value at node i is multiplied with, to be a part of
+            the value at the next point after node j.
+        wire_basis: words [P, P], below p: the coefficient of X^j in what the value of a wire at
+            node i is multiplied with, at [j, i].
+        gadget_basis: words [2P, 2P - 1], below p: the same for the gadget polynomial.
+    """
+
+    def __init__(
+        self, field: Extension, chunk: int, between: Array, wire_basis: Array, gadget_basis: Array
+    ) -> None:
+        nodes = len(between)
+        # with more, a sum of products could be above 2^64
+        if not compiles(field) or not (0 < chunk <= MAX_TERMS and 0 < nodes <= MAX_TERMS // 2):
+            raise InvalidInputError(
+                f"there are no kernels for {field}, {nodes} nodes and {chunk} products"
+            )
+        shapes = between.shape, wire_basis.shape, gadget_basis.shape
+        if shapes != ((nodes, nodes), (nodes, nodes), (2 * nodes, 2 * nodes - 1)):
+            raise InvalidInputError(f"the matrices of {nodes} nodes do not fit: {shapes}")
+        self._field, self._wires, self._nodes = field, 2 * chunk, nodes
+        self._between, self._wire_basis, self._gadget_basis = (
+            np.ascontiguousarray(matrix, np.int64) for matrix in (between, wire_basis, gadget_basis)
+        )
+
+    def prove(self, level: str, inputs: Array, seeds: Array) -> I64:
+        """Return proofs: the seeds, and the gadget polynomial at 2P - 1 points.
+
+        Args:
+            level: from `level_for`.
+            inputs: integers [..., calls, 2 chunk, K].
+            seeds: integers [..., 2 chunk, K].
+
+        Returns:
+            int64 [..., 2 chunk + 2P - 1, K].
+        """
+        prime, generator, degree = self._field
+        self._check(inputs, seeds.shape[-2:] == (self._wires, degree), f"seeds {seeds.shape}")
+
+        def kernel(inputs: I64, seeds: I64, out: I64) -> bool:
+            return bool(native.prove(level, prime, generator, inputs, seeds, self._between, out))
+
+        tail = (self._wires + 2 * self._nodes - 1, degree)
+        return _run(level, prime, kernel, tail, (inputs, 3), (seeds, 2))
+
+    def query(self, level: str, inputs: Array, proof: Array, point: Array) -> I64:
+        """Return the wires and the gadget polynomial at a point, after room for one element.
+
+        Args:
+            level: from `level_for`.
+            inputs: integers [..., calls, 2 chunk, K].
+            proof: integers [..., 2 chunk + 2P - 1, K].
+            point: integers [..., K].
+
+        Returns:
+            int64 [..., 2 chunk + 2, K], of which the first element is not set.
+        """
+        prime, generator, degree = self._field
+        fits = proof.shape[-2:] == (self._wires + 2 * self._nodes - 1, degree)
+        fits = fits and point.shape[-1] == degree
+        self._check(inputs, fits, f"proof {proof.shape} and point {point.shape}")
+        bases = self._wire_basis, self._gadget_basis
+
+        def kernel(inputs: I64, proof: I64, point: I64, out: I64) -> bool:
+            return bool(native.query(level, prime, generator, inputs, proof, point, *bases, out))
+
+        tail = (self._wires + 2, degree)
+        return _run(level, prime, kernel, tail, (inputs, 3), (proof, 2), (point, 1))
+
+    def _check(self, inputs: Array, fits: bool, others: str) -> None:
+        calls, *rest = inputs.shape[-3:]
+        if not fits or not 0 < calls < self._nodes or rest != [self._wires, self._field.degree]:
+            raise InvalidInputError(
+                f"inputs {inputs.shape}, {others} do not fit {self._wires} wires and"
+                f" {self._nodes} nodes"
+            )
+
+
+def _run(
+    level: str, prime: int, kernel: Callable[..., bool], tail: Shape, *arrays: tuple[Array, int]
+) -> I64:
+    """Run a kernel on arrays, given with their own axes; once more if they are not reduced."""
+    leads = {array.shape[:-axes] for array, axes in arrays}
+    # equal ones are usual, and looking is faster than NumPy
+    lead = leads.pop() if len(leads) == 1 else np.broadcast_shapes(*leads)
+    flat = [_flat(array, lead, axes) for array, axes in arrays]
+    out = np.empty((*lead, *tail), np.int64)
+    rows = out.reshape(-1, *tail)
+    if not kernel(*flat, rows):
+        kernel(*(reduce_words(level, array, prime) for array in flat), rows)
+    return out
+
+
+def _flat(array: Array, lead: Shape, axes: int) -> I64:
+    """Return an array with one axis before its own ones: contiguous int64."""
+    tail = array.shape[-axes:]
+    if array.shape[:-axes] != lead:
+        array = np.broadcast_to(array, (*lead, *tail))
+    return np.ascontiguousarray(array, np.int64).reshape(-1, *tail)
