@@ -362,10 +362,10 @@ class Fit:
         cells, signs = self._places
         weights = landed.weights
         self._draws = dict(self._rng.bit_generator.state)
-        # Suppose that an item's cells change in one batch only. With shrinkage s, the item's value is
-        # mean + s (z - mean), where z is the value without shrinkage. If z changes by 1, the mean
-        # over batches changes by the batch's weight w, and z - mean by 1 - w. So the value moves by
-        # w + s (1 - w) = s + (1 - s) w.
+        # Suppose that an item's cells change in one batch only. With shrinkage s, the value of the
+        # item is mean + s (z - mean), where z is the value without shrinkage. If z changes by 1,
+        # the mean over batches changes by the batch's weight w, and z - mean by 1 - w. So the value
+        # moves by w + s (1 - w) = s + (1 - s) w.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
