@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from fedtally.planner import (
     schedules,
     smallest,
 )
+from fedtally.planner.sizes import UnreachableError
 from fedtally.sketch import Schedule
 
 LAW = Frequencies.assumed(5000)
@@ -85,6 +87,28 @@ def test_much_noise_asks_for_few_openings():
     assert chosen[0] == 8
     assert chosen == sorted(chosen, reverse=True)
     assert chosen[2] == 1
+
+
+@pytest.mark.parametrize("stddev", [3.0, 100.0])
+@pytest.mark.parametrize(
+    "distribution",
+    [zipf(1.1), Frequencies.from_frequencies(np.full(200, 1 / 200), domain_size=5000)],
+    ids=["zipf", "plateau"],
+)
+def test_no_other_schedule_meets_a_target_with_fewer_bytes(stddev, distribution):
+    """Where items are alike, errors fall off a cliff: each schedule looks best at its own size."""
+    asked: dict[str, object] = {
+        "distribution": distribution,
+        "noise": by_opening(stddev),
+        "rows": 9,
+    }
+    cells = {}
+    for schedule in opened():
+        with suppress(UnreachableError):
+            found = smallest(question(schedules=[schedule], **asked), 0.005, with_linf=False)
+            cells[schedule] = found.size.cells
+    chosen = smallest(question(schedules=opened(), **asked), 0.005, with_linf=False)
+    assert cells[chosen.schedule] == chosen.size.cells <= min(cells.values()) / 0.9
 
 
 def test_what_bytes_buy_is_what_the_error_needs():

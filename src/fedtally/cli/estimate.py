@@ -82,7 +82,10 @@ _campaign_options = options(
         "--pilot-share",
         type=click.FLOAT,
         metavar="SHARE",
-        help="Share of the clients that are the pilot, and not in the estimates (0.1).",
+        help=(
+            "Share of the clients that are the pilot, and not in the estimates (as many as tau"
+            " needs, at most 0.1)."
+        ),
     ),
     option(
         "Rounds",

@@ -26,7 +26,7 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.paper_sizes import Size
-from fedtally.planner.sizes import MARGIN, RISK, size_by_model, within
+from fedtally.planner.sizes import MARGIN, RISK, UnreachableError, size_by_model, within
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.releases import numbers_of_batches
 from fedtally.sketch import Schedule
@@ -179,7 +179,10 @@ def smallest(question: Question, tau: float, *, with_linf: bool = True) -> Choic
             with_linf=with_linf,
         )
 
-    return _in_turn(question, sized, lambda found: question.cost(*found))
+    def cost(found: Choice) -> int:
+        return question.cost(*found)
+
+    return _nearby(question, sized, cost, _in_turn(question, sized, cost))
 
 
 def best(question: Question, max_bytes: int) -> Choice:
@@ -221,6 +224,44 @@ def _in_turn(
         found = Choice(turned, sized(turned))
         best = min(best, found, key=cost)
     return best
+
+
+def _nearby(
+    question: Question,
+    sized: Callable[[Schedule], Size],
+    cost: Callable[[Choice], float],
+    found: Choice,
+) -> Choice:
+    """Return the cheapest choice that is reached from one, or from the preferred schedule.
+
+    Sizes and schedules that are chosen in turn may stop too early. Where many items are alike, the
+    error of a size that just meets the target falls off a cliff: any other schedule then looks
+    worse at these bytes, also one that meets the target with a fraction of them. So the costs are
+    compared, from schedule to schedule as long as they fall.
+    """
+    listed = list(question.schedules)
+
+    @cache
+    def choice(place: int) -> Choice | None:
+        if listed[place] == found.schedule:
+            return found
+        try:
+            return Choice(listed[place], sized(listed[place]))
+        except UnreachableError:  # more noise than the target bears
+            return None
+
+    def price(place: int) -> float:
+        reached = choice(place)
+        return math.inf if reached is None else cost(reached)
+
+    place = listed.index(found.schedule)
+    if place == 0:
+        return found
+    place = min(place, 0, key=price)
+    for step in (1, -1):
+        while 0 <= place + step < len(listed) and price(place + step) < price(place):
+            place += step
+    return choice(place) or found
 
 
 def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:

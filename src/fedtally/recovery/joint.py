@@ -7,9 +7,10 @@ explains yet. The second step takes the items that stand out into the *support*.
 the support's values in every round to all cells at once. Each repetition has a lower threshold, or
 the same one. In the end the residual holds the noise of the light items alone.
 
-Joint recovery is post-processing of released sums, so it costs neither bytes nor privacy. But joint
-recovery reveals rare items that the paper's decoders hide in noise. Secure summation without
-differential privacy does not protect such items.
+Joint recovery is post-processing of released sums, so it costs no bytes, and a guarantee of
+differential privacy stays as it is. Without differential privacy there is no such guarantee: joint
+recovery then reveals rare items that the paper's decoders hide in noise, and secure summation does
+not protect them.
 
 Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
 Counter Braids. docs/recovery.md names the differences, and gives the reasons for each step. This
@@ -361,10 +362,10 @@ class Fit:
         cells, signs = self._places
         weights = landed.weights
         self._draws = dict(self._rng.bit_generator.state)
-        # Suppose that an item's cells change in one batch only. Without shrinkage, the item's value
-        # in that batch moves by the whole change. With shrinkage, the value moves by a share of the
-        # change: the batch's weight w, by which the mean over batches moves, and the share s of the
-        # rest, which `shrinkage` keeps. That is w + s (1 - w) = s + (1 - s) w.
+        # Suppose that an item's cells change in one batch only. With shrinkage s, the value of the
+        # item is mean + s (z - mean), where z is the value without shrinkage. If z changes by 1,
+        # the mean over batches changes by the batch's weight w, and z - mean by 1 - w. So the value
+        # moves by w + s (1 - w) = s + (1 - s) w.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])

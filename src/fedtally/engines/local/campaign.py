@@ -27,7 +27,7 @@ from fedtally.engines.local.open_size import size_open
 from fedtally.engines.local.partial import Rules, Tallied
 from fedtally.engines.local.pilot import (
     MIN_CLIENTS,
-    PILOT_SHARE,
+    MOST_PILOT,
     Sized,
     check_enough,
     draw_pilot,
@@ -36,6 +36,7 @@ from fedtally.engines.local.pilot import (
     paper_size,
     pilot_size,
     possible_events,
+    usual_share,
     without_pilot,
 )
 from fedtally.engines.local.seeds import campaign_seed, key_bytes, simulation_rng
@@ -278,7 +279,16 @@ def _draw_pilot(
             " or a plan of fedtally plan"
         )
     # A generator of its own: the campaign's draws are the same with a pilot of another size.
-    pilot, rest = draw_pilot(rounds, simulation.pilot_share or PILOT_SHARE, rng.spawn(1)[0])
+    share = simulation.pilot_share
+    if share is None:
+        assert spec.tau is not None
+        everybody = sum(part.num_clients for part in rounds)
+        share = usual_share(everybody, spec.tau)
+        if are_natural or simulation.sizing_method is Sizing.TWO_PHASE:
+            # A natural round needs clients of its own to show how rounds differ, and the paper's
+            # sizes have a small sketch that needs many.
+            share = MOST_PILOT
+    pilot, rest = draw_pilot(rounds, share, rng.spawn(1)[0])
     # Natural rounds may differ. The pilot shows by how much if each of its rounds has enough
     # clients. A private pilot is one release, because each release costs noise.
     if spec.is_private or not are_natural or min(part.num_clients for part in pilot) < MIN_CLIENTS:
@@ -337,7 +347,8 @@ def _run_pilot(
 ) -> tuple[Plan, list[CountSketch]]:
     """Plan a pilot and run it; return its plan, and its sums with their noise."""
     check_enough(pilot)
-    size = pilot_size(simulation.sizing_method, draft.spec.max_bytes)
+    assert draft.spec.tau is not None
+    size = pilot_size(simulation.sizing_method, draft.spec.max_bytes, draft.spec.tau)
     spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
     of_pilot = Draft.fit(spec, site.domain, [part.num_clients for part in pilot], seed=site.seed)
     plan, keys = of_pilot.finish(of_pilot.for_bytes(), site.keys, site.report)

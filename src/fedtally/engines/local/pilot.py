@@ -30,11 +30,32 @@ from fedtally.sketch import CountSketch
 if TYPE_CHECKING:
     from fedtally.planner import Frequencies, Size
 
-PILOT_SHARE = 0.1  # of the clients, unless another share is asked for
+MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share is asked for
+# Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
+# no smaller, and each sends more than a client of the campaign: docs/planning.md, "Pilots".
+_HOLDERS = 20
+# Bytes of a pilot's sketch for a tau of 0.001. A smaller tau may have more items above it, and
+# needs more counters to tell them apart.
+_USUAL_BYTES, _USUAL_TAU = 8000, 0.001
 # of plans whose cost is looked at before the width is known: an event does not depend on the width
 _USUAL_WIDTH = 200
 MIN_CLIENTS = 30  # of a pilot: the frequencies of fewer are chance
+_ENOUGH = 1000  # clients of a pilot for the largest targets
 F64 = npt.NDArray[np.float64]
+
+
+def usual_share(num_clients: int, tau: float) -> float:
+    """Return the share of the clients that are a pilot, if none is asked for.
+
+    Args:
+        num_clients: all clients.
+        tau: the target of the campaign.
+
+    >>> usual_share(1_000_000, 0.001), usual_share(20_000, 0.001), usual_share(10_000_000, 0.1)
+    (0.02, 0.1, 0.0001)
+    """
+    enough = max(_HOLDERS / tau, _ENOUGH)
+    return min(MOST_PILOT, enough / num_clients)
 
 
 def draw_pilot(
@@ -117,23 +138,26 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
         )
 
 
-def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
+def pilot_size(sizing: Sizing, max_bytes: int | None, tau: float) -> dict[str, Any]:
     """Return rows, width and bytes of the pilot's sketch.
 
-    It is as wide as the paper's, or as wide as the usual number of bytes allows.
+    It is as wide as the paper's, or as wide as 8 kB allow. Below a tau of 0.001 it has more bytes,
+    up to 32 kB.
 
     Args:
         sizing: the way to find the campaign's sketch.
         max_bytes: the upload per client that the campaign was asked for.
+        tau: the target of the campaign.
     """
     from fedtally.planner import Pilot
 
     if sizing is Sizing.TWO_PHASE:
         return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
+    most = min(DEFAULT_MAX_BYTES, int(_USUAL_BYTES * max(1.0, _USUAL_TAU / tau)))
     return {
         "rows": Pilot.rows,
         "width": None,
-        "max_bytes": min(DEFAULT_MAX_BYTES, max_bytes or DEFAULT_MAX_BYTES),
+        "max_bytes": min(most, max_bytes or most),
     }
 
 
@@ -152,7 +176,9 @@ def without_pilot(draft: Draft, max_bytes: int | None) -> Sized | None:
     from fedtally.planner import Frequencies
     from fedtally.planner.proposal import unreachable
 
-    budget = pilot_size(Sizing.MODEL, max_bytes)["max_bytes"]
+    tau = draft.spec.tau
+    assert tau is not None
+    budget = pilot_size(Sizing.MODEL, max_bytes, tau)["max_bytes"]
     found = encodings.meets_target(draft, budget)
     if found is None and draft.spec.encoding is Encoding.HISTOGRAM:
         found = encodings.meets_target(draft)

@@ -65,7 +65,8 @@ class Simulation:
         ledger: the path or URL of the ledger that is charged; None: none is.
         sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
             paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
-        pilot_share: the share of the clients that are the pilot, and not in the campaign (0.1).
+        pilot_share: the share of the clients that are the pilot, and not in the campaign (as many
+            as tau needs, at most 0.1).
         allow_rare_names: with an open domain and without epsilon, run even if whoever opens a sum
             can read what single clients hold.
         dictionary: a public list of words that may be the names of an open domain: the path of a
