@@ -20,6 +20,7 @@ from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, in_
 
 from fedtally.crypto import shamir
 from fedtally.crypto.keys import Label
+from fedtally.crypto.prg import lane
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.secagg import unmasking, wire
 from fedtally.secagg.allow_list import AllowList
@@ -1151,6 +1152,19 @@ def test_a_checkpoint_that_says_what_cannot_be_is_unreadable(changed: dict[str, 
     assert Server.restore(rewritten(good), random=in_order).state is ServerState.COLLECT
     with pytest.raises(UnreadableFileError, match="not a checkpoint"):
         Server.restore(rewritten(good, **changed), random=in_order)
+
+
+def test_a_sum_takes_the_bytes_of_its_integers_and_those_of_before_are_read() -> None:
+    good, listed = checkpoint(ACTIVE, ServerState.DONE)
+    server = Server.restore(good, random=in_order, allow_list=listed)
+    assert server.outcome is not None and server.outcome.total.dtype == np.int64
+    with np.load(io.BytesIO(good)) as file:
+        assert file["outcome"].dtype.itemsize == lane(server.terms.parameters.bits).itemsize < 8
+    # earlier versions wrote 64 bits
+    wide = rewritten(good, outcome=server.outcome.total)
+    again = Server.restore(wide, random=in_order, allow_list=listed)
+    assert again.outcome is not None
+    assert (again.outcome.total == server.outcome.total).all() and again.outcome.total.any()
 
 
 def test_what_is_no_checkpoint_at_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -1484,3 +1485,47 @@ def test_a_farewell_that_was_heard_is_not_owed_again_after_an_error(tmp_path: Pa
     driver.tick(world.now)
     assert driver.is_idle
     assert not driver.owes_farewells
+
+
+def test_the_store_keeps_the_names_of_asked_clients_as_they_are(folder):
+    world = World(folder, plan_of())
+    names = (1, "1", 'a"b', "é", "\\u00e9", "", "\U0001f600")
+    store = world.claim()
+    session = SavedSession(bytes(32), 0, names, b"", (START, START), START, version=1)
+    store.save(world.plan, session, names)
+    assert store.asked(world.plan) == {0: set(names)}
+    with closing(sqlite3.connect(folder / "campaign.db")) as file:
+        rows = file.execute("SELECT session, client FROM fedtally_asked").fetchall()
+    # As each earlier version wrote them: else one name could be asked twice.
+    assert sorted(rows) == sorted((bytes(32).hex(), json.dumps(name)) for name in names)
+    for name in names:
+        again = replace(session, session=b"\1" * 32)
+        with pytest.raises(StoreError, match="append-only"):
+            store.save(world.plan, again, [name])
+    assert len(store.sessions(world.plan)) == 1
+
+
+def test_a_tick_leaves_out_only_what_would_change_nothing(folder):
+    """Of two drivers with the same calls one looks at everything at each tick: both do the same."""
+    deadlines = Deadlines(gather=6, phase=3, session=30, presence=10**6, bench=9)
+    plan, worlds = plan_of(rounds=3, cohorts=2, n_min=N - 2), []
+    for name in ("lazy", "eager"):
+        (folder / name).mkdir()
+        worlds.append(World(folder / name, plan, people=3 * N, deadlines=deadlines))
+    rng, opened, left_out = np.random.default_rng(1), set(), 0
+    now = START
+    for _ in range(300):
+        clients, now = rng.integers(3 * N, size=2).tolist(), now + int(rng.integers(2))
+        lazy, eager = (world.driver for world in worlds)
+        for driver in (lazy, eager):
+            for client in clients:
+                driver.check_in(client, now)
+        left_out += not lazy._is_stirred
+        eager._is_stirred = True
+        lazy.tick(now)
+        eager.tick(now)
+        assert lazy.running() == eager.running()
+        opened |= {one.session for one in lazy.running()}
+    # Nobody answers, so that each session fails, and its clients are there again after a while.
+    assert len(opened) > 5
+    assert left_out > 100

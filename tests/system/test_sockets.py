@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,24 @@ from typing import Any
 import numpy as np
 import pytest
 from campaign_world import N, World, plan_of
-from socket_agents import Handler, Person, endless, garbled, hangs_up, listening, silent
+from socket_agents import (
+    Handler,
+    Person,
+    endless,
+    garbled,
+    hangs_up,
+    listening,
+    listening_in_a_thread,
+    silent,
+)
 
 from fedtally.campaign.driver import Deadlines
 from fedtally.encoding import Encoding
-from fedtally.engines.pace import Ending, Pace
+from fedtally.engines.pace import LONGEST_PAUSE, Ending, Pace
 from fedtally.engines.sockets import SocketEngine, _set_within
 from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.secagg import wire
+from fedtally.secagg.messages import Kind
 from fedtally.store import StoreError
 
 QUICK = Deadlines(gather=2, phase=4, session=60, presence=30, bench=60)
@@ -248,6 +260,49 @@ def test_a_run_does_not_count_the_time_in_which_it_was_suspended(tmp_path: Path)
         steady[0] += seconds
         endings.append(pace.step())
     assert endings == [None] * 11 + [Ending.STALLED]
+
+
+def test_answers_that_came_while_the_process_was_suspended_are_read(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All waits for agents are over when it wakes, and the phase is too short to ask them anew."""
+    patience = 2.0
+    quick = Deadlines(gather=2, phase=2, session=60, presence=30, bench=60)
+    # A session that lacks a client in this phase could not go on.
+    world = World(tmp_path, plan_of(), people=N, deadlines=quick)
+    persons, connections, asked = people(world, N), Counter[int](), Counter[Kind]()
+    handle, answer, is_suspended = Person.handle, Person.answer, False
+
+    async def counted(self: Person, *pipe: Any) -> None:
+        connections[self.number] += 1
+        await handle(self, *pipe)
+
+    def suspending(self: Person, frame: bytes) -> bytes | None:
+        nonlocal is_suspended
+        message = wire.parse(frame)
+        assert message is not None
+        asked[message.kind] += 1
+        if message.kind is Kind.INBOX and not is_suspended:
+            is_suspended = True
+            # The engine's loop stands still, and nobody reads what its sockets hold.
+            engine_loop[0].call_soon_threadsafe(time.sleep, patience + 2 * LONGEST_PAUSE)
+            time.sleep(0.2)  # until it does
+        return answer(self, frame)
+
+    monkeypatch.setattr(Person, "handle", counted)
+    monkeypatch.setattr(Person, "answer", suspending)
+    engine_loop = []
+
+    async def run() -> Ending:
+        engine_loop.append(asyncio.get_running_loop())
+        return await engine(world, sockets, patience=patience).run()
+
+    with listening_in_a_thread(sockets, persons):
+        assert asyncio.run(run()) is Ending.COMPLETE
+    assert is_suspended
+    assert world.landed()[0][0] == N
+    assert set(connections.values()) == {1}
+    assert asked[Kind.INBOX] == N
 
 
 def test_a_clock_that_is_put_back_does_not_delay_the_end(

@@ -295,6 +295,8 @@ class Driver:
         self._rooms: dict[int, int] | None = None  # of `_open_rounds`; None: not known any more
         # The time since which a round has had enough clients for a session, but not a full one.
         self._gathering: dict[int, float] = {}
+        # The pool's number of arrivals from which on a session may open, or begin to gather.
+        self._enough = 0.0
         # The time at which to read the store's sessions. None: all of them are in memory. A new
         # driver has none of them, so its first tick reads the store.
         self._retry_at: float | None = -math.inf
@@ -331,7 +333,7 @@ class Driver:
             self._farewells.note_heard(client)
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
         # A session may have waited for this client.
-        self._is_stirred |= is_there and client not in self._pool.session_of
+        self._is_stirred |= self._pool.num_arrivals >= self._enough
         return is_there
 
     def next(self, client: ClientId, now: float) -> bytes | None:
@@ -458,7 +460,7 @@ class Driver:
 
     def drain(self) -> None:
         """Open no further session. The sessions that run go on to their end."""
-        self._drains, self._is_stirred = True, True
+        self._drains, self._is_stirred, self._enough = True, True, math.inf
 
     def running(self) -> list[RunningSession]:
         """Return the sessions that run now in this process, the oldest first."""
@@ -800,18 +802,21 @@ class Driver:
         Return whether one was opened.
         """
         before, self._gathering = self._gathering, {}
-        has_opened = False
+        has_opened, missing = False, math.inf
         for round, room in self._open_rounds().items():
             size = min(self._parameters.n_max, room)
             ready = self._pool.count(round)
             if ready < self._parameters.n_min:
+                missing = min(missing, self._parameters.n_min - ready)
                 continue
             began = before.get(round, self._now)
             if ready < size and self._now < began + self._deadlines.gather:
                 self._gathering[round] = began
+                missing = min(missing, size - ready)
                 continue
             self._open(round, self._draw(self._pool.ready(round), size))
             has_opened = True
+        self._enough = self._pool.num_arrivals + missing
         return has_opened
 
     def _draw(self, clients: Sequence[ClientId], size: int) -> tuple[ClientId, ...]:

@@ -28,11 +28,13 @@ class Pool:
 
     Attributes:
         session_of: the session that each client is in, if it is in one.
+        num_arrivals: how often a client became free.
     """
 
     def __init__(self, participations: int, presence: int, bench: int) -> None:
         self._participations, self._presence, self._bench = participations, presence, bench
         self.session_of: dict[ClientId, bytes] = {}
+        self.num_arrivals = 0
         self._asked: dict[ClientId, frozenset[int]] = {}  # the rounds of each client
         self._histories: dict[frozenset[int], frozenset[int]] = {}  # one object for equal ones
         # Free clients by the rounds that they were asked in: all clients of a group may join the
@@ -56,11 +58,11 @@ class Pool:
             if self._benched.get(client, -math.inf) > now:
                 return False
             history = self._asked.get(client, _NOWHERE)
-            if not any(self._may_join(history, round) for round in rounds):
+            if len(history) >= self._participations or history.issuperset(rounds):
                 return False
-        self._seen.pop(client, None)  # it goes to the end
-        self._seen[client] = now
-        if not is_busy:
+        is_new = self._seen.pop(client, None) is None
+        self._seen[client] = now  # at the end
+        if is_new and not is_busy:
             self._settle(client)
         return True
 
@@ -144,6 +146,7 @@ class Pool:
         """Put a client among the free ones if it is free, and else out of them."""
         if client in self._seen and client not in self.session_of:
             group = self._free.setdefault(self._asked.get(client, _NOWHERE), {})
+            self.num_arrivals += client not in group
             group[client] = None
         else:
             self._ungroup(client)

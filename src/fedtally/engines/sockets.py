@@ -15,14 +15,14 @@ import resource
 import stat
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedtally.agent.pipe import PipeError, read_frame, write_frame
 from fedtally.campaign.driver import Driver, Receipt
-from fedtally.engines.pace import Ending, Pace
+from fedtally.engines.pace import LONGEST_PAUSE, Ending, Pace
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.secagg.config import SecAggConfig
@@ -154,7 +154,7 @@ class SocketEngine:
 
     async def _connect(self, place: Path) -> None:
         """Carry frames to and from one agent for as long as its pipe holds."""
-        with suppress(OSError, PipeError, TimeoutError):
+        with suppress(OSError, PipeError):
             try:
                 reader, writer = await asyncio.open_unix_connection(os.fspath(place))
             except PermissionError as error:
@@ -204,7 +204,7 @@ class SocketEngine:
                 if reader.at_eof():
                     return
                 continue
-            async with asyncio.timeout(self.patience):
+            with _hung_up_after(self.patience, writer):
                 await write_frame(writer, frame)
                 answer = await read_frame(reader, self._most)
             if answer and self.driver.receive(name, answer, self.clock()) is Receipt.TAKEN:
@@ -248,6 +248,34 @@ def _longest_answer(plan: Plan) -> int:
     """Return a bound on the bytes of an agent's answer: those of a whole session."""
     assert isinstance(plan.secure_sum, SecAggConfig)  # a driver runs no other plan
     return plan.secure_sum.upload_bytes
+
+
+@contextmanager
+def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[None]:
+    """Hang up if the block takes longer, so that its reads and writes raise a `PipeError`.
+
+    Unlike `asyncio.timeout`, which fails although the answer came in time, if this process was
+    suspended and has not read it yet: then the block has its whole time again.
+    """
+    loop = asyncio.get_running_loop()
+    watching: asyncio.TimerHandle
+
+    def watch() -> None:
+        nonlocal watching
+        due = loop.time() + seconds
+        watching = loop.call_at(due, end, due)
+
+    def end(due: float) -> None:
+        if loop.time() - due > LONGEST_PAUSE:  # suspended: the loop reads what came after this call
+            watch()
+        else:
+            writer.transport.abort()
+
+    watch()
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:

@@ -99,7 +99,7 @@ def bound_of_pure(epsilon: float) -> float:
     """Return the least mu of a Gaussian that dominates all that is epsilon-private without a delta.
 
     >>> round(bound_of_pure(1.0), 4)
-    1.2325
+    1.232
     """
     # 2 p - 1 = tanh(epsilon / 2) for p = e^epsilon / (1 + e^epsilon) keeps the digits of a small
     # epsilon, and 1 - p those of a large one

@@ -735,11 +735,16 @@ class Server:
             "total": total,
             "sealed": sealed,
             "signatures": _bytes_array(b"".join(signatures[place] for place in sorted(signatures))),
-            "outcome": np.zeros(0, np.int64) if self.outcome is None else self.outcome.total,
+            "outcome": np.zeros(0, np.int64) if self.outcome is None else self._packed_total(),
         }
         file = io.BytesIO()
         np.savez(file, **arrays)
         return file.getvalue()
+
+    def _packed_total(self) -> npt.NDArray[np.signedinteger[Any]]:
+        """Return the sum as the smallest integers that hold it: it is written and erased once."""
+        assert self.outcome is not None
+        return self.outcome.total.astype(f"<i{lane(self._parameters.bits).itemsize}")
 
     @classmethod
     def restore(
@@ -827,7 +832,7 @@ class Server:
         self._signatures = dict(zip(signers, signatures, strict=True)) if signatures else {}
         self._total = arrays["total"]
         if len(arrays["outcome"]):
-            self.outcome = Outcome(arrays["outcome"], self._alive, self._salt)
+            self.outcome = Outcome(arrays["outcome"].astype(np.int64), self._alive, self._salt)
         self._enter(state)
 
 
