@@ -347,16 +347,22 @@ def _ours(case: Case, result: Result, truth: F64) -> study.Row:
 
 
 def compared(
-    size: int, clients: Sequence[int], bits: int, data: str, repeats: int, seed: int
+    size: int,
+    clients: Sequence[int],
+    bits: int,
+    data: str,
+    repeats: int,
+    seed: int,
+    noises: Sequence[str] = ("none", "4", "1"),
 ) -> list[Case]:
     """Return the campaigns of the comparison."""
     found: list[Case] = []
     for repeat in range(repeats):
         for number in clients:
             for (population, epsilon, many), (rounds, finder, spelling) in _SIZES.items():
-                if many != (number >= _MANY):
-                    continue
                 noise = "none" if epsilon is None else f"{epsilon:g}"
+                if many != (number >= _MANY) or noise not in noises:
+                    continue
                 ours = Case(
                     f"{population}, {number:,} clients, epsilon {noise}",
                     population,
@@ -392,13 +398,17 @@ def promised(size: int, bits: int, data: str, repeats: int, seed: int) -> list[C
         cases[f"{name}, half the spelling"] = whole._replace(spelling=f"{rows}x{int(width) // 2}")
     cases["URLs, 8 rounds, garbage"] = cases["URLs, 8 rounds"]._replace(garbage=300)
     random = Case(RANDOM, RANDOM, 0, 10_000, 0.0, None, 1, "5x8", "4x64", bits, method=RANDOM)
-    campaigns = [
-        case._replace(name=name, data=data, seed=seed, repeat=repeat)
-        for repeat in range(repeats)
-        for name, case in cases.items()
-    ]
-    sums = [random._replace(seed=seed, repeat=each) for each in range(_RANDOM_SUMS * repeats)]
-    return campaigns + sums
+    found: list[Case] = []
+    for repeat in range(repeats):  # whole ones, so that a run that is stopped has some
+        found += [
+            case._replace(name=name, data=data, seed=seed, repeat=repeat)
+            for name, case in cases.items()
+        ]
+        found += [
+            random._replace(seed=seed, repeat=repeat * _RANDOM_SUMS + each)
+            for each in range(_RANDOM_SUMS)
+        ]
+    return found
 
 
 class Promise(NamedTuple):
@@ -534,6 +544,14 @@ def draw_picture(rows: list[study.Row]) -> Figure:
     default=(100_000, 1_000_000),
     help="Of the comparison; may be repeated.",
 )
+@click.option(
+    "--epsilon",
+    "noises",
+    type=click.Choice(["none", "4", "1"]),
+    multiple=True,
+    default=("none", "4", "1"),
+    help="Of the comparison; may be repeated.",
+)
 @click.option("--bits", type=click.IntRange(8, 28), default=26, help="Of a hash.")
 @options.data()
 @options.repeats(10)
@@ -545,6 +563,7 @@ def command(
     acceptance: bool,
     size: int,
     clients: tuple[int, ...],
+    noises: tuple[str, ...],
     bits: int,
     data: Path | None,
     repeats: int,
@@ -557,7 +576,7 @@ def command(
         " others get the bytes of ours."
     )
     if not acceptance:
-        cases = compared(size, clients, bits, where, repeats, seed)
+        cases = compared(size, clients, bits, where, repeats, seed, noises)
         asked = study.Study("open", cases, measure, summarise, draw_picture, about)
         study.run(asked, folder, jobs, plot)
         return

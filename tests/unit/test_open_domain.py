@@ -504,11 +504,11 @@ def hash_of_run(result, item):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_bytes": 3000}, "sums of 300 clients in [0-9,]+ counters .*allow_rare_names=True"),
+        ({"num_rounds": 60}, "sums of 1 client in [0-9,]+ counters .*allow_rare_names=True"),
         ({"tau": 0.01, "sizing": "model"}, "sizing is not for an open domain"),
         ({"tau": 0.01, "pilot_share": 0.2}, "pilot_share is not for an open domain"),
-        ({"tau": 0.01, "name_length": 9}, "name_length must be at most 8, got 9"),
-        ({"name_length": 5}, "name_length goes with tau"),
+        ({"name_length": 9}, "name_length must be at most 8, got 9"),
+        ({"max_bytes": 9}, "with 9 bytes no name of up to 8 bytes can be read"),
         ({"width": 9, "max_bytes": None}, "width is not for an open domain"),
         ({"recovery": "median"}, "recovery is not for an open domain"),
         ({"recovery": "belief"}, "recovery is not for an open domain"),
@@ -527,6 +527,8 @@ def test_a_plan_of_an_open_domain_takes_no_other_decoder():
         fedtally.estimate(WORDS, plan=plan, domain="open", recovery="belief")
     with pytest.raises(InvalidInputError, match="recovery is not for an open domain"):
         fedtally.estimate(WORDS, plan=plan, recovery="belief")
+    with pytest.raises(InvalidInputError, match="which no plan has sized yet"):
+        fedtally.estimate(WORDS, plan=plan, name_length=5)
 
 
 def test_privacy_and_several_items():
@@ -566,8 +568,8 @@ def test_the_command_line(tmp_path, capsys):
         (["estimate", words, "--max-length", "9"], "--max-length goes with --domain open"),
         (["estimate", words, "--allow-rare-names"], "--allow-rare-names goes with --domain open"),
         (["plan", "--clients", "9", "--normalise", "nfc"], "--normalise goes with --domain open"),
-        (["estimate", words, "--domain", "open", "--max-bytes", "5kB"], "--allow-rare-names"),
-        (["plan", "--clients", "100", "--domain", "open"], "sums of 100 clients in"),
+        (["estimate", words, "--domain", "open", "--rounds", "60"], "--allow-rare-names"),
+        (["plan", "--clients", "20", "--domain", "open"], "sums of 20 clients in"),
         (["simulate", words, "--domain", "open"], unfit),
     ):
         assert run(arguments) == 2
