@@ -58,7 +58,7 @@ _SIZES: dict[tuple[str, float | None, bool], tuple[int, str, str]] = {
     ("words", 1.0, False): (8, "12x170", "3x56"),
     ("urls", None, False): (17, "5x150", "4x235"),
     ("urls", 4.0, False): (8, "8x400", "4x230"),
-    ("urls", 1.0, False): (1, "16x800", "4x190"),
+    ("urls", 1.0, False): (1, "20x800", "4x190"),
     ("words", None, True): (8, "5x600", "3x250"),
     ("words", 4.0, True): (8, "8x400", "3x230"),
     ("words", 1.0, True): (8, "12x400", "3x330"),
@@ -515,7 +515,7 @@ def draw_picture(rows: list[study.Row]) -> Figure:
     [table] = summarise(rows).values()
     cells = list(dict.fromkeys(line["campaigns"] for line in table))
     methods = list(dict.fromkeys(line["method"] for line in table))
-    figure = Figure(figsize=(8.0, 1.5 + 0.45 * len(cells)), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(8.0, 1.2 + 0.75 * len(cells)), layout="constrained", facecolor="white")
     axes = figure.subplots()
     colors = ("#0969DA", "#8250DF", "#24292F", "#BF8700")
     for number, (method, color) in enumerate(zip(methods, colors, strict=False)):
@@ -523,12 +523,25 @@ def draw_picture(rows: list[study.Row]) -> Figure:
         places = [
             len(cells) - 1 - cells.index(line["campaigns"]) + 0.3 - 0.2 * number for line in mine
         ]
-        axes.barh(places, [line["recall"] for line in mine], 0.18, color=color, label=method)
-    axes.set_yticks(range(len(cells)), cells[::-1], fontsize="small")
+        label = "open domain" if method == "ours" else method
+        bars = axes.barh(places, [line["recall"] for line in mine], 0.18, color=color, label=label)
+        axes.bar_label(bars, fmt="%.2f", padding=2, fontsize="x-small")
+    size = {line["campaigns"]: line["bytes"] for line in table}
+    named = [f"{_cell_name(cell)}\n{size[cell]:,} bytes of a client" for cell in cells]
+    axes.set_yticks(range(len(cells)), named[::-1], fontsize="small")
     axes.set_xlabel("recall of the strings above 2 tau, at equal bytes")
-    axes.set_xlim(0, 1)
+    axes.set_xlim(0, 1.08)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
     return figure
+
+
+def _cell_name(cell: str) -> str:
+    """Return what the picture calls a cell.
+
+    >>> _cell_name("urls, 100,000 clients, epsilon none")
+    'URLs, 100,000 clients, no noise'
+    """
+    return cell.replace("urls", "URLs").replace("epsilon none", "no noise")
 
 
 @click.command("open")

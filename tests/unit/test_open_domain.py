@@ -484,13 +484,19 @@ def test_an_estimate(tmp_path):
 
 def test_a_hash_without_a_name_stays():
     result = fedtally.estimate(["a" * 9] * 200 + WORDS, **ASKED, allow_rare_names=True)
-    first = result.top(1)[0]
+    first, read = result.top(1)[0], result.names
     assert isinstance(first.item, Unread) and first.item.hash == hash_of_run(result, "a" * 9)
     assert first.frequency == result.frequency("a" * 9)  # named later
     assert estimate_fields(first)["item"] is None
     assert any("could not be read" in note for note in result.warnings)
     shown = fedtally.report.plain(fedtally.report.answer(result, result.top(3)))
     assert f"Names    {result.num_unread} of {result.num_found} strings could not be read" in shown
+    assert f"shown by #; --top {result.num_found} lists all" in " ".join(shown.split())
+    result.names = dict.fromkeys(result.found.tolist(), "x")
+    shown = " ".join(report.plain(report.answer(result, result.top(100))).split())
+    assert f"Names all {result.num_found} strings that stand out could be read" in shown
+    assert "lists all" not in shown
+    result.names = read
     assert result.num_unread > 0 and min(result._found.values()) * result.num_clients >= 0.5
     said = report.plain(report.answer(result, result.top(3), details=True))
     assert "no list of candidates" in said and "one-hot" not in said
