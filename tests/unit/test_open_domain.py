@@ -492,6 +492,10 @@ def test_a_hash_without_a_name_stays():
     shown = fedtally.report.plain(fedtally.report.answer(result, result.top(3)))
     assert f"Names    {result.num_unread} of {result.num_found} strings could not be read" in shown
     assert f"shown by #; --top {result.num_found} lists all" in " ".join(shown.split())
+    assert "may be noise" not in shown
+    doubtful = [replace(each, low=0.0) for each in result.top(3)]
+    shown = " ".join(report.plain(report.answer(result, doubtful)).split())
+    assert "none of them can be told from 0, so they may be noise" in shown
     result.names = dict.fromkeys(result.found.tolist(), "x")
     shown = " ".join(report.plain(report.answer(result, result.top(100))).split())
     assert f"Names all {result.num_found} strings that stand out could be read" in shown

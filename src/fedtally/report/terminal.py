@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedtally.domain import Domain
+from fedtally.domain import Domain, Unread
 from fedtally.report.tables import Column, FittedTable, printable
 from fedtally.report.wording import (
     attendance,
@@ -172,6 +172,9 @@ def _names(result: Result, listed: Sequence[Estimate]) -> str:
     found, unread = result.num_found, result.num_unread
     if unread:
         said = f"{unread:,} of {found:,} strings could not be read, shown by #"
+        hidden = [each.low for each in listed if isinstance(each.item, Unread)]
+        if hidden and not any(hidden):  # those that are not listed are rarer still
+            said += "; none of them can be told from 0, so they may be noise"
     else:
         said = f"all {counted(found, 'string')} that stand out could be read"
     return f"{said}; --top {found} lists all" if 0 < len(listed) < found else said
