@@ -272,7 +272,8 @@ def test_the_command_says_what_will_be_read(tmp_path, capsys):
     assert found["one_release"] is None and document["rare_names"]["confirmed"] > 1
     assert run([*asked, "--tau", "0.0001", "--epsilon", "1"]) == 2
     assert "any of these would do: tau" in told(capsys)
-    assert run([*asked, "--max-bytes", "100", "--epsilon", "1"]) == 2
+    assert run([*asked, "--max-bytes", "9", "--epsilon", "1"]) == 2
+    assert "with 9 bytes no name of up to 16 bytes can be read" in told(capsys)
     assert run(["plan", "--clients", "9", "--domain-size", "9", "--name-length", "3"]) == 2
     assert "--name-length goes with --domain open" in told(capsys)
 
