@@ -58,7 +58,7 @@ _SIZES: dict[tuple[str, float | None, bool], tuple[int, str, str]] = {
     ("words", 1.0, False): (8, "12x170", "3x56"),
     ("urls", None, False): (17, "5x150", "4x235"),
     ("urls", 4.0, False): (8, "8x400", "4x230"),
-    ("urls", 1.0, False): (1, "20x800", "4x190"),
+    ("urls", 1.0, False): (1, "16x800", "3x253"),
     ("words", None, True): (8, "5x600", "3x250"),
     ("words", 4.0, True): (8, "8x400", "3x230"),
     ("words", 1.0, True): (8, "12x400", "3x330"),
