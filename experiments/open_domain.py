@@ -58,7 +58,7 @@ _SIZES: dict[tuple[str, float | None, bool], tuple[int, str, str]] = {
     ("words", 1.0, False): (8, "12x170", "3x56"),
     ("urls", None, False): (17, "5x150", "4x235"),
     ("urls", 4.0, False): (8, "8x400", "4x230"),
-    ("urls", 1.0, False): (1, "16x800", "4x190"),
+    ("urls", 1.0, False): (1, "16x800", "3x253"),
     ("words", None, True): (8, "5x600", "3x250"),
     ("words", 4.0, True): (8, "8x400", "3x230"),
     ("words", 1.0, True): (8, "12x400", "3x330"),
@@ -347,16 +347,22 @@ def _ours(case: Case, result: Result, truth: F64) -> study.Row:
 
 
 def compared(
-    size: int, clients: Sequence[int], bits: int, data: str, repeats: int, seed: int
+    size: int,
+    clients: Sequence[int],
+    bits: int,
+    data: str,
+    repeats: int,
+    seed: int,
+    noises: Sequence[str] = ("none", "4", "1"),
 ) -> list[Case]:
     """Return the campaigns of the comparison."""
     found: list[Case] = []
     for repeat in range(repeats):
         for number in clients:
             for (population, epsilon, many), (rounds, finder, spelling) in _SIZES.items():
-                if many != (number >= _MANY):
-                    continue
                 noise = "none" if epsilon is None else f"{epsilon:g}"
+                if many != (number >= _MANY) or noise not in noises:
+                    continue
                 ours = Case(
                     f"{population}, {number:,} clients, epsilon {noise}",
                     population,
@@ -392,13 +398,17 @@ def promised(size: int, bits: int, data: str, repeats: int, seed: int) -> list[C
         cases[f"{name}, half the spelling"] = whole._replace(spelling=f"{rows}x{int(width) // 2}")
     cases["URLs, 8 rounds, garbage"] = cases["URLs, 8 rounds"]._replace(garbage=300)
     random = Case(RANDOM, RANDOM, 0, 10_000, 0.0, None, 1, "5x8", "4x64", bits, method=RANDOM)
-    campaigns = [
-        case._replace(name=name, data=data, seed=seed, repeat=repeat)
-        for repeat in range(repeats)
-        for name, case in cases.items()
-    ]
-    sums = [random._replace(seed=seed, repeat=each) for each in range(_RANDOM_SUMS * repeats)]
-    return campaigns + sums
+    found: list[Case] = []
+    for repeat in range(repeats):  # whole ones, so that a run that is stopped has some
+        found += [
+            case._replace(name=name, data=data, seed=seed, repeat=repeat)
+            for name, case in cases.items()
+        ]
+        found += [
+            random._replace(seed=seed, repeat=repeat * _RANDOM_SUMS + each)
+            for each in range(_RANDOM_SUMS)
+        ]
+    return found
 
 
 class Promise(NamedTuple):
@@ -505,7 +515,7 @@ def draw_picture(rows: list[study.Row]) -> Figure:
     [table] = summarise(rows).values()
     cells = list(dict.fromkeys(line["campaigns"] for line in table))
     methods = list(dict.fromkeys(line["method"] for line in table))
-    figure = Figure(figsize=(8.0, 1.5 + 0.45 * len(cells)), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(8.0, 1.2 + 0.75 * len(cells)), layout="constrained", facecolor="white")
     axes = figure.subplots()
     colors = ("#0969DA", "#8250DF", "#24292F", "#BF8700")
     for number, (method, color) in enumerate(zip(methods, colors, strict=False)):
@@ -513,12 +523,25 @@ def draw_picture(rows: list[study.Row]) -> Figure:
         places = [
             len(cells) - 1 - cells.index(line["campaigns"]) + 0.3 - 0.2 * number for line in mine
         ]
-        axes.barh(places, [line["recall"] for line in mine], 0.18, color=color, label=method)
-    axes.set_yticks(range(len(cells)), cells[::-1], fontsize="small")
+        label = "open domain" if method == "ours" else method
+        bars = axes.barh(places, [line["recall"] for line in mine], 0.18, color=color, label=label)
+        axes.bar_label(bars, fmt="%.2f", padding=2, fontsize="x-small")
+    size = {line["campaigns"]: line["bytes"] for line in table}
+    named = [f"{_cell_name(cell)}\n{size[cell]:,} bytes of a client" for cell in cells]
+    axes.set_yticks(range(len(cells)), named[::-1], fontsize="small")
     axes.set_xlabel("recall of the strings above 2 tau, at equal bytes")
-    axes.set_xlim(0, 1)
+    axes.set_xlim(0, 1.08)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
     return figure
+
+
+def _cell_name(cell: str) -> str:
+    """Return what the picture calls a cell.
+
+    >>> _cell_name("urls, 100,000 clients, epsilon none")
+    'URLs, 100,000 clients, no noise'
+    """
+    return cell.replace("urls", "URLs").replace("epsilon none", "no noise")
 
 
 @click.command("open")
@@ -534,6 +557,14 @@ def draw_picture(rows: list[study.Row]) -> Figure:
     default=(100_000, 1_000_000),
     help="Of the comparison; may be repeated.",
 )
+@click.option(
+    "--epsilon",
+    "noises",
+    type=click.Choice(["none", "4", "1"]),
+    multiple=True,
+    default=("none", "4", "1"),
+    help="Of the comparison; may be repeated.",
+)
 @click.option("--bits", type=click.IntRange(8, 28), default=26, help="Of a hash.")
 @options.data()
 @options.repeats(10)
@@ -545,6 +576,7 @@ def command(
     acceptance: bool,
     size: int,
     clients: tuple[int, ...],
+    noises: tuple[str, ...],
     bits: int,
     data: Path | None,
     repeats: int,
@@ -557,7 +589,7 @@ def command(
         " others get the bytes of ours."
     )
     if not acceptance:
-        cases = compared(size, clients, bits, where, repeats, seed)
+        cases = compared(size, clients, bits, where, repeats, seed, noises)
         asked = study.Study("open", cases, measure, summarise, draw_picture, about)
         study.run(asked, folder, jobs, plot)
         return

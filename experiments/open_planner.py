@@ -1,12 +1,12 @@
 """Are the names read that a plan of an open domain promises, and are its bytes needed?
 
-Plans are made for the frequencies of each population, for names as long as 9 of 10 of its strings
-above 2 tau, and for hashes of so many bits. A campaign of a plan is simulated by counts, as in
-`experiments.open_domain`, and decoded as `fedtally estimate` does. The strings of all campaigns of
-a plan are then put into one falling order. `named from` is the least frequency such that 95 % of
-the strings from there on were named, and `ratio` is that from which the plan takes them to be
-named, over it. A plan is honest if the ratio is at least 1, and its bytes are not wasted if it is
-at most 2.5.
+Plans are made for the frequencies of each population, for a tau or for bytes, for names as long as
+9 of 10 of its strings above 2 tau (.002 where bytes are given), and for hashes of so many bits. A
+campaign of a plan is simulated by counts, as in `experiments.open_domain`, and decoded as `fedtally
+estimate` does. The strings of all campaigns of a plan are then put into one falling order. `named
+from` is the least frequency such that 95 % of the strings from there on were named, and `ratio` is
+that from which the plan takes them to be named, over it. A plan is honest if the ratio is at least
+1, and its bytes are not wasted if it is at most 2.5.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from experiments import open_domain, open_populations, options, study
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.planner import Frequencies
-from fedtally.planner.names import NAMED_SHARE
-from fedtally.planner.open_domain import Search
+from fedtally.planner.names import NAMED_SHARE, predict
+from fedtally.planner.open_domain import Search, propose
 from fedtally.planner.request import Request
 
 F64 = npt.NDArray[np.float64]
 BAND = (1.0, 2.5)
 _LOOKED_AT = 0.25  # of the frequency that is predicted: rarer strings are left out
 _WEIGHED = 100  # strings of all campaigns, at least, for a verdict
-# population, clients, tau and epsilon
+# population, clients, tau or bytes, and epsilon
 CELLS: tuple[tuple[str, int, float, float | None], ...] = (
     ("words", 100_000, 0.001, None),
     ("words", 100_000, 0.001, 4.0),
@@ -42,7 +42,12 @@ CELLS: tuple[tuple[str, int, float, float | None], ...] = (
     ("urls", 100_000, 0.001, None),
     ("urls", 100_000, 0.002, 4.0),
     ("urls", 1_000_000, 0.0005, 1.0),
+    ("words", 100_000, 2_900, None),
+    ("words", 100_000, 6_700, 1.0),
+    ("urls", 100_000, 12_400, None),
+    ("urls", 100_000, 140_000, 1.0),
 )
+_NAMES_ABOVE = 0.002  # of whose lengths names are planned for where bytes are given
 
 
 class Planned(NamedTuple):
@@ -71,20 +76,24 @@ def planned(
 ) -> list[Planned]:
     """Return the campaigns of all cells."""
     found = []
-    for population, clients, tau, epsilon in cells:
+    for population, clients, size_or_tau, epsilon in cells:
+        is_tau = size_or_tau < 1
         strings = open_populations.load(population, size, Path(data) if data else None)
         domain = OpenStrings(open_domain.MAX_LENGTH, bits)
         law = Frequencies.from_frequencies(strings.law, domain.size)
-        length = name_length(strings, 2 * tau)
-        spec = Request(domain=domain, tau=tau, epsilon=epsilon, delta=None).resolve()
+        length = name_length(strings, 2 * size_or_tau if is_tau else _NAMES_ABOVE)
+        asked = {"tau": size_or_tau} if is_tau else {"max_bytes": int(size_or_tau)}
+        spec = Request(domain=domain, epsilon=epsilon, delta=None, **asked).resolve()
         search = Search(spec, domain, clients, law, bytes(32), length)
-        draft, chosen = search.smallest()
-        plan = draft.plan(*chosen)
-        names = search.predicted(plan, draft)
+        plan = propose(search).plan
+        assert plan.target is not None
+        tau = plan.target.linf
+        names = predict(plan, law, 2 * tau, length)
         assert plan.spelling is not None
         noise = "none" if epsilon is None else f"{epsilon:g}"
+        asked_for = f"tau {tau:g}" if is_tau else f"{size_or_tau:,.0f} bytes"
         case = open_domain.Case(
-            f"{population}, {clients:,} clients, tau {tau:g}, epsilon {noise}",
+            f"{population}, {clients:,} clients, {asked_for}, epsilon {noise}",
             population,
             size,
             clients,
@@ -187,6 +196,7 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
                 "spelling": first["spelling"],
                 "bytes": first["bytes"],
                 "name bytes": first["length"],
+                "tau": first["tau"],
                 "predicted / tau": first["theta_name"] / first["tau"],
                 "named from / tau": start / first["tau"],
                 "ratio": ratio,
@@ -205,10 +215,10 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
     "cells",
     multiple=True,
     default=tuple(
-        f"{population},{clients},{tau:g},{'none' if epsilon is None else f'{epsilon:g}'}"
-        for population, clients, tau, epsilon in CELLS
+        f"{population},{clients},{size_or_tau:g},{'none' if epsilon is None else f'{epsilon:g}'}"
+        for population, clients, size_or_tau, epsilon in CELLS
     ),
-    help="Population, clients, tau and epsilon; may be repeated.",
+    help="Population, clients, tau or bytes, and epsilon; may be repeated.",
 )
 @click.option("--size", type=click.IntRange(100), default=1_000_000, help="Different strings.")
 @click.option("--bits", type=click.IntRange(8, 28), default=26, help="Of a hash.")
@@ -239,13 +249,13 @@ def command(
 
 def _cell(text: str) -> tuple[str, int, float, float | None]:
     try:
-        population, clients, tau, epsilon = text.split(",")
+        population, clients, size_or_tau, epsilon = text.split(",")
         noise = None if epsilon == "none" else float(epsilon)
         if population not in ("words", "urls"):
             raise ValueError(population)
-        return population, int(clients), float(tau), noise
+        return population, int(clients), float(size_or_tau), noise
     except ValueError:
         raise InvalidInputError(
-            f"--cell must be words or urls, clients, tau and epsilon or none, such as"
+            f"--cell must be words or urls, clients, tau or bytes, and epsilon or none, such as"
             f" words,100000,0.001,none; got {text!r}"
         ) from None

@@ -484,13 +484,23 @@ def test_an_estimate(tmp_path):
 
 def test_a_hash_without_a_name_stays():
     result = fedtally.estimate(["a" * 9] * 200 + WORDS, **ASKED, allow_rare_names=True)
-    first = result.top(1)[0]
+    first, read = result.top(1)[0], result.names
     assert isinstance(first.item, Unread) and first.item.hash == hash_of_run(result, "a" * 9)
     assert first.frequency == result.frequency("a" * 9)  # named later
     assert estimate_fields(first)["item"] is None
     assert any("could not be read" in note for note in result.warnings)
     shown = fedtally.report.plain(fedtally.report.answer(result, result.top(3)))
     assert f"Names    {result.num_unread} of {result.num_found} strings could not be read" in shown
+    assert f"shown by #; --top {result.num_found} lists all" in " ".join(shown.split())
+    assert "may be noise" not in shown
+    doubtful = [replace(each, low=0.0) for each in result.top(3)]
+    shown = " ".join(report.plain(report.answer(result, doubtful)).split())
+    assert "none of them can be told from 0, so they may be noise" in shown
+    result.names = dict.fromkeys(result.found.tolist(), "x")
+    shown = " ".join(report.plain(report.answer(result, result.top(100))).split())
+    assert f"Names all {result.num_found} strings that stand out could be read" in shown
+    assert "lists all" not in shown
+    result.names = read
     assert result.num_unread > 0 and min(result._found.values()) * result.num_clients >= 0.5
     said = report.plain(report.answer(result, result.top(3), details=True))
     assert "no list of candidates" in said and "one-hot" not in said
@@ -504,11 +514,11 @@ def hash_of_run(result, item):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_bytes": 3000}, "sums of 300 clients in [0-9,]+ counters .*allow_rare_names=True"),
+        ({"num_rounds": 60}, "sums of 1 client in [0-9,]+ counters .*allow_rare_names=True"),
         ({"tau": 0.01, "sizing": "model"}, "sizing is not for an open domain"),
         ({"tau": 0.01, "pilot_share": 0.2}, "pilot_share is not for an open domain"),
-        ({"tau": 0.01, "name_length": 9}, "name_length must be at most 8, got 9"),
-        ({"name_length": 5}, "name_length goes with tau"),
+        ({"name_length": 9}, "name_length must be at most 8, got 9"),
+        ({"max_bytes": 9}, "with 9 bytes no name of up to 8 bytes can be read"),
         ({"width": 9, "max_bytes": None}, "width is not for an open domain"),
         ({"recovery": "median"}, "recovery is not for an open domain"),
         ({"recovery": "belief"}, "recovery is not for an open domain"),
@@ -527,6 +537,8 @@ def test_a_plan_of_an_open_domain_takes_no_other_decoder():
         fedtally.estimate(WORDS, plan=plan, domain="open", recovery="belief")
     with pytest.raises(InvalidInputError, match="recovery is not for an open domain"):
         fedtally.estimate(WORDS, plan=plan, recovery="belief")
+    with pytest.raises(InvalidInputError, match="which no plan has sized yet"):
+        fedtally.estimate(WORDS, plan=plan, name_length=5)
 
 
 def test_privacy_and_several_items():
@@ -566,8 +578,8 @@ def test_the_command_line(tmp_path, capsys):
         (["estimate", words, "--max-length", "9"], "--max-length goes with --domain open"),
         (["estimate", words, "--allow-rare-names"], "--allow-rare-names goes with --domain open"),
         (["plan", "--clients", "9", "--normalise", "nfc"], "--normalise goes with --domain open"),
-        (["estimate", words, "--domain", "open", "--max-bytes", "5kB"], "--allow-rare-names"),
-        (["plan", "--clients", "100", "--domain", "open"], "sums of 100 clients in"),
+        (["estimate", words, "--domain", "open", "--rounds", "60"], "--allow-rare-names"),
+        (["plan", "--clients", "20", "--domain", "open"], "sums of 20 clients in"),
         (["simulate", words, "--domain", "open"], unfit),
     ):
         assert run(arguments) == 2

@@ -196,6 +196,58 @@ def test_silos_are_sized_by_their_people():
     assert found.plan.is_of_silos and found.names.clients == 50_000
 
 
+# ---- what bytes buy ----
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"tau": 0.01}, {"tau": 0.03, "epsilon": 1.0}, {"tau": 0.02, "num_rounds": 3}],
+    ids=["without noise", "with noise", "of given rounds"],
+)
+def test_bytes_buy_the_tau_that_needs_them(asked):
+    """The two searches are each other's inverse, up to the counters that cannot be halved."""
+    needed = propose(search(**asked)).plan
+    bought = propose(search(max_bytes=needed.bytes_per_client, **asked | {"tau": None}))
+    assert 0.85 * needed.bytes_per_client < bought.plan.bytes_per_client
+    assert bought.plan.bytes_per_client <= needed.bytes_per_client
+    assert bought.linf <= bought.target.linf <= 1.25 * asked["tau"] and bought.found == "error"
+    assert bought.names.least <= bought.names.threshold == 2 * bought.target.linf
+    if "num_rounds" in asked:
+        assert bought.plan.num_rounds == 3
+
+
+def test_more_bytes_read_rarer_names():
+    small, large = (propose(search(max_bytes=size, epsilon=1.0)) for size in (600, 2400))
+    assert large.names.least < 0.8 * small.names.least and large.linf < 0.8 * small.linf
+
+
+def test_bytes_are_left_where_they_would_show_single_clients():
+    """Of 2,000 clients in one sum at most 2,000 counters are taken, whatever the bytes."""
+    asked = {"max_bytes": 32_000, "num_rounds": 1}
+    found = propose(search(2000, **asked))
+    assert found.rare.counters <= 2000 and not found.rare.is_refused
+    assert "of 32,000 bytes are used" in found.size.message
+    free = propose(search(2000, rare=True, **asked))
+    assert free.rare.is_refused and free.size.message == ""
+    assert free.names.least < found.names.least and free.plan.bytes_per_client > 25_000
+    # sums that show less are preferred, where names are hardly rarer in others
+    many = propose(search(200_000, max_bytes=3000))
+    assert not many.rare.is_warned and many.size.message == ""
+
+
+def test_bytes_that_buy_nothing_are_refused_with_what_would_do():
+    with pytest.raises(InvalidInputError, match="with 20 bytes no name of up to 7 bytes") as error:
+        search(max_bytes=20, num_rounds=1).for_bytes()
+    enough = int(re.search(r"at least ([0-9,]+) bytes$", str(error.value))[1].replace(",", ""))
+    assert search(max_bytes=enough, num_rounds=1).for_bytes()
+    with pytest.raises(InvalidInputError, match="no name .* whatever the bytes.* a larger epsilon"):
+        search(100, max_bytes=3000, epsilon=0.01).for_bytes()
+    with pytest.raises(InvalidInputError, match="10 clients in [0-9,]+ counters"):
+        search(10, num_rounds=1).for_bytes()
+    with pytest.raises(InvalidInputError, match="cohorts of 3 clients"):
+        search(3, max_bytes=3000, secure_sum="secagg", rare=True).for_bytes()
+
+
 # ---- the command ----
 
 
@@ -220,7 +272,8 @@ def test_the_command_says_what_will_be_read(tmp_path, capsys):
     assert found["one_release"] is None and document["rare_names"]["confirmed"] > 1
     assert run([*asked, "--tau", "0.0001", "--epsilon", "1"]) == 2
     assert "any of these would do: tau" in told(capsys)
-    assert run([*asked, "--max-bytes", "100", "--epsilon", "1"]) == 2
+    assert run([*asked, "--max-bytes", "9", "--epsilon", "1"]) == 2
+    assert "with 9 bytes no name of up to 16 bytes can be read" in told(capsys)
     assert run(["plan", "--clients", "9", "--domain-size", "9", "--name-length", "3"]) == 2
     assert "--name-length goes with --domain open" in told(capsys)
 

@@ -386,8 +386,8 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     # of other domains nothing is asked here that the request could refuse
     domain = "open" if options["domain"] == "open" else None
     rounds = options["rounds"]
-    if rounds is None and (domain is None or options["tau"] is None):
-        rounds = 1  # else the number is chosen
+    if rounds is None and domain is None:
+        rounds = 1  # of an open domain the number is chosen
     request = Request(**asked, domain=domain, num_rounds=rounds, epsilon=number)
     return request.resolve(not_private=options["not_private"], silos=silos), find
 

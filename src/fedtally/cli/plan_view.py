@@ -87,7 +87,7 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     linf, expected = report.points(target.linf), report.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
     asked = f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"
-    if proposal.names is not None and proposal.found != "error":
+    if proposal.names is not None and proposal.names.least <= proposal.names.threshold:
         above = f"{100 * proposal.names.threshold:.3g} %"
         asked += f"; names of strings that more than {above} hold are read"
     how = {

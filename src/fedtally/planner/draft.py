@@ -41,11 +41,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
-# Of an open domain. Names are given four times the counters of the hashes, and a position few rows,
-# since there are many positions. No command of the project has measured what is best yet.
-SPELLING_ROWS = 4
-FINDER_SHARE = 0.2
-OPEN_ROWS, OPEN_ROWS_OF_ONE = 5, 8
 _MARGIN = 6  # standard deviations of the size of a round
 # for which a clip's norm is taken while the width is still searched: it hardly depends on it
 _USUAL_WIDTH = 1000
@@ -57,9 +52,8 @@ class Chosen(NamedTuple):
     Attributes:
         schedule: of the rounds.
         rows: of the sketch.
-        width: of the sketch; of those that spell names, where the domain is open and `spelling`
-            is None.
-        spelling: of names, where the domain is open and both sizes were chosen.
+        width: of the sketch.
+        spelling: of names, where the domain is open.
         encoding: how items become counters.
     """
 
@@ -115,6 +109,8 @@ class Draft:
         check_rounds(spec.summation, sizes)
         asked, natural = spec.privacy, spec.num_rounds is None
         participations, clients = 1, (sum(sizes), max(sizes))
+        if isinstance(domain, OpenStrings):  # its rounds are chosen, and drawn anew for the plan
+            clients = _public_sizes(sizes, natural)
         if asked is not None:
             # where the number of clients is hidden, the plan says a public bound
             bound = asked.max_clients
@@ -231,9 +227,6 @@ class Draft:
         The arguments are those of `Chosen`.
         """
         asked, summation = self.spec.privacy, self.spec.summation
-        if isinstance(self.domain, OpenStrings) and spelling is None:
-            spelling = Spelling(SPELLING_ROWS, width, self.domain.max_length)
-            width *= self._finder_widths(schedule, rows, spelling)
         first_id = self.domain.first_id if encoding is Encoding.HISTOGRAM else None
         sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling, first_id)
         agreed, counters = None, sketch.vector_length
@@ -277,14 +270,6 @@ class Draft:
             spelling=spelling,
             encoding=encoding,
         )
-
-    def _finder_widths(self, schedule: Schedule, rows: int, spelling: Spelling) -> int:
-        """Return how many times as wide the sketch of hashes is as one of those that spell names.
-
-        It gets about a fifth of all counters.
-        """
-        spelled = spelling.rows * spelling.blocks(schedule.num_batches(self.num_rounds))
-        return max(1, round(spelled * FINDER_SHARE / (1 - FINDER_SHARE) / rows))
 
     def _largest_entry(self, encoding: Encoding = Encoding.SKETCH) -> int:
         """Return the most that one client adds to an entry of its vector, as in `Plan`."""
@@ -473,10 +458,9 @@ class Draft:
         """Return what was given, or what a budget of bytes buys: a histogram, or a sketch.
 
         Nothing is known of the frequencies: where a schedule, or the median's rows, are to be
-        chosen, they are for `Frequencies.assumed`.
+        chosen, they are for `Frequencies.assumed`. Of an open domain
+        `fedtally.planner.open_domain.Search` says it.
         """
-        if isinstance(self.domain, OpenStrings):
-            return self._open_for_bytes(self.spec.max_bytes or DEFAULT_MAX_BYTES)
 
         def sketch() -> tuple[Chosen, Size]:
             chosen = self._sketch_for_bytes()
@@ -512,17 +496,6 @@ class Draft:
             rows,
             find_widest(lambda width: self.plan(schedule, rows, width), budget).width,
         )
-
-    def _open_for_bytes(self, budget: int) -> Chosen:
-        """Return what bytes buy where the domain is open."""
-        # one release where noise is added to each: every release more costs noise
-        schedule = self._only_schedule or Schedule.parse("shared")
-        # Rounds of other signs add to what a row tells. Under noise, and in one round, rows do.
-        averages = self.spec.privacy is None and schedule.num_batches(self.num_rounds) > 1
-        rows = self.spec.rows or (OPEN_ROWS if averages else OPEN_ROWS_OF_ONE)
-        plan = find_widest(lambda width: self.plan(schedule, rows, width), budget)
-        assert plan.spelling is not None
-        return Chosen(schedule, rows, plan.spelling.width)
 
     @property
     def usual_schedule(self) -> Schedule:
@@ -590,8 +563,7 @@ def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
     )
     while plan.bytes_per_client > max_bytes:
         excess = 8 * (plan.bytes_per_client - max_bytes - 1) // (counters * plan.modulus_bits)
-        width = plan.width if plan.spelling is None else plan.spelling.width
-        plan = planned(width - max(1, excess))
+        plan = planned(plan.width - max(1, excess))
     return plan
 
 

@@ -1,9 +1,10 @@
-"""A plan for strings of which nobody has the list: the fewest bytes with which names are read.
+"""A plan for strings of which nobody has the list: what names need, or what bytes buy.
 
 The target is that no frequency is off by more than tau, and that the names of strings above 2 tau
 are read (`fedtally.planner.names` says from which frequency they are). Sizes are first guessed in
 closed form, for many numbers of rounds, rows of the finder and rows of the spelling. Of those that
-look cheapest the widths are then computed.
+look cheapest the widths are then computed. Where bytes are given and no tau, the least tau whose
+guesses fit into the bytes is looked for first.
 
 Without noise, rounds cost nothing: each client spells fewer positions, and no round waits for
 another one. But the sum of a round has fewer clients, and shows more of each. Under noise every
@@ -16,7 +17,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from fedtally import planner
@@ -25,7 +26,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.campaign import Campaign
-from fedtally.planner.draft import Chosen, Draft
+from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.planner.proposal import (
@@ -57,6 +58,11 @@ _WIDER = 1.05
 _WIDEST = 64  # times the width that is guessed
 _PRECISION = 1.02  # of what is said to do instead
 _MORE, _ENOUGH = 4, 1.15  # looks for what does, and by how much more at each
+_CLOSE = 1.005  # precision of the least tau that bytes buy, and of widths
+_NARROWER = 0.99
+_WORTH = 1.5  # times the least tau, for sums that show less of single clients
+_LEAST_TAU, _LARGEST_TAU = 1e-7, 0.5
+_USED = 0.9  # of the bytes; where less is used, why is said
 
 
 class _Guess(NamedTuple):
@@ -80,7 +86,8 @@ class Search:
     """What is asked of a plan for an open domain, and the search for it.
 
     Args:
-        spec: what is asked, with a tau. Without a number of rounds, the number is chosen.
+        spec: what is asked: a tau, or bytes, or both. Without a number of rounds, the number is
+            chosen.
         domain: the open domain.
         num_clients: of all rounds together; or silos.
         law: of the frequencies.
@@ -109,6 +116,28 @@ class Search:
             raise self._unreachable()
         return found
 
+    def for_bytes(self) -> tuple[Draft, Chosen]:
+        """Return the plan to be, and the size that names the rarest strings within the bytes.
+
+        Error and names are balanced as a target balances them: the least tau is looked for.
+
+        Raises:
+            InvalidInputError: no name can be read, or the sums would show what single clients
+                hold; what would do is named.
+        """
+        if self.spec.max_bytes is None:
+            spec = replace(self.spec, max_bytes=DEFAULT_MAX_BYTES)
+            return replace(self, spec=spec).for_bytes()
+        risk, tau = self._least_tau()
+        best: tuple[float, Draft, Chosen] | None = None
+        for guess in self._with("tau", tau)._affordable(risk)[:_REFINED]:
+            bought = self._bought(guess, risk)
+            if bought is not None and (best is None or bought[0] < best[0]):
+                best = bought
+        if best is None:
+            raise self._buys_nothing()
+        return best[1:]
+
     def least_private(self) -> Search:
         """Return the search with the least epsilon, of two digits, that meets the target.
 
@@ -135,6 +164,93 @@ class Search:
             return None
         budget = self.spec.max_bytes
         return None if budget is not None and best[1] > budget else best[2:]
+
+    # ---- what bytes buy ----
+
+    @property
+    def _budget(self) -> float:
+        return self.spec.max_bytes or math.inf
+
+    @property
+    def _is_private(self) -> bool:
+        return self.spec.privacy is not None
+
+    @property
+    def _most_risk(self) -> int:
+        return 2 if self.allow_rare_names else 1
+
+    def _least_tau(self) -> tuple[int, float]:
+        """Return the least tau whose guesses fit into the bytes, and the most risk among them.
+
+        Of sums that show less of single clients the least tau may be larger, unless they may show
+        everything.
+        """
+        found: dict[int, float] = {}
+        for risk in (self._most_risk,) if self.allow_rare_names or self._is_private else (0, 1):
+            suffices = partial(self._affords, risk)
+            tau = planner.least(suffices, _LEAST_TAU, _LARGEST_TAU, _CLOSE)
+            if tau is not None:
+                found[risk] = tau
+        if not found:
+            raise self._buys_nothing()
+        enough = _WORTH * min(found.values())
+        return next((risk, tau) for risk, tau in found.items() if tau <= enough)
+
+    def _affords(self, risk: int, tau: float) -> bool:
+        return bool(self._with("tau", tau)._affordable(risk))
+
+    def _affordable(self, risk: int) -> list[_Guess]:
+        """Return the guesses that fit into the bytes, of so much risk at most."""
+        with suppress(InvalidInputError):  # fewer clients than a secure sum needs
+            return [
+                guess
+                for guess in self._guesses
+                if guess.risk <= risk and guess.size <= self._budget
+            ]
+        return []
+
+    def _bought(self, guess: _Guess, risk: int) -> tuple[float, Draft, Chosen] | None:
+        """Return the tau of a guess, and its size, as wide as fits; None: it does not fit."""
+        draft, chosen = guess.draft, guess.chosen
+
+        def fits(chosen: Chosen) -> bool:
+            plan = draft.plan(*chosen)
+            rare = of_plan(plan, draft.sizes, draft.people)
+            shown = 0 if rare is None else rare.is_warned + rare.is_refused
+            return plan.bytes_per_client <= self._budget and shown <= risk
+
+        for _ in range(_TURNS):  # guesses are right to a few bytes
+            if fits(chosen):
+                break
+            chosen = _scaled(chosen, _NARROWER, _NARROWER)
+        else:
+            return None
+        for finder, spelling in ((_CLOSE, _CLOSE), (_CLOSE, 1.0)):  # both, and then what is left
+            while fits(wider := _scaled(chosen, finder, spelling)) and wider != chosen:
+                chosen = wider
+        plan = draft.plan(*chosen)
+        planned = self.spec.failure_probability * RISK
+        linf = predict_linf(plan, self.law, draft.recovery, planned, expected=draft.expected)
+        names = predict(plan, self.law, 2 * linf, self.name_length, draft.expected)
+        return max(linf, names.least / 2), draft, chosen
+
+    def _buys_nothing(self) -> InvalidInputError:
+        """Return the error for bytes that buy no name, not even one that all clients hold."""
+        free = self._with("tau", _LARGEST_TAU)
+        draft = free._drafts[0]
+        draft.bytes_of()(1, 1, draft.example)  # that no sum is safe says its own error
+        sizes = [guess.size for guess in free._guesses if guess.risk <= self._most_risk]
+        length = min(self.name_length, self.domain.max_length)
+        nothing = f"no name of up to {length} bytes can be read, however many clients hold it"
+        if sizes:
+            enough = math.ceil(_ENOUGH * min(sizes))
+            return InvalidInputError(
+                f"with {self._budget:,} bytes {nothing}: give at least {enough:,} bytes"
+            )
+        for guess in sorted(free._guesses, key=lambda guess: guess.draft.num_rounds):
+            _checked(free, guess.draft.plan(*guess.chosen), guess.draft)  # it shows too much
+        way = "have more clients" + " or a larger epsilon" * self._is_private
+        return InvalidInputError(f"{nothing}, whatever the bytes: {way}")
 
     # ---- guesses ----
 
@@ -242,7 +358,7 @@ class Search:
 
     def _risk(self, draft: Draft, counters: int) -> int:
         """Return about how much the sums show of single clients, as in `_Guess`."""
-        if self.spec.privacy is not None:
+        if self._is_private:
             return 0
         summation, clients = self.spec.summation, float(min(draft.people))
         if summation.method is SecureSum.SECAGG:
@@ -272,7 +388,11 @@ class Search:
             names = self.predicted(plan, draft)
             if names.least <= 2 * tau:
                 break
-            chosen = _wider(chosen, names.theta_find > 2 * tau, names.theta_name > 2 * tau)
+            chosen = _scaled(
+                chosen,
+                _WIDER if names.theta_find > 2 * tau else 1.0,
+                _WIDER if names.theta_name > 2 * tau else 1.0,
+            )
         else:
             return None
         rare = of_plan(plan, draft.sizes, draft.people)
@@ -371,11 +491,7 @@ class Search:
 
     def _may_reach(self) -> bool:
         """Whether a guess says that some size meets the target, within the bytes if there are."""
-        most = 2 if self.allow_rare_names else 1
-        budget = self.spec.max_bytes or math.inf
-        with suppress(InvalidInputError):  # fewer clients than a secure sum needs
-            return any(one.risk <= most and one.size <= budget for one in self._guesses)
-        return False
+        return bool(self._affordable(self._most_risk))
 
     def _with(self, name: str, value: float) -> Search:
         """Return the search with another tau, epsilon, max_cohort, max_length, or clients."""
@@ -407,15 +523,20 @@ class Search:
         return replace(self, spec=spec, num_clients=number)
 
 
-def _wider(chosen: Chosen, finder: bool, spelling: bool) -> Chosen:
-    """Return a size with a wider finder, or a wider spelling, or both."""
-    schedule, rows, width, own, _ = chosen
-    assert own is not None
-    if finder:
-        width = math.ceil(_WIDER * width)
-    if spelling:
-        own = replace(own, width=min(MAX_WIDTH, math.ceil(_WIDER * own.width)))
-    return Chosen(schedule, rows, min(MAX_WIDTH, width), own)
+def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
+    """Return a size whose finder and spelling have so many times their widths.
+
+    >>> _scaled(Chosen(Schedule.parse("shared"), 5, 100, Spelling(4, 30, 64)), 1.05, 0.99)[2:4]
+    (105, Spelling(rows=4, width=29, max_length=64))
+    """
+    assert chosen.spelling is not None
+
+    def scaled(width: int, factor: float) -> int:
+        exact = round(width * factor, 6)
+        return max(1, min(MAX_WIDTH, math.ceil(exact) if factor > 1 else math.floor(exact)))
+
+    own = replace(chosen.spelling, width=scaled(chosen.spelling.width, spelling))
+    return chosen._replace(width=scaled(chosen.width, finder), spelling=own)
 
 
 # ---- a plan ----
@@ -425,7 +546,7 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
     """Return a plan for a fleet whose strings nobody has the list of.
 
     With a tau: that of the fewest bytes; with bytes and `find_epsilon` besides: that of the least
-    epsilon. Without: what the bytes buy, in one round unless a number is asked for.
+    epsilon. Without: what the bytes buy.
 
     Args:
         search: what is asked.
@@ -437,17 +558,21 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
     """
     spec, law, p = search.spec, search.law, search.spec.failure_probability
     if spec.tau is None:
-        draft = search.draft(spec.num_rounds or 1)
-        plan = draft.plan(*draft.for_bytes())
+        draft, chosen = search.for_bytes()
+        plan = draft.plan(*chosen)
         rare = _checked(search, plan, draft)
         careful = predict_linf(plan, law, draft.recovery, p * RISK, expected=draft.expected)
         check_learns(careful)
-        plan = replace(plan, target=make_target(careful, p, draft.recovery))
+        named = predict(plan, law, 2 * careful, search.name_length, draft.expected)
+        tau = max(careful, min(_LARGEST_TAU, named.least / 2))
+        plan = replace(plan, target=make_target(tau, p, draft.recovery))
+        size = Size("budget", plan.rows, plan.width, None, _left_over(search, plan))
     else:
         search = search.least_private() if find_epsilon else search
         draft, chosen = search.smallest()
         plan = draft.plan(*chosen)
         rare = _checked(search, plan, draft)
+        size = Size("model", plan.rows, plan.width)
     assert plan.target is not None
     length, threshold = search.name_length, 2 * plan.target.linf
     one = None
@@ -461,7 +586,7 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
             one = (shared.bytes_per_client, named)
     return Proposal(
         plan,
-        Size("budget" if spec.tau is None else "model", plan.rows, plan.width),
+        size,
         predict_linf(plan, law, draft.recovery, p, expected=draft.expected),
         law,
         "error" if spec.tau is None else "epsilon" if find_epsilon else "bytes",
@@ -471,6 +596,17 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
         rare,
         predict(plan, law, threshold, length, draft.expected),
         one,
+    )
+
+
+def _left_over(search: Search, plan: Plan) -> str:
+    """Say so where more bytes would show more of single clients, and so are not used."""
+    budget, used = search.spec.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
+    if plan.privacy is not None or search.allow_rare_names or used >= _USED * budget:
+        return ""
+    return (
+        f"{used:,} of {budget:,} bytes are used: of more counters the sums would show more of what"
+        " single clients hold (with --allow-rare-names they may)"
     )
 
 

@@ -61,8 +61,9 @@ class RareNames(NamedTuple):
             InvalidInputError: there are.
         """
         if self.is_refused:
+            clients = f"{self.clients:,} client{'s' * (self.clients != 1)}"
             raise InvalidInputError(
-                f"without epsilon, sums of {self.clients:,} clients in {self.counters:,} counters"
+                f"without epsilon, sums of {clients} in {self.counters:,} counters"
                 " show what single clients hold to whoever opens them, if it has a list of likely"
                 " strings: give fewer bytes, have fewer rounds or larger cohorts, add epsilon,"
                 " or allow it (--allow-rare-names)"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedtally.domain import Domain
+from fedtally.domain import Domain, Unread
 from fedtally.report.tables import Column, FittedTable, printable
 from fedtally.report.wording import (
     attendance,
@@ -167,14 +167,26 @@ def _short(
     is_marked = bool(result.not_private)
     private = Text(privacy_sentence(result.plan), style="yellow" if is_marked else "")
     sums = attendance(result.secure_sum, part_of_sum(result))
-    unread = f"{result.num_unread:,} of {result.num_found:,} strings could not be read, shown by #"
     return [
         ("Error", sure(result, listed, named)),
-        *([("Names", unread)] if result.num_unread else []),
+        *([("Names", _names(result, listed))] if result.plan.is_open else []),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
         ("Upload", short_cost(result.plan)),
     ]
+
+
+def _names(result: Result, listed: Sequence[Estimate]) -> str:
+    """Return in a few words how many strings of an open domain stand out, and have names."""
+    found, unread = result.num_found, result.num_unread
+    if unread:
+        said = f"{unread:,} of {found:,} strings could not be read, shown by #"
+        hidden = [each.low for each in listed if isinstance(each.item, Unread)]
+        if hidden and not any(hidden):  # those that are not listed are rarer still
+            said += "; none of them can be told from 0, so they may be noise"
+    else:
+        said = f"all {counted(found, 'string')} that stand out could be read"
+    return f"{said}; --top {found} lists all" if 0 < len(listed) < found else said
 
 
 def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:

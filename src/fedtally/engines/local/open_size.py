@@ -1,4 +1,4 @@
-"""The size of a campaign over an open domain, and its number of rounds, for a target.
+"""The size of a campaign over an open domain, and its number of rounds, for a target or bytes.
 
 There is no pilot: it would look at all hashes, and the lengths of names would still not be known.
 Frequencies are assumed; `fedtally plan` takes others.
@@ -33,22 +33,25 @@ def size_open(
 
     Args:
         simulation: the campaign that is asked for.
-        spec: what is asked, with a tau and a delta.
+        spec: what is asked.
         seed: of the hashes.
         rounds: the clients; in one round, if a number of rounds is to be chosen.
         is_natural: whether the rows name their rounds.
         rng: draws the round of each client.
 
     Raises:
-        InvalidInputError: nothing meets the target; what would is named.
+        InvalidInputError: nothing meets the target, or the bytes buy nothing; what would do is
+            named.
     """
     domain = spec.domain
     assert isinstance(domain, OpenStrings)
-    number = sum(part.num_clients for part in rounds)
+    number, silos = sum(part.num_vectors for part in rounds), spec.silos
+    if silos is not None and not spec.is_private:  # how many people there are is known
+        silos = replace(silos, expected=sum(part.num_clients for part in rounds))
     if spec.privacy is not None and spec.privacy.max_clients is not None:
         number = spec.privacy.max_clients  # how many there are is private
     asked = simulation.spec  # its default delta is that of the clients, also of more of them
-    asked = replace(asked, num_rounds=len(rounds)) if is_natural else asked
+    asked = replace(asked, silos=silos, num_rounds=len(rounds) if is_natural else asked.num_rounds)
     search = Search(
         asked,
         domain,
@@ -58,13 +61,16 @@ def size_open(
         min(simulation.name_length or names.NAME_LENGTH, domain.max_length),
         simulation.allow_rare_names,
     )
-    draft, chosen = search.smallest()
+    draft, chosen = search.for_bytes() if spec.tau is None else search.smallest()
     plan = draft.plan(*chosen)
     planned = spec.failure_probability * RISK
     linf = predict_linf(plan, search.law, draft.recovery, planned, expected=draft.expected)
-    size = Size("model", chosen.rows, chosen.width, linf)
-    sized = Sized(chosen, size, None, [], search.predicted(plan, draft))
-    if is_natural or spec.num_rounds is not None:
+    if spec.tau is None:
+        sized = Sized(chosen, Size("budget", chosen.rows, chosen.width, linf), None, [])
+    else:
+        size = Size("model", chosen.rows, chosen.width, linf)
+        sized = Sized(chosen, size, None, [], search.predicted(plan, draft))
+    if draft.num_rounds == len(rounds):
         return sized, spec, list(rounds)
-    spec = replace(spec, num_rounds=draft.num_rounds)
+    spec = replace(spec, num_rounds=draft.num_rounds)  # it was not asked for
     return sized, spec, split_clients(rounds[0], draft.num_rounds, rng)

@@ -71,8 +71,7 @@ class Simulation:
             can read what single clients hold.
         dictionary: a public list of words that may be the names of an open domain: the path of a
             file, FILE or FILE:COLUMN, or a column of text; None: there is none.
-        name_length: with tau and an open domain, bytes that 9 of 10 frequent names do not exceed
-            (16).
+        name_length: with an open domain, bytes that 9 of 10 frequent names do not exceed (16).
 
     Raises:
         InvalidInputError: options are out of bounds, or do not go together.
@@ -171,7 +170,7 @@ take the noise off; leave it out, or mark it with not_private
     @property
     def sizes_open(self) -> bool:
         """Whether a size, and a number of rounds, are found for names that nobody lists."""
-        return self.spec.tau is not None and isinstance(self.spec.domain, OpenStrings)
+        return self.spec.plan is None and isinstance(self.spec.domain, OpenStrings)
 
     @property
     def needs_clients(self) -> bool:
@@ -225,8 +224,8 @@ take the noise off; leave it out, or mark it with not_private
         if self.name_length is not None:
             if not self.sizes_open:
                 raise InvalidInputError(
-                    "name_length goes with tau and an open domain, whose names are to be read;"
-                    " leave name_length out"
+                    "name_length goes with an open domain, whose names are to be read, and which no"
+                    " plan has sized yet; leave name_length out"
                 )
             assert isinstance(self.spec.domain, OpenStrings)
             _validate.integer(1, self.spec.domain.max_length, name_length=self.name_length)
