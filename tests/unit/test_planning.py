@@ -246,6 +246,22 @@ def items(number: int = 30_000, exponent: float = 1.2) -> np.ndarray:
     return np.random.default_rng(5).choice(5000, number, p=distribution / distribution.sum()) + 1
 
 
+def test_a_private_pilot_sees_items_that_are_all_a_little_above_tau():
+    """With as few clients as without noise, such items drown, and the sketch is too small."""
+    result = fedtally.estimate(
+        "uniform:k=300,d=20000,n=300000",
+        num_rounds=4,
+        tau=0.003,
+        epsilon=1.0,
+        not_private=True,
+        encoding="sketch",
+        seed=1,
+        evaluate=True,
+    )
+    assert result.evaluation.linf <= 0.003
+    assert 16_600 < 300_000 - result.num_clients <= 50 / 0.003
+
+
 @pytest.mark.parametrize("sizing", ["model", "two-phase", "minimax", "linear", "oracle"])
 def test_every_sizing_answers(sizing):
     result = fedtally.estimate(

@@ -34,6 +34,9 @@ MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share i
 # Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
 # no smaller, and each sends more than a client of the campaign: docs/planning.md, "Pilots".
 _HOLDERS = 20
+# As many more at epsilon 1: items as frequent as tau must stand out from noise. With fewer a table
+# of items that are all a little above tau got a sketch that was too small.
+_HOLDERS_BY_NOISE = 30
 # Bytes of a pilot's sketch for a tau of 0.001. A smaller tau may have more items above it, and
 # needs more counters to tell them apart.
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
@@ -44,17 +47,21 @@ _ENOUGH = 1000  # clients of a pilot for the largest targets
 F64 = npt.NDArray[np.float64]
 
 
-def usual_share(num_clients: int, tau: float) -> float:
+def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> float:
     """Return the share of the clients that are a pilot, if none is asked for.
 
     Args:
         num_clients: all clients.
         tau: the target of the campaign.
+        epsilon: of the campaign, and so of the pilot; None: neither has noise.
 
     >>> usual_share(1_000_000, 0.001), usual_share(20_000, 0.001), usual_share(10_000_000, 0.1)
     (0.02, 0.1, 0.0001)
+    >>> usual_share(1_000_000, 0.001, epsilon=1.0)
+    0.05
     """
-    enough = max(_HOLDERS / tau, _ENOUGH)
+    holders = _HOLDERS if epsilon is None else _HOLDERS + _HOLDERS_BY_NOISE / epsilon
+    enough = max(holders / tau, _ENOUGH)
     return min(MOST_PILOT, enough / num_clients)
 
 
