@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import html
 import inspect
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,15 @@ def test_a_result_is_a_table_for_other_libraries() -> None:
     assert polars.DataFrame(result).equals(result.to_polars())
     assert result.to_pandas().equals(result.to_frame())
     shown = result._repr_html_()
-    assert "<td>&lt;b&gt;tea</td>" in shown
+    assert "<td><bdi>&lt;b&gt;tea</bdi></td>" in shown
     assert "75.000 %" in shown
     assert "4 clients, 2 candidates" in shown
+
+
+def test_a_notebook_shows_items_of_strangers_on_one_line() -> None:
+    odd = {"a\nb\x1b[31m": r"a\nb\x1b[31m", "x" * 99 + "/1": f"{'x' * 29}…{'x' * 27}/1"}
+    odd["\u05d0\u202e5"] = r"א\u202e5"  # Hebrew, and a character that turns what follows
+    shown = fedtally.estimate(list(odd), **SMALL)._repr_html_()
+    for item in odd.values():
+        assert f"<td><bdi>{html.escape(item)}</bdi></td>" in shown
+    assert shown.isprintable()
