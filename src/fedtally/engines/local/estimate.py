@@ -80,7 +80,7 @@ def estimate(
     objective: str = "linf",
     confidence: float = CONFIDENCE,
     intervals: str = "auto",
-    plan: Plan | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
     secure_sum: str | None = None,
     adversary: str | None = None,
     max_corrupt: float | None = None,
@@ -159,7 +159,7 @@ def estimate(
         confidence: of the intervals, below 1; 0 for none.
         intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
             or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
-        plan: use this plan's sizes, schedule and hash seed.
+        plan: use this plan's sizes, schedule and hash seed: a `Plan`, or the path of its file.
         secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
             or "two-server"; by default what the plan says, else ideal.
         adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
