@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import accumulate
 
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # in place of a letter that a font lacks
+
 
 def escaped(text: str) -> str:
     r"""Return text with its control characters escaped: data of strangers must not drive a screen.
@@ -35,7 +37,8 @@ def shortened(text: str, columns: int) -> str:
 
 def _columns(letter: str) -> int:
     """Return the columns of a terminal that a letter takes: about its width in print."""
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    is_wide = letter == UNKNOWN or unicodedata.east_asian_width(letter) in "WF"
+    return 2 if is_wide else 1
 
 
 def _start(letters: str, columns: int) -> Sequence[str]:
