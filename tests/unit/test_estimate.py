@@ -212,6 +212,25 @@ def test_a_result_is_a_table_for_other_libraries() -> None:
     assert "4 clients, 2 candidates" in shown
 
 
+def test_a_text_names_the_two_columns_of_a_grid(tmp_path: Path) -> None:
+    places = pa.table({"lat": [40.05, 40.05, 41.5], "lon": [-74.05, -74.05, -73.5]})
+    texts = pa.table({"lat,lon": ["40.05,-74.05", "40.05,-74.05", "41.5,-73.5"]})
+    pq.write_table(places, tmp_path / "places.parquet")
+    grid: dict[str, Any] = {"domain": "grid:25..50,-130..-60,0.1", "width": 64, "seed": 1}
+    pair = fedtally.estimate(places, item=("lat", "lon"), **grid)
+    for data in (places, tmp_path / "places.parquet", texts):
+        assert fedtally.estimate(data, item="lat,lon", **grid).top(2) == pair.top(2)
+    of_grid = {**grid, "domain": fedtally.domain.parse(grid["domain"])}
+    assert fedtally.estimate(places, item="lat,lon", **of_grid).top(2) == pair.top(2)
+    counted = [fedtally.partial_tally(places, partition=1, item="lat,lon", domain=grid["domain"])]
+    merged = fedtally.estimate(fedtally.merge_tallies(counted), **grid)
+    assert [each.item for each in merged.top(2)] == [each.item for each in pair.top(2)]
+    # without a grid a comma is a letter of a name
+    assert fedtally.estimate(texts, item="lat,lon", **SMALL).top(1)[0].item == "40.05,-74.05"
+    with pytest.raises(InvalidInputError, match="no column 'lat,lon'"):
+        fedtally.estimate(places, item="lat,lon", **SMALL)
+
+
 def test_a_plan_is_given_by_the_path_of_its_file(tmp_path: Path) -> None:
     plan = fedtally.estimate(["tea"] * 3 + ["rice"], **SMALL).plan
     plan.save(tmp_path / "plan.toml")
