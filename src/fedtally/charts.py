@@ -12,14 +12,13 @@ import io
 import math
 import os
 import textwrap
-import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fedtally._archive import replacing
+from fedtally._text import UNKNOWN, escaped, shortened
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _MARKERS = "osD^vPX"
 # Columns of a terminal: a longer label would leave no room for its bar. The second is for phones.
 _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
 _NARROW = 4.0  # inches of a figure for a phone: its text is as large as the page's
-_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+_LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
 _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
 
 
@@ -93,8 +92,9 @@ def top_items(
     """Draw horizontal bars of estimated frequencies, the first on top, with their intervals.
 
     True frequencies are marked where they are known. A second panel shows how far each estimate is
-    from its truth, or from its limits where there is no truth. Letters that the fonts lack are
-    drawn as replacement characters: name more fonts in matplotlib's setting `font.family`.
+    from its truth, or from its limits where there is no truth. Control characters are escaped.
+    Letters that the fonts lack are drawn as replacement characters, behind the item's rank, and a
+    line says so: name more fonts in matplotlib's setting `font.family`.
 
     Args:
         estimates: objects with an item, its frequency (share of clients, 0 to 1) and the limits of
@@ -141,11 +141,13 @@ def top_items(
         )
     if truth is not None or around:
         figure.legend(frameon=False, loc="outside lower center", ncols=3)  # beside no bar
-    axes.set_yticks(places, [_short(estimate.item, drawn, narrow) for estimate in estimates])
+    labels = [_label(rank, e.item, drawn, narrow) for rank, e in enumerate(estimates, start=1)]
+    axes.set_yticks(places, labels)
     # From large to small: the first item stands on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     # To the right: beside long labels the panel may be narrower than this text.
-    axes.set_xlabel(f"share of {num_clients:,} {unit}, in %", loc="right")
+    lacks = f"\n{_LACKS}" if any(UNKNOWN in label for label in labels) else ""
+    axes.set_xlabel(f"share of {num_clients:,} {unit}, in %{lacks}", loc="right")
     axes.set_title("Most frequent items", loc="left")
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="0.9")
@@ -428,21 +430,18 @@ def _bytes_label(value: float, _: object) -> str:
     return f"{value:.5g} B"
 
 
-def _short(label: str | int, drawn: Set[int], narrow: bool = False) -> str:
-    """Return a label that matplotlib can draw, elided in the middle if it is long.
+def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) -> str:
+    """Return the label of an item that matplotlib can draw, elided in the middle if it is long.
 
-    Items often differ at their ends alone, as web addresses do. What is not in `drawn`, the code
-    points that the fonts can show, becomes the replacement character.
+    What is not in `drawn`, the code points that the fonts can show, becomes the replacement
+    character. Items that differ in such letters alone are told apart by their ranks.
     """
-    text = [
-        letter if letter.isprintable() and ord(letter) in drawn else _UNKNOWN
-        for letter in str(label)
-    ]
+    letters = escaped(str(item))
+    text = "".join(letter if ord(letter) in drawn else UNKNOWN for letter in letters)
     longest = _LONGEST_IF_NARROW if narrow else _LONGEST_LABEL
-    if sum(map(_columns, text)) > longest:
-        half = (longest - 1) // 2
-        text = [*_start(text, half), "…", *_start(text[::-1], half)[::-1]]
-    return "".join(text).replace("$", r"\$")  # matplotlib reads $...$ as mathematics
+    number = f"{rank}. " if UNKNOWN in text else ""
+    text = number + shortened(text, longest - len(number))
+    return text.replace("$", r"\$")  # matplotlib reads $...$ as mathematics
 
 
 def _drawn() -> set[int]:
@@ -454,21 +453,6 @@ def _drawn() -> set[int]:
     fonts = [font_manager.FontProperties(family=[name]) for name in families]
     paths = {font_manager.findfont(font) for font in fonts}
     return {code for path in paths for code in font_manager.get_font(path).get_charmap()}
-
-
-def _columns(letter: str) -> int:
-    """Return the columns of a terminal that a letter takes: about its width in print."""
-    is_wide = letter == _UNKNOWN or unicodedata.east_asian_width(letter) in "WF"
-    return 2 if is_wide else 1
-
-
-def _start(letters: Sequence[str], columns: int) -> Sequence[str]:
-    """Return the first letters that fit so many columns."""
-    return [
-        letter
-        for letter, end in zip(letters, accumulate(map(_columns, letters)), strict=True)
-        if end <= columns
-    ]
 
 
 def _new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> list[Any]:

@@ -22,6 +22,20 @@ def test_examples_of_a_page_run(page, least):
     assert outcome.failed == 0
 
 
+def test_the_pilot_of_the_paper_sizes_a_sketch(capsys):
+    pytest.importorskip("matplotlib")
+    page = (ROOT / "docs" / "paper_in_20_minutes.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^```{code-cell}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names = {}
+    exec(cells[0], names)
+    [cell] = [cell for cell in cells if "tau=0.02" in cell]
+    exec(cell, names)
+    rows, width, sent, one_hot, asked, error = map(
+        float, re.findall(r"[0-9.]+", capsys.readouterr().out.split("\n", 2)[2])
+    )
+    assert rows >= 3 and width > 1 and sent < one_hot / 5 and error <= asked
+
+
 def test_every_page_with_examples_is_run():
     marks = [mark for mark in test_examples_of_a_page_run.pytestmark if mark.name == "parametrize"]
     run = {f"{page}.md" for page, _ in marks[0].args[1]}

@@ -3,9 +3,9 @@
 They are pasted into an empty folder that holds the files of `fedtally sample`.
 
 A block of `sh` is pasted as it stands and must succeed. A block whose lines begin with `$ ` also
-shows what is printed, which is compared: `...` stands for anything, as in doctests. A block of
-`python` or `toml` that follows a line ending in "into `NAME`:" is written to that file, and other
-Python is run. Examples with `>>>` are those of tests/project/test_docs.py.
+shows what is printed, which is compared: `...` stands for anything, as in doctests. A block that
+follows a line ending in "into `NAME`:" is written to that file, and other Python is run. Examples
+with `>>>` are those of tests/project/test_docs.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import io
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +40,7 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 _MINUTES = "takes minutes or hours; a quick run of each is tested in tests/project"
 _FLOWER = "needs a Flower federation: examples/flower/run.sh starts one"
 _OTHERS = "needs files of the registrar and the server: examples/local/run.sh has them, in .ci/run"
+_AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
     ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
@@ -49,8 +51,9 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python -m"): _MINUTES,
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
-    ("docs/deploying.md", "fedtally campaign"): "needs another disk, and agents that listen",
-    ("docs/deploying.md", "import secrets, time"): "needs another disk",
+    ("docs/deploying.md", "bash clients.sh"): _AGENTS,
+    ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
+    ("docs/deploying.md", "kill %1"): _AGENTS,
     ("docs/flower.md", ""): _FLOWER,
     ("docs/gallery.md", "python -m experiments"): _MINUTES,
     ("docs/gallery.md", "chromium"): "needs a browser: tests/system/test_report_browser.py has one",
@@ -252,6 +255,43 @@ def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
                 assert code in expected_codes(shown), f"{where}: {command}\n{printed}"
                 if shown is not None and smaller == command:
                     assert same(shown, printed), f"{where}: {command}\n{printed}"
+
+
+def test_the_campaign_of_a_page_runs_on_one_machine(tmp_path: Path) -> None:
+    """With four of its seven clients, which then accept two honest ones."""
+    page = ROOT / "docs" / "deploying.md"
+    section = "".join(f"{block.text}\n" for block in pasted(page) if not block.name)
+    section = section[section.index("fedtally keys new server") : section.index("kill %1")]
+    script = next(block.text for block in pasted(page) if block.name == "clients.sh")
+    fewer = ("dan eva finn gus", "dan"), ("min_honest = 5", "min_honest = 2")
+    for old, new in (
+        *fewer,
+        ("--clients 7", "--clients 4"),
+        ("--cohort 7 --cohort-min 7", "--cohort 4 --cohort-min 4"),
+    ):
+        assert (old in script) != (old in section)
+        script, section = script.replace(old, new), section.replace(old, new)
+    (tmp_path / "clients.sh").write_text(script)
+    with (tmp_path / "out").open("w+") as printed:
+        shell = subprocess.Popen(
+            ["bash", "-ec", f"{section}\nkill %1; wait"],
+            cwd=tmp_path,
+            env=world(page, tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            shell.wait(120)
+        finally:
+            with suppress(ProcessLookupError):  # all have ended
+                os.killpg(shell.pid, signal.SIGKILL)
+        printed.seek(0)
+        shown = printed.read()
+    shown += (tmp_path / "clients.log").read_text()
+    assert re.search(r"^1 +3 +75.00 %", shown, re.M), shown  # ada, ben and dan
+    assert re.search(r"^2 +4 +25.00 %", shown, re.M), shown  # cleo
 
 
 # What is run with smaller figures, as in SMALLER.

@@ -213,7 +213,7 @@ def test_two_of_three_find_the_third(call: Call) -> None:
         "--domain-size",
         "2000",
         "--tau",
-        "0.01",
+        "0.005",
         "--max-bytes",
         "4kB",
         "--json",

@@ -108,6 +108,12 @@ def test_a_new_agent_needs_three_answers_of_its_owner(tmp_path: Path) -> None:
     assert settings.identity().public == public
     assert settings.open_record().capped() is None  # the agent that runs puts it in
     assert settings.policy.cap == Cap(1.0, 1e-8)
+    # and without an epsilon: the lines that it names are taken as they stand
+    text = re.sub(r"^(epsilon|delta) = ", r"# \1 = ", text, flags=re.MULTILINE)
+    text = re.sub(r"^#   (epsilon|once) = ", r"\1 = ", text, flags=re.MULTILINE)
+    (folder / FILE).write_text(text)
+    uncounted = Settings.load(folder)
+    assert uncounted.policy.cap is None and uncounted.once == "2026-11"
     # what the file says is what holds without it
     (folder / FILE).write_text(FILLED)
     bare = Settings.load(folder)
@@ -347,8 +353,13 @@ domains = ["range:1..9"]
 
 def test_without_an_epsilon_a_label_is_demanded(agent: Path) -> None:
     (agent / FILE).write_text(FILLED.replace("epsilon = 1.0\ndelta = 1e-8", 'epsilon = "none"'))
-    with pytest.raises(InvalidInputError, match=r"items.once: .* let the same items out again"):
+    with pytest.raises(InvalidInputError, match=r"items.once is missing: .* the same items out"):
         Settings.load(agent)
+    (agent / FILE).write_text(FILLED.replace("epsilon = 1.0", 'epsilon = "none"'))
+    with pytest.raises(InvalidInputError) as caught:  # all that is wrong, and not one by one
+        Settings.load(agent)
+    assert "items.once is missing" in str(caught.value)
+    assert "policy.delta: belongs to an epsilon" in str(caught.value)
 
 
 # ---- items ----

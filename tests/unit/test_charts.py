@@ -42,7 +42,7 @@ def test_bars_are_estimates_and_marks_are_the_truth() -> None:
     assert list(axes.lines[0].get_xdata()) == [40.0, 30.0, 10.0, 0.0]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[:2] == ["tea", "7"]
-    assert labels[2] == r"a\$b\$ �[31mxxx…xxxxxxxxxxxxxx"  # 30 columns, of which � takes two
+    assert labels[2] == r"a\$b\$ \x1b[31mx…xxxxxxxxxxxxxx"  # 30 columns
     low, high = axes.get_ylim()
     assert low > high  # the first item is on top
     assert "1,000 clients" in axes.get_xlabel()
@@ -102,7 +102,8 @@ def test_any_item_fits_and_is_drawn(has_truth: bool, has_limits: bool, tmp_path:
     axes = figure.axes[0]
     shown = [label.get_text() for label in axes.get_yticklabels()]
     assert shown[0] == "https://exampl…ampaign=summer"
-    assert set(shown[2]) == {"�", "…"} and "�" in shown[3]
+    assert shown[2] == "3. ������…������" and shown[3] == r"\u200b\ufdd0 \x1b[31m"
+    assert "�: not in the fonts; numbers are ranks" in axes.get_xlabel()
     # at least a third of the figure is left for what is drawn
     assert sum(axes.get_window_extent().width for axes in figure.axes) > figure.bbox.width / 3
 
@@ -123,10 +124,25 @@ def test_letters_of_a_further_font_are_drawn(tmp_path: Path) -> None:
     import matplotlib as mpl
 
     narrow = "STIXGeneral"  # comes with matplotlib, and has no Arabic letters
-    for fonts, shown in (([narrow], "�����"), ([narrow, "DejaVu Sans"], "مرحبا")):
+    for fonts, shown in (([narrow], "1. �����"), ([narrow, "DejaVu Sans"], "مرحبا")):
         with mpl.rc_context({"font.family": fonts}):
             figure = charts.top_items([Item("مرحبا", 0.5)], 10, path=tmp_path / "top.png")
-        assert figure.axes[0].get_yticklabels()[0].get_text() == shown
+        axes = figure.axes[0]
+        assert axes.get_yticklabels()[0].get_text() == shown
+        assert ("not in the fonts" in axes.get_xlabel()) == ("�" in shown)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("narrow", [False, True], ids=["screen", "phone"])
+def test_labels_without_letters_are_told_apart(narrow: bool, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    odd = ["日本語", "中文字", "a\tb", "a\nb", "a\x1bb", "한국어" * 9]
+    items = [Item(item, 0.1, 0.05, 0.15) for item in odd]
+    figure = charts.top_items(items, 10, narrow=narrow, path=tmp_path / "top.png")
+    assert_texts_fit(figure)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels[:5] == ["1. ���", "2. ���", r"a\tb", r"a\nb", r"a\x1bb"]
+    assert labels[5].startswith("6. ��") and len(set(labels)) == 6
 
 
 def test_a_long_title_fits() -> None:

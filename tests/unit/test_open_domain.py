@@ -471,6 +471,8 @@ def test_an_estimate(tmp_path):
     assert fields["open"]["named"] == len(result.names) and fields["estimates"][0]["item"] == "tea"
     table = result.to_arrow()  # of what stands out
     assert table.num_rows == result.num_found and "tea" in table.column("item").to_pylist()
+    assert len(again) == len(list(again)) == table.num_rows
+    assert "candidates=none" in repr(again)
     for refused in (result.limits, lambda: result.decoded(recovery="median")):
         with pytest.raises(InvalidInputError, match="open"):
             refused()
@@ -482,13 +484,19 @@ def test_an_estimate(tmp_path):
         fedtally.Result.load(tmp_path / "r")
 
 
-def test_a_hash_without_a_name_stays():
+def test_a_hash_without_a_name_stays(monkeypatch):
     result = fedtally.estimate(["a" * 9] * 200 + WORDS, **ASKED, allow_rare_names=True)
     first, read = result.top(1)[0], result.names
     assert isinstance(first.item, Unread) and first.item.hash == hash_of_run(result, "a" * 9)
     assert first.frequency == result.frequency("a" * 9)  # named later
     assert estimate_fields(first)["item"] is None
     assert any("could not be read" in note for note in result.warnings)
+    # the hashes of an open domain by default are more than a notebook lists of candidates
+    monkeypatch.setattr("fedtally.result.result.MAX_LISTED", DOMAIN.size - 1)
+    notebook = result._repr_html_()
+    assert "500 clients, no list of candidates" in notebook
+    assert f"<bdi>{first.item}</bdi>" in notebook and "<bdi>tea</bdi>" in notebook
+    assert "could not be read" in notebook
     shown = fedtally.report.plain(fedtally.report.answer(result, result.top(3)))
     assert f"Names    {result.num_unread} of {result.num_found} strings could not be read" in shown
     assert f"shown by #; --top {result.num_found} lists all" in " ".join(shown.split())

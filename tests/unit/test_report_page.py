@@ -187,15 +187,19 @@ def test_numbers_are_those_that_people_read() -> None:
     )
 
 
-def test_rows_that_cannot_be_told_from_0_are_grey_and_counted() -> None:
+def test_rows_that_cannot_be_told_from_0_are_marked_and_counted() -> None:
     items = [1] * 300 + [2] * 100 + list(range(3, 503))
     text = _text_of(
         fedtally.estimate(items, domain="range:1..999", width=20, epsilon=0.3, delta=1e-6)
     )
     number = text.count('class="doubtful"')
     assert 0 < number <= 5
-    assert f"{number} of these 5, in grey, cannot be told from 0." in text
-    assert "in grey" not in _text_of(fedtally.estimate(["tea"] * 30 + ["milk"] * 9, seed=1))
+    assert f"{number} of these 5 may be 0 (in grey): they cannot be told from it." in text
+    # a word in each such row, for those who see no grey or hear the table, and in no other row
+    for row in re.findall(r"<tr role=\"row\".*?</tr>", text, re.DOTALL):
+        assert ("</bdi> <small>may be 0</small></th>" in row) == ('class="doubtful"' in row)
+    sure = _text_of(fedtally.estimate(["tea"] * 30 + ["milk"] * 9, seed=1))
+    assert "in grey" not in sure and "may be 0" not in sure
 
 
 def test_a_report_says_why_a_larger_share_may_be_less_certain() -> None:

@@ -82,14 +82,16 @@ seconds = 30
 candidates = []
 # A label of these items. The record takes each label once, whatever the plan. It is needed where
 # epsilon is "none", and then changed whenever the items are new.
-# once = "2026-11"
+#   once = "2026-11"
 
 [policy]
 # The most that everything this client ever takes part in may cost together. Only you can say it.
 # A small epsilon (1 or less) protects well; delta should be far below 1 / clients.
-# "none" takes plans without differential privacy, too: sums of few clients then tell much.
 # > epsilon = 1.0
 # > delta = 1e-8
+# Or write this line in place of both, and `once` above, to take plans without differential privacy,
+# too. Sums of few clients then tell much.
+#   epsilon = "none"
 
 adversary = "active"           # "semi-honest": trust the server to follow the protocol
 min_honest = 5                 # the fewest honest clients in a sum that yours is in
@@ -175,14 +177,9 @@ class Settings:
             )
         peers = main.take("peers", _users, [])
         registrar = main.take("registrar", lambda value: _key(place, value, Role.REGISTRAR), None)
-        held, once = _items(place, items, peers or frozenset())
+        is_uncounted = demands.value("epsilon") == _NONE
+        held, once = _items(place, items, peers or frozenset(), _SAY_ONCE if is_uncounted else "")
         policy = _policy(place, demands)
-        if policy is not None and policy.cap is None and once is None and not problems:
-            problems.append(
-                'items.once: a label of the items is needed where policy.epsilon is "none": a new'
-                ' plan could else let the same items out again; write once = "2026-11", say, and'
-                " change it when the items are new"
-            )
         for table in (main, items, demands):
             table.end()
         if problems or held is None or policy is None:
@@ -279,6 +276,10 @@ class _Table:
         """Tell whether an entry is there and was not taken."""
         return entry in self._left
 
+    def value(self, entry: str) -> Any:
+        """Return an entry that was not taken, as it stands there; None where there is none."""
+        return self._left.get(entry)
+
     def make(self, entry: str, build: Callable[[], _T]) -> _T | None:
         """Return what is built of entries that were taken; None where that is refused."""
         try:
@@ -299,8 +300,13 @@ class _Table:
             )
 
 
-def _items(place: Path, table: _Table, peers: frozenset[int]) -> tuple[Items | None, str | None]:
-    """Return the items and their label; None: an entry is wrong, or there is no label."""
+def _items(
+    place: Path, table: _Table, peers: frozenset[int], say_once: str
+) -> tuple[Items | None, str | None]:
+    """Return the items and their label; None: an entry is wrong, or there is no label.
+
+    `say_once` is the way out where the label is missing and must not be, else empty.
+    """
     named = [name for name in ("file", "sqlite", "python") if table.has(name)]
     file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
     people = table.take("people", _text, None)
@@ -328,7 +334,7 @@ def _items(place: Path, table: _Table, peers: frozenset[int]) -> tuple[Items | N
         lambda value: [known for name in _texts(value) for known in candidates_of(place / name)],
         [],
     )
-    once = table.take("once", _label, None)
+    once = table.take("once", _label, None, say_once)
     seconds = table.take(
         "seconds",
         lambda value: _validate.integer(1, MOST_READ_SECONDS, seconds=value),
@@ -427,6 +433,10 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
     )
 
 
+_SAY_ONCE = (
+    'a label of the items is needed where policy.epsilon is "none": a new plan could else let the'
+    ' same items out again; write once = "2026-11", say, and change it when the items are new'
+)
 _SAY_EPSILON = (
     "say how much everything that this client ever takes part in may cost together, such as 1.0, or"
     ' "none" to take plans without differential privacy'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fedtally._text import escaped
 from fedtally.cli import console
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ def show_status(found: dict[str, Any], who: str) -> None:
             f" {one['num_clients']:,} {who}s, {one['phase']}, ends in {left:,} s"
         )
         parts.append(Text(line))
-        parts += [Text("  " + console.escaped(str(client))) for client in one.get("clients", ())]
+        parts += [Text("  " + escaped(str(client))) for client in one.get("clients", ())]
     for one in found["ended"]:
         if one["why"] is not None:
             line = f"failed: round {one['round']}, session {one['session'][:8]}: {one['why']}"
-            parts.append(Text(console.escaped(line), style="yellow"))
+            parts.append(Text(escaped(line), style="yellow"))
     console.show(Group(*parts))
 
 
@@ -180,7 +181,7 @@ class Progress:
         else:
             from rich.text import Text
 
-            self._bars.console.print(Text(console.escaped(message)))
+            self._bars.console.print(Text(escaped(message)))
 
     def show(self, present: int | None = None) -> None:
         """Show what changed since the last call.

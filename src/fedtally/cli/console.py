@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally._text import escaped
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress as Bars
@@ -83,18 +85,6 @@ def note(message: str, quiet: bool = False) -> None:
     """Print a note on stderr, unless quiet."""
     if not quiet:
         click.echo(escaped(message), err=True)
-
-
-def escaped(text: str) -> str:
-    r"""Return text with its control characters escaped, so that input cannot steer the terminal.
-
-    >>> escaped("a\x1b[31mb")
-    'a\\x1b[31mb'
-    """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
 
 
 # Their values stay out of a report: a ledger's address may hold a password, and who knows the seed

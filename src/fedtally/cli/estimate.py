@@ -252,8 +252,7 @@ def estimate(source: str, **options: Any) -> None:
     """  # noqa: D301 - click reads the backspace
     _check_outputs(options, source)
     simulation = _simulation(options)
-    is_grid = str(options["domain"]).startswith("grid:")
-    data = open_input(source, options, is_grid)
+    data = open_input(source, options)
     _check_answerable(data, simulation, options)
     result = _run(data, simulation, options)
     _answer(result, options, _hints(result, options))

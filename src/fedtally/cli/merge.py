@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally._text import escaped
 from fedtally.cli import console
 from fedtally.cli.layout import Command, json_option, option
 from fedtally.cli.options import as_named, details_option
@@ -210,7 +211,7 @@ def _details(
         private = report.privacy_fields(part.plan, part.secure_sum)
         guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
         # The path is not the label: a long one would leave no room for the text.
-        rows.append(("Result", f"{console.escaped(path)}: {size}; {guaranteed}"))
+        rows.append(("Result", f"{escaped(path)}: {size}; {guaranteed}"))
     return [*rows, _together(merged)]
 
 
@@ -220,4 +221,4 @@ def _together(merged: Merged) -> tuple[str, str]:
 
 
 def _name(path: str) -> str:
-    return console.escaped(os.path.basename(path))
+    return escaped(os.path.basename(path))

@@ -651,19 +651,20 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     )
 
 
-def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
+def open_input(text: str, options: dict[str, Any]) -> Source:
     """Return the source that an argument and the data options name."""
     from fedtally.engines.local.seeds import population_rng
-    from fedtally.sources import Columns, open_source
+    from fedtally.sources import Columns, item_columns, open_source
 
     check_standard_input(text)
     if text == "-" and sys.stdin.isatty():
         note("reading items from the terminal, one a line; end with Ctrl-D", options["quiet"])
-    item = options["item"]
-    # only a grid has items in two columns: in other tables a column's name may hold a comma
-    pair = tuple(item.split(",")) if item and is_grid and item.count(",") == 1 else item
     columns = Columns(
-        pair, options["client"], options.get("round"), options["count"], options.get("silo")
+        item_columns(options["item"], options["domain"]),
+        options["client"],
+        options.get("round"),
+        options["count"],
+        options.get("silo"),
     )
     return open_source(
         text,

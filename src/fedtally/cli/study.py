@@ -276,7 +276,7 @@ def _opened(
     use_threads(options["threads"])
     named = options["domain"]
     domain = named if is_open and named == "open" else read_domain(named)
-    return domain, open_input(source, options, is_grid=str(options["domain"]).startswith("grid:"))
+    return domain, open_input(source, options)
 
 
 def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:

@@ -146,7 +146,8 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
         cells.append({"text": f"{estimate.count:,.0f}", "key": repr(float(estimate.count))})
         rows.append({"cells": cells, "is_doubtful": not is_told_from_zero(estimate)})
     grey = [not is_told_from_zero(estimate) for estimate in estimates]
-    doubts = f"{sum(grey):,} of these {len(rows):,}, in grey, cannot be told from 0." * any(grey)
+    told = "may be 0 (in grey): they cannot be told from it."
+    doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
     if grey != sorted(grey):  # then a larger share is less certain than a smaller one
         doubts += " An item's margin depends on the items in its counters."
     return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts}

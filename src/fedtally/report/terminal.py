@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedtally._text import escaped
 from fedtally.domain import Domain, Unread
 from fedtally.report.tables import Column, FittedTable, printable
 from fedtally.report.wording import (
@@ -22,7 +23,6 @@ from fedtally.report.wording import (
     decimals,
     drawn_away,
     encoded,
-    escaped,
     evaluated_names,
     part_of_sum,
     percent,

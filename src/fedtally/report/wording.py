@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fedtally._text import escaped
 from fedtally.domain import Domain, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
@@ -106,18 +107,6 @@ def counted(number: int, noun: str) -> str:
     ('1 client', '12,000 clients')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def escaped(text: str) -> str:
-    r"""Return text with its control characters escaped: data of strangers must not drive a screen.
-
-    >>> escaped("tab\there\x1b[31m")
-    'tab\\there\\x1b[31m'
-    """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
 
 
 def contributions(result: Result) -> str:

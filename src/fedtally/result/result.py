@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally._keywords import in_python
+from fedtally._text import escaped, shortened
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, MissingExtraError
@@ -47,6 +48,7 @@ from fedtally.sketch import CountSketch, Recovery
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
+_LONGEST_SHOWN = 60  # columns of an item in a notebook's table
 _ROWS = 1 << 12  # that become Python objects at once
 _LEAST = 0.5  # of a client: what rounds to none is no item to list
 AS_USUAL = Decoding()
@@ -388,17 +390,22 @@ class Result:
         return tuple(notes.on(self, self.__dict__.get("_recovered")))
 
     def __repr__(self) -> str:
+        candidates = "none" if self.plan.is_open else f"{self.domain.size:,}"
         return (
-            f"Result({self.plan.nouns[1]}={self.num_clients:,}, candidates={self.domain.size:,},"
+            f"Result({self.plan.nouns[1]}={self.num_clients:,}, candidates={candidates},"
             f" plan={self.plan.fingerprint[:12]})"
         )
 
     def __len__(self) -> int:
-        """Return the number of candidates.
+        """Return the number of rows of `to_arrow`.
+
+        These are all candidates; of an open domain, the strings that stand out.
 
         Raises:
             OverflowError: more than Python can count by `len`; `domain.size` says how many.
         """
+        if self.plan.is_open:
+            return self.num_found
         if self.domain.size > sys.maxsize:
             raise OverflowError(
                 f"{self.domain.size:,} candidates are more than len() can say: use domain.size"
@@ -430,17 +437,20 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the ten largest estimates as an HTML table, which notebooks show.
 
-        A domain too large to enumerate shows its sizes alone.
+        Control characters are escaped, and long items elided in the middle. A hash without a name
+        is shown by "#". A list of candidates too long to enumerate shows its sizes alone.
         """
-        head = f"{self.num_contributions:,} {self.unit}, {self.domain.size:,} candidates" + (
+        candidates = "no list of" if self.plan.is_open else f"{self.domain.size:,}"
+        head = f"{self.num_contributions:,} {self.unit}, {candidates} candidates" + (
             f", <strong>{html.escape(self.not_private)}</strong>" if self.not_private else ""
         )
-        if self.domain.size > MAX_LISTED:
+        if self.domain.size > MAX_LISTED and not self.plan.is_open:
             return f"<p>{head}: name items with <code>result.estimates</code></p>"
         has_limits = self.confidence > 0
         limits = f"<th>{100 * self.confidence:.12g} % interval</th>" if has_limits else ""
         rows = "".join(
-            f"<tr><td>{html.escape(str(each.item))}</td>"
+            # isolated: letters written from the right must not move the numbers
+            f"<tr><td><bdi>{html.escape(_shown(each.item))}</bdi></td>"
             f"<td style='text-align:right'>{100 * each.frequency:.3f} %</td>"
             + (
                 f"<td style='text-align:right'>{100 * each.low:.3f} to {100 * each.high:.3f} %</td>"
@@ -450,7 +460,9 @@ class Result:
             + "</tr>"
             for each in self.top(10)
         )
-        notes = "".join(f"<li>{html.escape(in_python(note))}</li>" for note in self.warnings)
+        notes = "".join(
+            f"<li>{html.escape(escaped(in_python(note)))}</li>" for note in self.warnings
+        )
         return (
             f"<table><caption>{head}</caption><thead><tr><th>item</th>"
             f"<th>share of {self.unit}</th>{limits}</tr></thead><tbody>{rows}</tbody></table>"
@@ -829,6 +841,11 @@ class Result:
             Estimate(item, *row)
             for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)
         ]
+
+
+def _shown(item: str | int) -> str:
+    """Return an item as a notebook shows it."""
+    return shortened(escaped(str(item)), _LONGEST_SHOWN)
 
 
 def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:

@@ -46,7 +46,7 @@ import numpy as np
 
 from fedtally._validate import did_you_mean
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sources.batches import Batch, Columns, Source
+from fedtally.sources.batches import Batch, Columns, Source, item_columns
 from fedtally.sources.files import open_files
 from fedtally.sources.layout import Layout
 from fedtally.sources.memory import from_items, from_table, is_table
@@ -61,6 +61,7 @@ __all__ = [
     "from_items",
     "from_table",
     "is_table",
+    "item_columns",
     "list_path",
     "open_files",
     "open_list",

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
+from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError
 from fedtally.sources.values import as_counts, as_pairs, as_values
 
@@ -121,6 +122,8 @@ class Columns:
                     f"{where}: which column is the item? It has the columns {listed} (--item)"
                 )
             chosen = replace(self, item=left[0] if len(left) == 1 else "item")
+        elif ",".join(self.items) in available and not set(self.items) <= set(available):
+            chosen = replace(self, item=",".join(self.items))  # one column of both coordinates
         chosen = chosen.with_folders(available)
         for name in chosen.names():
             if name not in available:
@@ -139,6 +142,25 @@ class Columns:
         return replace(
             chosen, others=tuple(name for name in available if name not in chosen.names())
         )
+
+
+def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple[str, str] | None:
+    """Return the column of the item, or the pair that a text such as "lat,lon" names.
+
+    Only a grid has items in two columns. In other tables a column's name may hold a comma.
+
+    Args:
+        item: as `Columns` has it, or such a text.
+        domain: the candidates, as `fedtally.estimate` takes them.
+
+    >>> item_columns("lat,lon", "grid:25..50,-130..-60,0.1"), item_columns("a,b", None)
+    (('lat', 'lon'), 'a,b')
+    """
+    is_grid = isinstance(domain, Grid) or (isinstance(domain, str) and domain.startswith("grid:"))
+    if not is_grid or not isinstance(item, str) or item.count(",") != 1:
+        return item
+    latitude, longitude = item.split(",")
+    return latitude, longitude
 
 
 def _other_delimiter(available: Sequence[str]) -> str:

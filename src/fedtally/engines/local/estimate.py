@@ -28,6 +28,7 @@ from fedtally.sources import (
     from_items,
     from_table,
     is_table,
+    item_columns,
     list_path,
     open_source,
 )
@@ -80,7 +81,7 @@ def estimate(
     objective: str = "linf",
     confidence: float = CONFIDENCE,
     intervals: str = "auto",
-    plan: Plan | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
     secure_sum: str | None = None,
     adversary: str | None = None,
     max_corrupt: float | None = None,
@@ -125,8 +126,9 @@ def estimate(
             files; a pandas or Polars data frame, a Polars lazy frame, an Arrow table. Or a
             synthetic population such as "zipf:d=1000,n=20000". Or the bytes of `merge_tallies`,
             for a table that was counted in partitions.
-        item: the table's column of the items, or a pair (latitude, longitude); by default the only
-            column that plays no other part, or the one called "item".
+        item: the table's column of the items, or for a grid a pair (latitude, longitude), also
+            written "latitude,longitude"; by default the only column that plays no other part, or
+            the one called "item".
         client: the table's column of the clients; None: each row is a client of its own.
         silo: the table's column of the silos, such as hospitals: then each holds the rows of its
             people, whom `client` names, and a person is what is counted and protected.
@@ -159,7 +161,7 @@ def estimate(
         confidence: of the intervals, below 1; 0 for none.
         intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
             or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
-        plan: use this plan's sizes, schedule and hash seed.
+        plan: use this plan's sizes, schedule and hash seed: a `Plan`, or the path of its file.
         secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
             or "two-server"; by default what the plan says, else ideal.
         adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
@@ -230,7 +232,7 @@ def estimate(
     try:
         of_silos = silo is not None or silos is not None
         simulation = Simulation.of(of_silos=of_silos, **{name: given[name] for name in OPTIONS})
-        columns = Columns(item, client, round, count, silo)
+        columns = Columns(item_columns(item, domain), client, round, count, silo)
         held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
         source = source_of(data, columns, held, seed)
         if simulation.spec.is_private and not simulation.spec.is_not_private:

@@ -18,7 +18,7 @@ from fedtally.engines.local.partial import Content, Rules, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.tally import Tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns
+from fedtally.sources import Columns, item_columns
 
 _MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
@@ -96,7 +96,7 @@ def partial_tally(
             f"partition must be the name or the number of the partition, got {partition!r}"
         )
     held = {"clients": clients, "silos": None, "rounds": rounds, "counts": counts}
-    source = source_of(data, Columns(item, client, round, count), held, seed)
+    source = source_of(data, Columns(item_columns(item, domain), client, round, count), held, seed)
     is_natural, by_client = round is not None or rounds is not None, not client is clients is None
     candidates = declared(None if domain is None else domain_of(domain), source)
     outside = outside or ("drop" if private else "error")

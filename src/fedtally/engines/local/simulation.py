@@ -11,6 +11,7 @@ from fedtally import _validate
 from fedtally.domain import OpenStrings
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
 from fedtally.planner.request import CampaignSpec, Request, check_flag
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import checked_epsilon
@@ -114,7 +115,8 @@ class Simulation:
     def of(cls, *, of_silos: bool = False, **options: Any) -> Self:
         """Return the simulation that options ask for.
 
-        Options are the fields of `Request` and of this class, and four more:
+        Options are the fields of `Request` and of this class, where a plan may be given by the path
+        of its file, and four more:
 
         - `dropout`: the share of each cohort's clients that drop out of it (0);
         - `not_private`: with epsilon, allow a seed, the truth, and the input's own items as
@@ -127,6 +129,7 @@ class Simulation:
 
         Raises:
             InvalidInputError: an option is unknown or out of bounds, or some do not go together.
+            UnreadableFileError: the file of the plan is missing, or holds none.
 
         >>> Simulation.of(epsilon=1.0, seed=7)
         Traceback (most recent call last):
@@ -147,6 +150,7 @@ take the noise off; leave it out, or mark it with not_private
                 "tau takes a pilot of some clients, and silos are few: make a plan of silos"
                 " beforehand (fedtally plan), and give it (--plan)"
             )
+        asked["plan"] = _plan(asked.get("plan"))
         spec = Request(**asked).resolve(silos=silos, **marks)
         if options.get("ledger") is not None:
             spec = spec.for_ledger()
@@ -260,6 +264,17 @@ take the noise off; leave it out, or mark it with not_private
                 "sizing oracle reads the truth, which is not private: use another one, or mark the"
                 " run with not_private"
             )
+
+
+def _plan(given: Any) -> Plan | None:
+    """Return the plan that is given, or lies in the file of that path."""
+    if isinstance(given, str | os.PathLike):
+        return Plan.load(given)
+    if given is not None and not isinstance(given, Plan):
+        raise InvalidInputError(
+            f"plan must be a Plan, or the path of the file of one, got {type(given).__name__}"
+        )
+    return given
 
 
 def _silos(of_silos: bool, people: int | None, each: int | None) -> Silos | None:

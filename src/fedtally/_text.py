@@ -1,0 +1,50 @@
+"""How text of strangers is shown: nothing in it drives a screen, and long text is shortened."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from itertools import accumulate
+
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # in place of a letter that a font lacks
+
+
+def escaped(text: str) -> str:
+    r"""Return text with its control characters escaped: data of strangers must not drive a screen.
+
+    >>> escaped("tab\there\x1b[31m")
+    'tab\\there\\x1b[31m'
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return text of at most so many columns of a terminal, elided in the middle.
+
+    Items often differ at their ends alone, as web addresses do.
+
+    >>> shortened("https://example.org/1", 9), shortened("tea", 9)
+    ('http…rg/1', 'tea')
+    """
+    if sum(map(_columns, text)) <= columns:
+        return text
+    half = (columns - 1) // 2
+    return "".join([*_start(text, half), "…", *_start(text[::-1], half)[::-1]])
+
+
+def _columns(letter: str) -> int:
+    """Return the columns of a terminal that a letter takes: about its width in print."""
+    is_wide = letter == UNKNOWN or unicodedata.east_asian_width(letter) in "WF"
+    return 2 if is_wide else 1
+
+
+def _start(letters: str, columns: int) -> Sequence[str]:
+    """Return the first letters that fit so many columns."""
+    return [
+        letter
+        for letter, end in zip(letters, accumulate(map(_columns, letters)), strict=True)
+        if end <= columns
+    ]
