@@ -273,7 +273,7 @@ def test_long_items_are_elided_in_the_middle() -> None:
     item = "https://example.org/" + "x" * 200 + "/end"
     text = report.plain(report.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
     assert re.search(r"1  https://[a-z./]*…x*/end  50", text)
-    assert "60 columns: items shortened; --json has all" in text
+    assert "60 columns: without bars, items shortened; --json has all" in text
     # the terminal is full; Rich before version 15 pays a blank that it does not draw
     assert 59 <= max(map(len, text.splitlines())) <= 60
 
@@ -323,6 +323,9 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
     assert (f"{found[0].count:,.0f}" in shown[0]) or "contributions" in left_out
     for name in ("± points", "#", *(("true", "error, points") if has_truth else ())):
         assert name in lines[0] or name in left_out
+    # the bars stand behind the shares, or a line says that they do not
+    has_bars = any(re.search("% +█", line) for line in shown)
+    assert has_bars + ("bars" in left_out) == (max(e.frequency for e in found) > 0)
 
 
 def test_columns_go_by_rank_and_groups_are_named_once() -> None:
