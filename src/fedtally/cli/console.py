@@ -21,7 +21,7 @@ _STAGES = {
     "read": "reading",
     "encode": "encoding",
     "sum": "summing securely",
-    "recover": "recovering",
+    "recover": "decoding",
     "names": "reading names",
     "decode": "decoding",
     "simulate": "simulating",
@@ -32,12 +32,11 @@ _STAGES = {
 _UNITS = {
     "encode": "rounds",
     "sum": "clients",
-    "recover": "looks at items",
-    "names": "looks at names",
     "decode": "items",
     "simulate": "campaigns",
     "audit": "campaigns",
 }
+_PASSES = ("recover", "names")  # they go through the same items several times
 
 
 def show(renderable: RenderableType) -> None:
@@ -185,6 +184,8 @@ def _time_column() -> ProgressColumn:
 
 
 def _amount(stage: str, done: int, total: int | None) -> str:
+    if stage in _PASSES:
+        return f"{done / total:.0%}" if total else ""
     if stage not in _UNITS and stage != "read":
         return ""
     if stage == "read":

@@ -390,7 +390,7 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     console.check_files([options[name] for name in ("output", "save", "plot", "report")], inputs)
     _validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:
-        _validate.real(min_frequency=options["min_frequency"])
+        _validate.share(min_frequency=options["min_frequency"])
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:

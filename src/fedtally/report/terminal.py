@@ -24,6 +24,7 @@ from fedtally.report.wording import (
     encoded,
     escaped,
     evaluated_names,
+    none_expected,
     part_of_sum,
     percent,
     points,
@@ -312,8 +313,9 @@ def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | N
     if number == rows:
         return None, Text("none of these can be told from 0", style="dim")
     if all(doubtful[rows - number :]):
+        below = "the one below" if number == 1 else f"the {number:,} below"
         return (
-            (rows - number, Text(f"── the {number:,} below cannot be told from 0", style="dim")),
+            (rows - number, Text(f"── {below} cannot be told from 0", style="dim")),
             None,
         )
     # Without the reason a reader would ask why a larger share can be less certain.
@@ -402,7 +404,7 @@ def certainty(
         return []
     rows = covered(result.confidence, result.interval_kind, intervals.about, listed, named)
     if not intervals.predicted_linf:
-        return [*rows, ("Expected", "no error beyond rounding: recovery looks exact")]
+        return [*rows, ("Expected", none_expected(result, [*listed, *named]))]
     before = " before shrinkage" if result.objective == "l2" else ""
     expected = f"largest error of all candidates{before} about ± {points(intervals.predicted_linf)}"
     # no items share a counter of a histogram: its noise is all that may be wrong

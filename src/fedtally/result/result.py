@@ -468,17 +468,19 @@ class Result:
 
         Args:
             k: the length of the list, at least 0.
-            min_frequency: the smallest frequency to list.
+            min_frequency: the smallest frequency to list, from 0 to 1.
             progress: called as (stage, candidates done, candidates).
 
         Raises:
+            InvalidInputError: an argument is outside its bounds.
             MemoryLimitError: the domain is too large to enumerate; name items with `estimates`
                 instead.
         """
         _validate.integer(0, k=k)
         floor = _LEAST
         if min_frequency is not None:
-            floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
+            least = _validate.share(min_frequency=min_frequency)
+            floor = max(floor, least * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for places, block in self._listable(progress):
             # Only estimates that could enter the list are sorted. Before k + 1 are known all could.
