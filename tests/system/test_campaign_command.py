@@ -108,6 +108,7 @@ def test_from_the_folder_to_the_result(
     saved = world.folder / "r.fed"
     assert run(["campaign", "result", str(place), "--json", "-o", str(saved)]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert Result.load(saved).command == result.command != ""
     assert document["secure_sum"]["engine"] == "agents"
     assert document["secure_sum"]["survivors"] == 2 * N
     assert run(["inspect", str(saved)]) == 0

@@ -629,6 +629,7 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
         driver.release(),
         warnings=warnings,
         secure_sum=folder.secure_sum(),
+        command=console.command_line(),
     ).save(folder.path / RESULT)
 
 

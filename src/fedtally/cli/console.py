@@ -101,15 +101,19 @@ def escaped(text: str) -> str:
 _HIDDEN = ("--ledger", "--seed")
 
 
-def command_line() -> str:
+def command_line(names_items: bool = True) -> str:
     """Return the command of this process for a reader to whom it is handed.
 
     It has the base names of files, since a folder may name a person, and neither seed nor ledger.
+
+    Args:
+        names_items: whether it has the items that somebody asked for, which the answer holds, too.
     """
+    hidden = _HIDDEN if names_items else (*_HIDDEN, "--query")
     words, before = ["fedtally"], ""
     for word in sys.argv[1:]:
         name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        if before in _HIDDEN or (equals and name in _HIDDEN):
+        if before in hidden or (equals and name in hidden):
             value = "..."
         # An item that somebody asks for is no file, though it may be an address.
         elif "--query" not in (before, name) and "://" not in value:

@@ -523,6 +523,7 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
             rows = f"the {result.num_found:,} strings that stand out"
         console.note(f"wrote {options['output']}: {rows}", quiet)
     if options["save"]:
+        result.command = console.command_line(names_items=False)
         result.save(options["save"])
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
     if options["plot"]:

@@ -95,6 +95,8 @@ class Result:
             Frequencies are shares of them.
         num_silos: the number of silos that took part, each counted once; 0 where clients are no
             silos. Under a plan of silos the other numbers count people.
+        command: the command that made the answer; "" if none did, or a file of an earlier version
+            holds the answer.
 
     Raises:
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
@@ -128,6 +130,7 @@ class Result:
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
+        command: str = "",
     ) -> None:
         self.plan = plan
         self.domain = domain.with_seed(plan.seed) if isinstance(domain, OpenStrings) else domain
@@ -137,7 +140,7 @@ class Result:
         _check_silos(plan, self.sketches)
         self.truth = truth
         self._warnings = tuple(warnings)
-        self.missing = missing
+        self.missing, self.command = missing, command
         planned = {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
         self.secure_sum: dict[str, Any] = dict(secure_sum or planned)
         self.draw = None if draw is None else dict(draw)
@@ -374,6 +377,7 @@ class Result:
             columns=self.columns,
             words=self.words,
             known_fit=self.known_fit,
+            command=self.command,
         )
 
     @property
