@@ -974,11 +974,10 @@ def test_inspect_rounds_up_and_names_a_study(call: Call, tmp_path: Path) -> None
     assert call(*private)[0] == 0
     shown = " ".join(call("inspect", saved)[1].split())
     assert (
-        "epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise); population"
-        " phones" in shown
+        "pure epsilon 1.005 (zero-out, central trust, geometric noise); population phones" in shown
     )
     assert call(*private, "--not-private")[0] == 0
-    assert "not private: epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
+    assert "not private: pure epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
 
 
 def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:
