@@ -1,8 +1,9 @@
-"""Messages that name options of the command line, as a caller in Python must read them."""
+"""Messages that name keywords or options, in the words of Python or of the command line."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 # A command in full stays as it is; an option becomes a keyword, with its value where it has one.
 _OPTION = re.compile(
@@ -16,6 +17,16 @@ _KEYWORDS = {
     "rounds": "num_rounds",
     "text_encoding": "encoding",
 }  # options whose keywords have other names
+_OPTIONS = {keyword: option for option, keyword in _KEYWORDS.items() if "_" in keyword}
+# Where a word without an underscore is a keyword, and no word of English: "seed is not for ...".
+_PLACES = (
+    r"^[a-z]+(?= (?:must be|goes with|is not for)\b)",
+    r"(?<=\bleave )[a-z]+(?= (?:or [a-z_]+ )?out\b)",
+    r"(?<=\bgoes with )[a-z]+\b",
+)
+# Neither what is quoted, nor a part of a file's name or of an assignment.
+_JOINED = r"(?<![\w'\"./=-])[a-z]+_[a-z_]+\b(?![./='\"])"
+_KEYWORD = re.compile("|".join((*_PLACES, _JOINED)))
 _FLAGS = ("allow_rare_names", "certify", "evaluate", "not_private")
 
 
@@ -44,3 +55,26 @@ def in_python(message: str) -> str:
 
     spoken = re.sub(r"\b(\w+) \(\1\)", r"\1", _OPTION.sub(keyword, message))
     return re.sub(r"\((item|client|memory)\)", r"(\1=...)", spoken)
+
+
+def in_options(message: str, options: Mapping[str, str]) -> str:
+    """Return a message for the command line: with options in place of keywords.
+
+    Args:
+        message: the message, in the words of Python or of the command line.
+        options: the options of the command by their keywords.
+
+    >>> options = {"seed": "--seed", "not_private": "--not-private", "rounds": "--rounds"}
+    >>> in_options("seed is not for a private run; mark it with not_private", options)
+    '--seed is not for a private run; mark it with --not-private'
+    >>> in_options("leave num_rounds (--rounds) out", options)
+    'leave --rounds out'
+    >>> in_options("no column 'not_private' in not_private.csv, drawn from a seed", options)
+    "no column 'not_private' in not_private.csv, drawn from a seed"
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name = found[0]
+        return options.get(name) or options.get(_OPTIONS.get(name, ""), name)
+
+    return re.sub(r"(--[a-z-]+) \(\1\)", r"\1", _KEYWORD.sub(option, message))

@@ -83,6 +83,23 @@ def inside(**named: Any) -> float:
     return number
 
 
+def share(**named: Any) -> float:
+    """Return the value as a float from 0 to 1.
+
+    >>> share(min_frequency=1)
+    1.0
+    >>> share(min_frequency=2)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: min_frequency must be from 0 to 1, got 2; 2 % is 0.02
+    """
+    name, value = _one(named)
+    number = real(**named)
+    if not 0.0 <= number <= 1.0:
+        raise InvalidInputError(f"{name} must be from 0 to 1, got {value:g}{as_share(number)}")
+    return number
+
+
 def as_share(number: float) -> str:
     """Return the end of a message about a share that looks like a percentage; "" for others.
 

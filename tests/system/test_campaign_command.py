@@ -86,7 +86,12 @@ def test_from_the_folder_to_the_result(
     out, err = capsys.readouterr()
     assert "round 1, session" in err
     assert "landed, the sum of 8 clients" in err
-    assert "an agent answered for each" in " ".join(out.split())
+    said = " ".join(out.split())
+    assert "an agent answered for each" in said
+    # run has no --details of its own: what is advised is a command that runs
+    assert "--details" not in said.replace(f"fedtally campaign result {place} --details", "")
+    assert run(["campaign", "result", str(place), "--details"]) == 0
+    assert "Plan" in capsys.readouterr().out
     assert landed(place) == {0: N, 1: N}
     # Whoever looks on at another process's campaign is not told that it waits.
     view.Progress(CampaignFolder.open(place), None, False).show()
@@ -103,6 +108,7 @@ def test_from_the_folder_to_the_result(
     saved = world.folder / "r.fed"
     assert run(["campaign", "result", str(place), "--json", "-o", str(saved)]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert Result.load(saved).command == result.command != ""
     assert document["secure_sum"]["engine"] == "agents"
     assert document["secure_sum"]["survivors"] == 2 * N
     assert run(["inspect", str(saved)]) == 0

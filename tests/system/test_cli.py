@@ -329,7 +329,7 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
     table = ("estimate", "t.csv", "--delimiter", ";", "--width", "512", "--seed", "1")
     counted = answered(call, *table, "--item", "what", "--count", "times")
     assert {e["item"]: e["count"] for e in counted["estimates"]} == {"tea": 4, "milk": 2}
-    assert any("1 of the rows" in warning for warning in counted["warnings"])
+    assert any(warning.startswith("1 row skipped: no item") for warning in counted["warnings"])
     by_client = answered(call, *table, "--item", "what", "--client", "who", "--round", "when")
     assert {e["item"]: e["count"] for e in by_client["estimates"]} == {"tea": 1, "milk": 1}
     assert by_client["plan"]["num_rounds"] == 2
@@ -606,7 +606,7 @@ def test_a_plan_sets_the_sizes(call: Call) -> None:
     assert document["plan"]["fingerprint"] == Plan.load("plan.toml").fingerprint
     code, _, err = call("estimate", source, "--plan", "plan.toml", "--rows", "5")
     assert code == 2
-    assert "leave rows out" in err
+    assert "leave --rows out" in err
 
 
 def test_standard_input(words: str) -> None:
@@ -627,13 +627,33 @@ def test_standard_input(words: str) -> None:
         (["estimate"], "Missing argument 'INPUT'"),
         (["estmate"], "No such command 'estmate'"),
         (["estimate", "zipf:", "--epsilon", "0"], "epsilon must be 0.001 to 100, got 0"),
-        (["estimate", "zipf:", "--delta", "1e-9"], "delta goes with epsilon"),
-        (["estimate", "zipf:", "--epsilon", "1", "--seed", "1"], "mark it with not_private"),
+        (["estimate", "zipf:", "--delta", "1e-9"], "--delta goes with --epsilon"),
+        (
+            ["estimate", "zipf:", "--min-frequency", "2"],
+            "--min-frequency must be from 0 to 1, got 2; 2 % is 0.02",
+        ),
+        (["estimate", "zipf:", "--domain", "opne"], "did you mean 'open'?"),
+        (
+            ["estimate", "zipf:", "--epsilon", "1", "--seed", "1"],
+            "--seed is not for a private run",
+        ),
+        (
+            ["estimate", "zipf:", "--epsilon", "1", "--seed", "1"],
+            "leave it out, or mark it with --not-private",
+        ),
+        (
+            ["estimate", "zipf:", "--epsilon", "1", "--outside", "error"],
+            "leave --outside out (such clients contribute zeros), or mark the run with --not-p",
+        ),
+        (
+            ["estimate", "zipf:", "--ledger", "b.db"],
+            "--ledger goes with --epsilon: give one, or leave --ledger out",
+        ),
         (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
         (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
         (
             ["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"],
-            "add-remove needs max_clients",
+            "add-remove needs --max-clients",
         ),
         (
             ["estimate", "zipf:", "--epsilon", "1", "--ledger", "nowhere.db"],
@@ -653,7 +673,7 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:d=9,n=9", "--query", "apple"], "apple"),
         (["estimate", "zipf:", "--memory", "9" * 400], "is no size"),
         (["estimate", "x.txt", "--text-encoding", "undefined"], "unknown encoding"),
-        (["estimate", "zipf:", "--min-frequency", "nan"], "min_frequency must be finite"),
+        (["estimate", "zipf:", "--min-frequency", "nan"], "--min-frequency must be finite"),
         (["estimate", "zipf:", "--threads", "5000"], "--threads"),
         (["query", "nowhere", "x"], "no file nowhere"),
         (["inspect", "nowhere"], "no file nowhere"),
@@ -956,11 +976,10 @@ def test_inspect_rounds_up_and_names_a_study(call: Call, tmp_path: Path) -> None
     assert call(*private)[0] == 0
     shown = " ".join(call("inspect", saved)[1].split())
     assert (
-        "epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise); population"
-        " phones" in shown
+        "pure epsilon 1.005 (zero-out, central trust, geometric noise); population phones" in shown
     )
     assert call(*private, "--not-private")[0] == 0
-    assert "not private: epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
+    assert "not private: pure epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
 
 
 def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:
@@ -1014,7 +1033,7 @@ def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
     assert code == 0 and "not private: the noise of epsilon 1" in " ".join(out.split())
     assert table.read_text().count("not private") == 3
     code, _, err = call("simulate", "zipf:d=50,n=900", "--delta", "1e-6")
-    assert code == 2 and "delta goes with epsilon" in err
+    assert code == 2 and "--delta goes with --epsilon" in err
 
 
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
@@ -1213,6 +1232,8 @@ def test_a_comparison_decodes_as_an_estimate_does(call: Call) -> None:
     assert (study["recovery"], study["rows"]) == (found["recovery"], found["plan"]["rows"])
     few = answered(call, "simulate", "zipf:d=99,n=999", "--repeats", "1", "--rows", "2")
     assert few["recovery"] == "median"
+    asked = ("simulate", "zipf:d=99,n=999", "--repeats", "1", "--rows", "2", "--seed", "1")
+    assert answered(call, *asked, "--recovery", "auto") == answered(call, *asked)
 
 
 def test_the_defaults_that_help_shows_are_those_that_run() -> None:
@@ -1250,6 +1271,8 @@ def test_a_stage_of_unknown_length_says_how_long_it_has_taken(
     with console.Progress() as progress:
         progress("plan")
         progress("read", 5_000_000, 10_000_000)
+        progress("recover", 30, 120)  # three of twelve looks at ten items
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).splitlines()
+    assert any(re.match(r"decoding +.* 25% +", line) for line in lines)
     assert any(re.match(r"planning +.* 0 s so far", line) for line in lines)
     assert any(re.match(r"reading +.* 5.0 MB of 10.0 MB +--:--", line) for line in lines)

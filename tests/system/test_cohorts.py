@@ -226,7 +226,8 @@ def test_a_secure_sum_that_is_not_the_plain_one_is_never_an_answer(
             {"secure_sum": "secagg", "adversary": "active", "dropout": 0.1},
             [
                 "that may lie",
-                "dropped out; the sums equal the plain sums exactly",
+                "dropped out",
+                "the sums equal the plain sums exactly",
                 "consistency check",
             ],
         ),

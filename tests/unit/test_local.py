@@ -124,7 +124,9 @@ def test_frequencies_count_the_clients(items, num_rounds, schedule):
 def test_missing_items_are_dropped_and_counted():
     result = fedtally.estimate(["tea", None, "tea", None], seed=1)
     assert (result.num_clients, result.missing) == (2, 2)
-    assert any("2 of the rows" in note for note in result.warnings)
+    assert "2 rows skipped: no item" in result.warnings
+    named = fedtally.estimate(["tea", None], clients=["ann", None], rounds=[1, 1], seed=1)
+    assert "1 row skipped: no item or client or round" in named.warnings
 
 
 def test_synthetic_population_has_its_own_public_domain():
@@ -183,6 +185,10 @@ def test_progress_is_reported():
         ({"outside": "ignore"}, "outside must be error or drop"),
         ({"domain": "range:5..1"}, "5"),
         ({"domain": "rnage:1..5"}, "cannot read the domain"),
+        (
+            {"domain": "opne"},
+            "there is no such file; give .*'input', 'open'.*; did you mean 'open'",
+        ),
         ({"num_rounds": 0}, "num_rounds must be at least 1"),
         ({"num_rounds": 2**20 + 1}, "num_rounds must be at most"),
     ],

@@ -94,7 +94,7 @@ def test_the_screen_of_a_plan(tmp_path, capsys):
     assert "for 9 of 72 positions of names of up to 64 bytes" in shown
     assert "nothing bounds what the sums show" in shown and "one-hot" not in shown
     for more, message in (
-        (["--name-length", "65"], "name_length must be at most 64, got 65"),
+        (["--name-length", "65"], "--name-length must be at most 64, got 65"),
         (["--schedule", "batched:auto"], "schedule is not for an open domain"),
         (["--plot", "x.png"], "--plot draws the error of a list of candidates"),
         (["--domain-size", "5"], "one of them"),

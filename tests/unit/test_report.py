@@ -212,6 +212,32 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     assert "told from 0" not in report.plain(bare, 300)
     mixed = report.plain(report.estimates_table([top[-1], top[0]]))
     assert "1 of these 2 cannot be told from 0 (at most): an item's margin depends on" in mixed
+    last = report.plain(report.estimates_table([top[0], top[-1]]))
+    assert "── the one below cannot be told from 0" in last
+
+
+def test_an_exact_answer_says_what_its_limits_still_allow() -> None:
+    """Of one client the limits exclude nothing, which the expected error alone would deny."""
+    one = fedtally.estimate(["tea"], domain=["tea", "milk"], encoding="sketch", seed=1)
+    assert one.top(1)[0].low == 0.0
+    allowed = "recovery looks exact, though the limits allow 1 client more or less"
+    for details in (False, True):
+        text = report.plain(report.answer(one, one.top(1), details=details), 300)
+        assert "none of these can be told from 0" in text and allowed in text
+    bare = report.plain(report.answer(one.decoded(confidence=0), one.top(1)), 300)
+    assert "allow" not in bare
+
+
+def test_who_dropped_out_adds_up() -> None:
+    traffic = {"method": "secagg", "cohorts": 1, "clients": 2000, "equals_plain_sum": True}
+    late = "1,856 of 2,000 clients in the sums, 200 dropped out, 56 of them after their part was in"
+    for survivors, dropouts, said in (
+        (1856, 200, f"{late}; the sums equal"),
+        (1800, 200, "200 dropped out; the sums equal"),
+        (2000, 0, "nobody dropped out; the sums equal"),
+    ):
+        numbers = {"survivors": survivors, "dropouts": dropouts}
+        assert said in wording.attendance({**traffic, **numbers}, "client")
 
 
 def test_an_interval_is_one_number_where_its_sides_are_alike() -> None:
@@ -273,7 +299,7 @@ def test_long_items_are_elided_in_the_middle() -> None:
     item = "https://example.org/" + "x" * 200 + "/end"
     text = report.plain(report.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
     assert re.search(r"1  https://[a-z./]*…x*/end  50", text)
-    assert "60 columns: items shortened; --json has all" in text
+    assert "60 columns: without bars, items shortened; --json has all" in text
     # the terminal is full; Rich before version 15 pays a blank that it does not draw
     assert 59 <= max(map(len, text.splitlines())) <= 60
 
@@ -323,6 +349,9 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
     assert (f"{found[0].count:,.0f}" in shown[0]) or "contributions" in left_out
     for name in ("± points", "#", *(("true", "error, points") if has_truth else ())):
         assert name in lines[0] or name in left_out
+    # the bars stand behind the shares, or a line says that they do not
+    has_bars = any(re.search("% +█", line) for line in shown)
+    assert has_bars + ("bars" in left_out) == (max(e.frequency for e in found) > 0)
 
 
 def test_columns_go_by_rank_and_groups_are_named_once() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import json
 import re
 import sys
 from dataclasses import replace
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 
 import fedtally
+from fedtally import _archive
 from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.report import page
+from fedtally.result import Result
 
 pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
 HOSTILE = '<script>alert("x")</script>'
@@ -137,6 +141,51 @@ def test_a_saved_result_is_reported_by_a_command(
     said = capsys.readouterr().err
     assert "must end in .html" in said and "it is read by this run" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "r.fed", "r.html"]
+
+
+def _command_in(path: Path) -> str:
+    """Return the command that a report names, each word of which has an element of its own."""
+    (found,) = re.findall(r"<code><span>fedtally.*?</code>", path.read_text("utf-8"))
+    return html.unescape(re.sub("<[^>]*>", "", found)).strip()
+
+
+def test_a_saved_result_knows_the_command_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its report is of that run. Seed, folders and items that were asked for are not kept."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    asked = ["estimate", "zipf:d=9,n=99", "--seed", "41", "--query", "7", "--query=8"]
+    given = [*asked, "--save", str(tmp_path / "r.fed"), "--quiet"]
+    monkeypatch.setattr(sys, "argv", ["fedtally", *given])
+    assert run(given) == 0
+    made = "fedtally estimate zipf:d=9,n=99 --seed ... --query ... --query=... --save r.fed --quiet"
+    result = Result.load("r.fed")
+    assert result.command == result.decoded(confidence=0).command == made
+    again = ["report", "r.fed"]
+    monkeypatch.setattr(sys, "argv", ["fedtally", *again])
+    capsys.readouterr()
+    assert run(again) == 0
+    assert _command_in(tmp_path / "r.html") == made
+    assert run(["inspect", "r.fed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] == made
+
+
+def test_a_result_of_an_earlier_version_has_no_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    fedtally.estimate(["tea", "milk"], seed=1).save("r.fed")
+    schema, meta, arrays = _archive.read("r.fed")
+    del meta["command"]
+    _archive.write("r.fed", schema, meta, arrays)
+    assert Result.load("r.fed").command == ""
+    monkeypatch.setattr(sys, "argv", ["fedtally", "report", "r.fed"])
+    assert run(["report", "r.fed"]) == 0
+    assert _command_in(tmp_path / "r.html") == "fedtally report r.fed"
 
 
 def test_without_jinja_a_report_says_how_to_get_it(

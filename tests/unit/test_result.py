@@ -40,7 +40,10 @@ def test_a_list_is_not_filled_up_with_items_that_nobody_holds():
     result = fedtally.estimate(codes, domain="range:0..599", max_bytes=4000, seed=1, evaluate=True)
     assert [e.item for e in result.top(20)] == [200, 404, 503]
     assert (result.evaluation.precision_at_k, result.evaluation.recall_at_k) == (1.0, 1.0)
-    assert result.top(20, min_frequency=-1.0) == result.top(20)
+    assert result.top(20, min_frequency=0.0) == result.top(20)
+    for share in (-0.01, 1.01):
+        with pytest.raises(InvalidInputError, match="min_frequency must be from 0 to 1"):
+            result.top(20, min_frequency=share)
     private = fedtally.estimate(
         [1] * 9,
         domain="range:0..9",
@@ -164,6 +167,7 @@ def test_damaged_files(tmp_path, result):
         ("plan", {**meta["plan"], "width": 5}),
         ("domain", {**meta["domain"], "kind": "no such"}),
         ("evaluation", {"linf": 0}),
+        ("command", ["fedtally"]),
     ]:
         _archive.write(tmp_path / "bad.fed", schema, {**meta, name: change}, arrays)
         with pytest.raises(UnreadableFileError, match="damaged"):

@@ -68,6 +68,16 @@ def test_no_file_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (tmp_path / "log.gz").read_text() == "mine"
 
 
+def test_the_same_sample_may_be_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for _ in range(2):
+        assert command(["sample", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert command(["sample", str(tmp_path), "--seed", "3"]) == 2
+    # files for which nothing is drawn are the same in each sample
+    said = capsys.readouterr().err
+    assert "visits.csv" in said and "counts.parquet" not in said
+
+
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "file").write_text("mine")
     assert command(["sample", str(tmp_path / "file")]) == 2

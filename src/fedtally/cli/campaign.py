@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -451,7 +452,9 @@ def _run(
         from fedtally.campaign.folder import RESULT
         from fedtally.result import Result
 
-        view.show_result(Result.load(folder.path / RESULT), 20, False)
+        # run and resume have no --details: it would ask the clients again
+        how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
+        view.show_result(Result.load(folder.path / RESULT), 20, False, how=how)
     if landed == rounds:
         return 0
     # A run that was asked to stop has not failed.
@@ -626,6 +629,7 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
         driver.release(),
         warnings=warnings,
         secure_sum=folder.secure_sum(),
+        command=console.command_line(),
     ).save(folder.path / RESULT)
 
 

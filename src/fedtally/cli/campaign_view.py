@@ -98,8 +98,18 @@ def show_given_up(ended: int, as_json: bool, then: str) -> None:
         console.show_json({"schema": "fedtally-given-up/1", "sessions": ended})
 
 
-def show_result(found: Result, top: int, as_json: bool, details: bool = False) -> None:
-    """Print the answer of a campaign; `details` also say how it was made."""
+def show_result(
+    found: Result, top: int, as_json: bool, details: bool = False, how: str = "--details"
+) -> None:
+    """Print the answer of a campaign.
+
+    Args:
+        found: the answer.
+        top: how many items to show.
+        as_json: print a document.
+        details: also say how it was made.
+        how: the option or the command that shows the details.
+    """
     from fedtally import report
 
     with console.Progress() as progress:
@@ -108,7 +118,7 @@ def show_result(found: Result, top: int, as_json: bool, details: bool = False) -
     if as_json:
         console.show_json(report.document(found, estimates))
     else:
-        console.show(report.answer(found, estimates, details=details))
+        console.show(report.answer(found, estimates, details=details, how=how))
 
 
 def about(seconds: float) -> str:

@@ -23,7 +23,7 @@ _STAGES = {
     "read": "reading",
     "encode": "encoding",
     "sum": "summing securely",
-    "recover": "recovering",
+    "recover": "decoding",
     "names": "reading names",
     "decode": "decoding",
     "simulate": "simulating",
@@ -34,12 +34,11 @@ _STAGES = {
 _UNITS = {
     "encode": "rounds",
     "sum": "clients",
-    "recover": "looks at items",
-    "names": "looks at names",
     "decode": "items",
     "simulate": "campaigns",
     "audit": "campaigns",
 }
+_PASSES = ("recover", "names")  # they go through the same items several times
 
 
 def show(renderable: RenderableType) -> None:
@@ -92,15 +91,19 @@ def note(message: str, quiet: bool = False) -> None:
 _HIDDEN = ("--ledger", "--seed")
 
 
-def command_line() -> str:
+def command_line(names_items: bool = True) -> str:
     """Return the command of this process for a reader to whom it is handed.
 
     It has the base names of files, since a folder may name a person, and neither seed nor ledger.
+
+    Args:
+        names_items: whether it has the items that somebody asked for, which the answer holds, too.
     """
+    hidden = _HIDDEN if names_items else (*_HIDDEN, "--query")
     words, before = ["fedtally"], ""
     for word in sys.argv[1:]:
         name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        if before in _HIDDEN or (equals and name in _HIDDEN):
+        if before in hidden or (equals and name in hidden):
             value = "..."
         # An item that somebody asks for is no file, though it may be an address.
         elif "--query" not in (before, name) and "://" not in value:
@@ -175,6 +178,8 @@ def _time_column() -> ProgressColumn:
 
 
 def _amount(stage: str, done: int, total: int | None) -> str:
+    if stage in _PASSES:
+        return f"{done / total:.0%}" if total else ""
     if stage not in _UNITS and stage != "read":
         return ""
     if stage == "read":

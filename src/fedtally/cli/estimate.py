@@ -392,7 +392,7 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     console.check_files([options[name] for name in ("output", "save", "plot", "report")], inputs)
     _validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:
-        _validate.real(min_frequency=options["min_frequency"])
+        _validate.share(min_frequency=options["min_frequency"])
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:
@@ -525,6 +525,7 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
             rows = f"the {result.num_found:,} strings that stand out"
         console.note(f"wrote {options['output']}: {rows}", quiet)
     if options["save"]:
+        result.command = console.command_line(names_items=False)
         result.save(options["save"])
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
     if options["plot"]:

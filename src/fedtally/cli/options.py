@@ -620,9 +620,10 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
     if text.startswith(("range:", "grid:")):
         return parse(text)
     if not os.path.exists(text):
+        meant = _validate.did_you_mean(text, ("input", "open")) or _validate.did_you_mean_file(text)
         raise InvalidInputError(
             f"--domain {text}: there is no such file; give a file, input, open, range:A..B or"
-            " grid:S..N,W..E,STEP"
+            f" grid:S..N,W..E,STEP{meant}"
         )
     return Dictionary.from_file(text)
 

@@ -31,21 +31,22 @@ from fedtally.errors import InvalidInputError
 def sample(folder: str, seed: int) -> None:
     """Write small tables to DIR: the files that the documentation's commands name.
 
-    They are drawn from the seed, so they hold nobody's data. No file is overwritten.
+    They are drawn from the seed, so they hold nobody's data. A file of other content is not
+    overwritten.
     """
     from fedtally._archive import replacing
     from fedtally.sources.sample import SAMPLES
     from fedtally.sources.sample import sample as draw
 
     target = Path(folder)
-    there = [name for name, _, _ in SAMPLES if (target / name).exists()]
+    files = draw(seed)
+    there = [name for name, _, _ in SAMPLES if not _is_free(target / name, files[name])]
     if there:
         raise InvalidInputError(
             f"{folder} holds {', '.join(there)} already: name another folder, or remove them"
         )
     if target.exists() and not target.is_dir():
         raise InvalidInputError(f"{folder} is no folder: name a new one")
-    files = draw(seed)
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -56,3 +57,8 @@ def sample(folder: str, seed: int) -> None:
             Path(temporary).write_bytes(files[name])
         click.echo(f"{name:{longest}}  {about}")
     console.note(f"wrote {len(files)} files to {folder}")
+
+
+def _is_free(path: Path, content: bytes) -> bool:
+    """Return whether a file is absent, or holds the content already."""
+    return not path.exists() or (path.is_file() and path.read_bytes() == content)

@@ -169,7 +169,9 @@ def report(result: str, output: str | None, top: int) -> None:
         loaded.prepare(progress)
         estimates = loaded.top(top, progress=progress)
         progress("draw")
-        write_page(loaded, estimates, command=console.command_line(), path=path)
+        # A file of an earlier version has none; that of a stranger may have any characters.
+        command = console.escaped(loaded.command) or console.command_line()
+        write_page(loaded, estimates, command=command, path=path)
     console.note(f"wrote {path}")
 
 
@@ -316,6 +318,7 @@ def _result_fields(result: Result) -> dict[str, Any]:
         "missing": result.missing,
         "domain": dict(result.plan.domain),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+        "command": result.command or None,
         "warnings": list(result.warnings),
     }
 

@@ -48,12 +48,15 @@ _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see
 
 
 class _Recovery(click.ParamType):  # type: ignore[type-arg]  # generic in newer Click alone
-    """A decoder's name, or `module:Class`, which the study loads."""
+    """A decoder's name, or `module:Class`, which the study loads; None is for auto."""
 
     name = "decoder"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if ":" in str(value) else click.Choice(DECODERS).convert(value, param, ctx)
+        if ":" in str(value):
+            return value
+        chosen = click.Choice(["auto", *DECODERS]).convert(value, param, ctx)
+        return None if chosen == "auto" else chosen  # what is taken depends on rows, or on a plan
 
 
 def _setting(*names: str, **settings: Any) -> Decorator:
@@ -85,10 +88,10 @@ _study_options = options(
         "Study",
         "--recovery",
         type=_Recovery(),
-        metavar=f"[{'|'.join(DECODERS)}|module:Class]",
+        metavar=f"[auto|{'|'.join(DECODERS)}|module:Class]",
         help=(
             "How sums are decoded: joint is the decoder of `estimate`; median is the paper's;"
-            " module:Class is one of your own (joint from 3 rows on; with --plan that of its"
+            " module:Class is one of your own (auto: joint from 3 rows on; with --plan that of its"
             " target, or joint)."
         ),
     ),

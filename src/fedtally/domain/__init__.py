@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from fedtally._validate import did_you_mean, did_you_mean_file
 from fedtally.domain.contract import Domain
 from fedtally.domain.grid import Grid
 from fedtally.domain.integers import IntegerRange, IntegerSet
@@ -111,7 +112,14 @@ def domain_of(value: Any) -> Domain | str:
             return Dictionary.from_file(value)
         if isinstance(value, os.PathLike):
             raise UnreadableFileError(f"domain {os.fspath(value)}: there is no such file")
-        return parse(value)
+        if value.strip().startswith(("range:", "grid:")):
+            return parse(value)
+        meant = did_you_mean(value, ("input", "open")) or did_you_mean_file(value)
+        raise InvalidInputError(
+            f"cannot read the domain {value!r}: there is no such file; give the path of a file, a"
+            " list of items, 'input', 'open', range:FIRST..LAST or"
+            f" grid:SOUTH..NORTH,WEST..EAST,STEP{meant}"
+        )
     if isinstance(value, bytes | Mapping) or not hasattr(value, "__len__"):
         raise InvalidInputError(
             "domain must be a Domain such as fedtally.Dictionary(...), a list of items, a path, or"

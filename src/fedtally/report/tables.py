@@ -87,9 +87,9 @@ class FittedTable:
         )
         room = most - _taken([*before, *after])
         width = max(1, min(longest, room))
-        bar = min(_BAR[1], room - width - _GAP)
-        if bar < _BAR[0] or options.ascii_only or max(self.shares, default=0.0) <= 0:
-            bar = 0
+        has_bars = max(self.shares, default=0.0) > 0 and not options.ascii_only
+        bar = min(_BAR[1], room - width - _GAP) if has_bars else 0
+        bar = bar if bar >= _BAR[0] else 0
         lines = console.render_lines(self._table(before, after, width, bar), options, pad=False)
         first = len(lines) - len(self.names)  # the line of the first row
         for place, line in enumerate(lines):
@@ -99,7 +99,8 @@ class FittedTable:
             yield Segment.line()
         if self.note is not None:
             yield self.note
-        if said := self._said(gone, longest > width and not self.folds, options.max_width):
+        is_elided = longest > width and not self.folds
+        if said := self._said(gone, has_bars and not bar, is_elided, options.max_width):
             yield said
 
     def _gone(self, most: int, longest: int) -> set[int]:
@@ -145,7 +146,7 @@ class FittedTable:
             table.add_row(*cells, style=self.styles[row] if self.styles else None)
         return table
 
-    def _said(self, gone: set[int], is_elided: bool, columns: int) -> Text | None:
+    def _said(self, gone: set[int], lacks_bars: bool, is_elided: bool, columns: int) -> Text | None:
         """Return the line on what is not shown; None if everything is."""
         from rich.text import Text
 
@@ -158,6 +159,7 @@ class FittedTable:
             for column in sorted(everything, key=lambda column: column.rank)
             if column.rank in gone
         ]
+        names += ["bars"] * lacks_bars
         said = [f"without {', '.join(dict.fromkeys(names))}"] * bool(names)
         said += [f"{self.noun} shortened"] * is_elided
         if not said:

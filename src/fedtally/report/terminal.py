@@ -24,6 +24,7 @@ from fedtally.report.wording import (
     drawn_away,
     encoded,
     evaluated_names,
+    none_expected,
     part_of_sum,
     percent,
     points,
@@ -56,6 +57,7 @@ def answer(
     *,
     details: bool = False,
     hints: Sequence[tuple[str, str]] = (),
+    how: str = "--details",
 ) -> RenderableType:
     """Return the terminal's view of a result: what was counted, the items, how sure they are.
 
@@ -66,6 +68,7 @@ def answer(
         details: also say how the estimates were made. Otherwise the view has at most `LINES` lines
             in 80 columns, and more only for a longer list or for items that were asked for.
         hints: what to try next: commands or options, each with its purpose.
+        how: the option or the command that shows the details.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
@@ -96,7 +99,7 @@ def answer(
         return Group(*parts, Text(), facts([*rows, *_next(hints)]))
     more = more_lines(estimates, queried)
     rows = _short(result, estimates, queried)
-    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more)
+    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how)
 
 
 def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> int:
@@ -118,6 +121,7 @@ class Screen:
         notes: what a reader should know, the most important first.
         hints: what to try next, each with its purpose.
         more: the lines that it may have beyond `LINES`.
+        how: the option or the command that shows the whole account.
     """
 
     top: RenderableType
@@ -125,6 +129,7 @@ class Screen:
     notes: Sequence[str]
     hints: Sequence[tuple[str, str]]
     more: int
+    how: str = "--details"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.top
@@ -136,7 +141,7 @@ class Screen:
         for shown, hints in [*sizes, *((number, 0) for number in range(len(notes) - 1, -1, -1))]:
             hidden = len(notes) - shown
             more = f"{counted(hidden, 'more note')}, and " if hidden else ""
-            last = [("--details", f"{more}how the answer was made"), *self.hints[:hints]]
+            last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]
             view = facts([*self.rows, *notes[:shown], *_next(last)])
             if len(console.render_lines(view, options, pad=False)) <= left:
                 break
@@ -320,8 +325,9 @@ def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | N
     if number == rows:
         return None, Text("none of these can be told from 0", style="dim")
     if all(doubtful[rows - number :]):
+        below = "the one below" if number == 1 else f"the {number:,} below"
         return (
-            (rows - number, Text(f"── the {number:,} below cannot be told from 0", style="dim")),
+            (rows - number, Text(f"── {below} cannot be told from 0", style="dim")),
             None,
         )
     # Without the reason a reader would ask why a larger share can be less certain.
@@ -410,7 +416,7 @@ def certainty(
         return []
     rows = covered(result.confidence, result.interval_kind, intervals.about, listed, named)
     if not intervals.predicted_linf:
-        return [*rows, ("Expected", "no error beyond rounding: recovery looks exact")]
+        return [*rows, ("Expected", none_expected(result, [*listed, *named]))]
     before = " before shrinkage" if result.objective == "l2" else ""
     expected = f"largest error of all candidates{before} about ± {points(intervals.predicted_linf)}"
     # no items share a counter of a histogram: its noise is all that may be wrong

@@ -549,6 +549,9 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
     if "engine" in traffic:
         return f"{counted_in} that were asked are in the sums; an agent answered for each"
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
+    # Some leave after their part is in the sum. Without them the numbers would not add up.
+    if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:
+        gone += f", {late:,} of them after their part was in"
     equal = (
         "the sums equal the plain sums exactly"
         if traffic["equals_plain_sum"]
@@ -599,12 +602,41 @@ def sure(
         said.append(
             f"largest about {expected}{before}"
             if intervals.predicted_linf
-            else "none beyond rounding: recovery looks exact"
+            else none_expected(result, [*listed, *named])
         )
     if intervals is not None:
         kind, unit = result.interval_kind, result.unit
         said += holds(result.confidence, kind, listed, named, unit, limits=limits)
     return "; ".join(said) or "not estimated: the confidence is 0"
+
+
+def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
+    """Return what is said of the error where recovery looks exact, and what the limits still allow.
+
+    Limits may be wider than the error that is expected: a reader would see a contradiction.
+
+    Args:
+        result: the whole answer, with intervals, whose predicted error is 0.
+        estimates: those that are shown.
+
+    >>> import fedtally
+    >>> none_expected(fedtally.estimate(["tea"], seed=1), [])
+    'none beyond rounding: recovery looks exact'
+    """
+    half = max(
+        (
+            max(e.frequency - e.low, e.high - e.frequency)
+            for e in estimates
+            if e.low is not None and e.high is not None
+        ),
+        default=0.0,
+    )
+    most = round(half * result.num_contributions)
+    said = "none beyond rounding: recovery looks exact"
+    if not most:
+        return said
+    one = result.unit.removesuffix("s")
+    return f"{said}, though the limits allow {counted(most, one)} more or less"
 
 
 def evaluated_names(found: NameEvaluation) -> list[str]:

@@ -55,6 +55,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "objective": result.objective,
         "confidence": result.confidence,
         "intervals": result.interval_kind,
+        "command": result.command,
         "warnings": list(result._warnings),
         "missing": result.missing,
         "secure_sum": result.secure_sum,
@@ -97,6 +98,9 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             if name.startswith("domain_")
         }
         sketches = _sketches(plan, meta, arrays["counters"], arrays.get("spelled"))
+        command = meta.get("command", "")  # files of earlier versions lack it
+        if not isinstance(command, str):
+            raise InvalidInputError(f"command must be text, got {command!r}")
         result = kind(
             plan,
             domains.load(meta["domain"], parts),
@@ -118,6 +122,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             columns=meta.get("columns"),
             words=meta.get("words", ()),
             known_fit=_read_fit(meta.get("fit"), arrays),
+            command=command,
         )
         if meta["evaluation"] is not None:
             kept = NameEvaluation if plan.is_open else Evaluation

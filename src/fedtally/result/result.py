@@ -97,6 +97,8 @@ class Result:
             Frequencies are shares of them.
         num_silos: the number of silos that took part, each counted once; 0 where clients are no
             silos. Under a plan of silos the other numbers count people.
+        command: the command that made the answer; "" if none did, or a file of an earlier version
+            holds the answer.
 
     Raises:
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
@@ -130,6 +132,7 @@ class Result:
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
+        command: str = "",
     ) -> None:
         self.plan = plan
         self.domain = domain.with_seed(plan.seed) if isinstance(domain, OpenStrings) else domain
@@ -139,7 +142,7 @@ class Result:
         _check_silos(plan, self.sketches)
         self.truth = truth
         self._warnings = tuple(warnings)
-        self.missing = missing
+        self.missing, self.command = missing, command
         planned = {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
         self.secure_sum: dict[str, Any] = dict(secure_sum or planned)
         self.draw = None if draw is None else dict(draw)
@@ -376,6 +379,7 @@ class Result:
             columns=self.columns,
             words=self.words,
             known_fit=self.known_fit,
+            command=self.command,
         )
 
     @property
@@ -480,17 +484,19 @@ class Result:
 
         Args:
             k: the length of the list, at least 0.
-            min_frequency: the smallest frequency to list.
+            min_frequency: the smallest frequency to list, from 0 to 1.
             progress: called as (stage, candidates done, candidates).
 
         Raises:
+            InvalidInputError: an argument is outside its bounds.
             MemoryLimitError: the domain is too large to enumerate; name items with `estimates`
                 instead.
         """
         _validate.integer(0, k=k)
         floor = _LEAST
         if min_frequency is not None:
-            floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
+            least = _validate.share(min_frequency=min_frequency)
+            floor = max(floor, least * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for places, block in self._listable(progress):
             # Only estimates that could enter the list are sorted. Before k + 1 are known all could.

@@ -36,6 +36,7 @@ from fedtally.domain import Domain, Names, OpenStrings
 from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.encoding import Spelled
+from fedtally.engines.local.notes import skipped
 from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import (
@@ -58,7 +59,7 @@ from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.result import RARE_ITEMS, NameEvaluation, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch, Recovery
-from fedtally.sources import Source
+from fedtally.sources import Columns, Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
 LEVEL = 0.99  # how often a plan that meets its target is found to keep it, at least
@@ -402,7 +403,8 @@ def run(
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
     distribution = _distribution(people, candidates)
-    warnings = _warnings(source, trial, 0 if is_private else tally.missing, unfit, distribution)
+    missing = 0 if is_private else tally.missing
+    warnings = _warnings(source, trial, missing, tally.columns, unfit, distribution)
     predicted = None
     if strings is not None and distribution is not None and plan.target is not None:
         threshold = 2 * plan.target.linf
@@ -610,7 +612,12 @@ def _distribution(people: RoundTally, domain: Domain) -> Frequencies | None:
 
 
 def _warnings(
-    source: Source, trial: Trial, missing: int, unfit: int, distribution: Frequencies | None
+    source: Source,
+    trial: Trial,
+    missing: int,
+    columns: Columns,
+    unfit: int,
+    distribution: Frequencies | None,
 ) -> list[str]:
     plan, target, notes = trial.plan, trial.plan.target, []
     if source.about:
@@ -630,7 +637,7 @@ def _warnings(
             "nothing is predicted: clients hold several items each, and the error model is for one"
         )
     if missing:
-        notes.append(f"dropped for want of an item or client: {missing:,} of the rows")
+        notes.append(skipped(missing, columns))
     kind = kind_of(trial.decoder)
     if (kind.fits_items or not kind.has_collisions) and plan.privacy is None:
         notes.append(RARE_ITEMS)

@@ -8,7 +8,7 @@ from typing import Any
 from fedtally.engines.local.tally import Drawn, Tally
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
-from fedtally.sources import Source
+from fedtally.sources import Columns, Source
 
 
 def warnings(
@@ -31,10 +31,30 @@ def warnings(
     if plan.privacy is not None:
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
     elif tally.missing:
-        notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
+        notes.append(skipped(tally.missing, tally.columns))
     if tally.outside and plan.privacy is None:
-        notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
+        notes.append(f"{_rows(tally.outside)} skipped: outside the domain")
     return notes
+
+
+def skipped(rows: int, columns: Columns) -> str:
+    """Return the note on rows that lack what they must have.
+
+    Args:
+        rows: how many.
+        columns: those of the table.
+
+    >>> skipped(280, Columns("word", client="user"))
+    '280 rows skipped: no item or client'
+    >>> skipped(1, Columns())
+    '1 row skipped: no item'
+    """
+    there = ["item", *(part for part in ("client", "round") if part in columns.parts())]
+    return f"{_rows(rows)} skipped: no {' or '.join(there)}"
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"
 
 
 def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
