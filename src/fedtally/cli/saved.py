@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally._text import escaped
 from fedtally.cli import console
 from fedtally.cli.layout import Command, json_option, option
 from fedtally.cli.options import DECODERS, as_named, details_option
@@ -170,7 +171,7 @@ def report(result: str, output: str | None, top: int) -> None:
         estimates = loaded.top(top, progress=progress)
         progress("draw")
         # A file of an earlier version has none; that of a stranger may have any characters.
-        command = console.escaped(loaded.command) or console.command_line()
+        command = escaped(loaded.command) or console.command_line()
         write_page(loaded, estimates, command=command, path=path)
     console.note(f"wrote {path}")
 

@@ -283,7 +283,8 @@ def _draw_pilot(
     if share is None:
         assert spec.tau is not None
         everybody = sum(part.num_clients for part in rounds)
-        share = usual_share(everybody, spec.tau, spec.privacy and spec.privacy.epsilon)
+        epsilon = None if spec.privacy is None else spec.privacy.epsilon
+        share = usual_share(everybody, spec.tau, epsilon)
         if are_natural or simulation.sizing_method is Sizing.TWO_PHASE:
             # A natural round needs clients of its own to show how rounds differ, and the paper's
             # sizes have a small sketch that needs many.
