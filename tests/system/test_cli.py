@@ -966,8 +966,6 @@ def test_inspect_rounds_up_and_names_a_study(call: Call, tmp_path: Path) -> None
         "zipf:d=50,n=900",
         "--epsilon",
         "1.0049",
-        "--encoding",
-        "sketch",
         "--population",
         "phones",
         "--save",
