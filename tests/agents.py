@@ -112,6 +112,11 @@ class Guarded:
         return said(self.answer(frame, now))
 
     @property
+    def sessions(self) -> int:
+        """How many sessions the record holds."""
+        return self.record.standing(0, "clients", "no plan", 0, None).sessions
+
+    @property
     def notes(self) -> str:
         return "\n".join(map(str, self.log))
 

@@ -1462,8 +1462,8 @@ MUTATIONS = (
     _mutation(
         "agent-asks-no-record-at-the-invite",
         _AGENT_FILE,
-        "        if not journal.may_spend():\n            return AbortCode",
-        "        if False:\n            return AbortCode",
+        "        if refusal is not None:\n            return AbortCode.ITEM",
+        "        if False:\n            return AbortCode.ITEM",
         f"{_AGENT}::test_a_round_that_the_client_took_part_in_is_refused_at_the_invite",
     ),
     _mutation(

@@ -329,11 +329,11 @@ def test_an_invite_that_is_not_of_the_plan(
 ) -> None:
     one = Guarded(tmp_path / str(note), PLAN)
     frame = session_of(PLAN, repr(changed), **changed).invite
-    before = one.record.standing(0).sessions
+    before = one.sessions
     assert one.said(frame) is expected
     assert one.said(frame) is expected
     assert note in one.notes
-    assert one.record.standing(0).sessions == before
+    assert one.sessions == before
     assert not one.agent._live and not one.agent._ended
 
 
@@ -484,7 +484,7 @@ def test_a_record_without_its_mark_is_refused(tmp_path: Path) -> None:
         one.restart()
 
 
-@each_case("where", ["begin", "take_part", "check_part", "standing"])
+@each_case("where", ["begin", "take_part", "standing"])
 @pytest.mark.parametrize("error", [StoreError("disk full"), RuntimeError("secret 42")])
 def test_a_record_that_fails_never_lets_a_vector_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception

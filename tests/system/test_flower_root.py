@@ -396,8 +396,11 @@ def test_agents_that_believed_forged_signatures_would_be_seen(
 def test_agents_that_forgot_what_they_gave_would_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for question in ("spend", "may_spend"):
-        monkeypatch.setattr(Journal, question, lambda *_: True)
+    asked = Journal.standing
+    monkeypatch.setattr(Journal, "spend", lambda _, session: True)
+    monkeypatch.setattr(
+        Journal, "standing", lambda one, since: asked(one, since)._replace(refusal=None)
+    )
     root = Root(tmp_path, twin)
     root.federation.run(wait=30)
     with pytest.raises(AssertionError, match="a second vector"):

@@ -154,7 +154,7 @@ def test_users_who_are_not_named_are_refused(
         else:
             with pytest.raises(PipeError):
                 await line.ask(session_of(PLAN).invite)
-            assert one.record.standing(0).sessions == 0
+            assert one.sessions == 0
 
     served(folder, test, notes, peers=peers)
     assert ("refused a connection of user 4321" in str(notes)) is (uid == 4321 and not is_let_in)

@@ -1184,7 +1184,48 @@ def test_what_would_be_refused_is_asked_without_a_trace(record: ClientRecord) ->
 def test_sessions_count_until_their_end(record: ClientRecord) -> None:
     for number in range(4):
         record.begin(bytes([number]), 10 * number)
-    assert [record.standing(time).sessions for time in (0, 1, 30, 31)] == [4, 3, 1, 0]
+    part = ("phones", "plan", 0, None)
+    assert [record.standing(time, *part).sessions for time in (0, 1, 30, 31)] == [4, 3, 1, 0]
+
+
+def test_a_standing_says_of_a_round_what_take_part_would(record: ClientRecord) -> None:
+    record.take_part("phones", "plan", 0, None, time=5, item="label")
+    before = record.parts()
+    for part in (
+        ("phones", "plan", 1, None, None),
+        ("phones", "plan", 0, None, None),
+        ("phones", "other", 1, None, "label"),
+        ("phones", "plan", 1, EVENT, None),
+        ("phones", "plan", -1, None, None),
+        ("phones", "plan", 1, None, ""),
+    ):
+        population, plan, round, event, item = part
+        told = record.standing(0, *part)
+        assert record.parts() == before
+        if told.refusal is None:
+            assert part[2:] == (1, None, None)
+            continue
+        with pytest.raises(InvalidInputError) as refused:
+            record.take_part(population, plan, round, event, 6, item)
+        assert str(refused.value) == told.refusal
+    record = ClientRecord.open(record.name)
+    assert record.standing(0, "phones", "plan", 1, None) == (0, None, None)
+
+
+def test_a_standing_counts_the_cap_that_it_tells(record: ClientRecord) -> None:
+    record.cap(0.001, 1e-6, time=0)
+    begun, cap, refusal = record.standing(0, "phones", "plan", 0, EVENT)
+    assert (begun, cap) == (0, record.capped())
+    assert refusal is not None and "0.001" in refusal
+    record.cap(50.0, 1e-6, time=1)
+    assert record.standing(0, "phones", "plan", 0, EVENT) == (0, record.capped(), None)
+
+
+def test_a_record_that_cannot_be_read_has_no_standing(record: ClientRecord) -> None:
+    """That is no refusal of the round: an agent says INTERNAL, and the owner looks at the file."""
+    Path(record.name).write_bytes(b"no database" * 1000)
+    with pytest.raises(UnreadableFileError, match="is no database"):
+        record.standing(0, "phones", "plan", 0, None)
 
 
 def test_what_was_spent_is_stated_as_the_cap_states_it(record: ClientRecord) -> None:

@@ -328,7 +328,7 @@ class Agent:
             return AbortCode.POLICY, reason
         if invite.round >= campaign.plan.num_rounds:
             return AbortCode.POLICY, f"the plan has {campaign.plan.num_rounds} rounds"
-        begun, cap = self._record.standing(since=max(0, now - DAY))
+        begun, cap, refusal = journal.standing(since=max(0, now - DAY))
         if begun >= (most := self._policy.sessions_a_day):
             why = f"{begun} sessions in a day, and the policy (sessions_a_day) allows {most}"
             return AbortCode.POLICY, why
@@ -340,8 +340,8 @@ class Agent:
             )
         # The record has the last word at the inbox. It is asked here as well, so that a server
         # cannot draw adverts and shares for a round in which this client can take no part.
-        if not journal.may_spend():
-            return AbortCode.ITEM_SPENT, journal.refusal
+        if refusal is not None:
+            return AbortCode.ITEM_SPENT, refusal
         return None
 
     def _join(self, campaign: Campaign, invite: Invitation, journal: Journal) -> Client:

@@ -94,15 +94,17 @@ class Part(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a client's record stands at one moment.
+    """How a client's record stands at one moment, before a session of a round.
 
     Attributes:
         sessions: how many sessions the client began since the time that was asked for.
         cap: on the cost of everything in the record; None: there is none.
+        refusal: why `take_part` would refuse the round now; None: it would not.
     """
 
     sessions: int
     cap: Cap | None
+    refusal: str | None = None
 
 
 class ClientRecord(GrantDatabase):
@@ -381,16 +383,37 @@ class ClientRecord(GrantDatabase):
         counted = under_demand(list(events.values()), cap.relation)
         return Composition.of(counted, cap.delta).guarantee
 
-    def standing(self, since: int) -> Standing:
+    def standing(
+        self,
+        since: int,
+        population: str,
+        plan: str,
+        round: int,
+        event: Event | None,
+        item: str | None = None,
+    ) -> Standing:
         """Return what a client must know before it begins a session, in one transaction.
 
         Args:
             since: sessions count that end at this time or later, Unix seconds.
+            population: as for `take_part`, and so are the others.
+            plan: the fingerprint of the plan.
+            round: the number of the round.
+            event: the event of the whole campaign, or None.
+            item: a label of what is contributed, or None.
         """
-        times = {"since": seconds(since)}
-        with self._transaction(write=False) as connection:
-            begun = int(connection.exec_driver_sql(_COUNT_SESSIONS, times).scalar_one())
-            return Standing(begun, self._cap(connection))
+        times, found = {"since": seconds(since)}, None
+        try:
+            with self._transaction(write=False) as connection:
+                begun = int(connection.exec_driver_sql(_COUNT_SESSIONS, times).scalar_one())
+                found = Standing(begun, self._cap(connection))
+                round = _checked_part(population, plan, round, item)
+                self._check_part(connection, population, plan, round, event, item, found.cap)
+        except InvalidInputError as error:
+            if found is None:  # the record cannot be read: that says nothing of the round
+                raise
+            return found._replace(refusal=str(error))
+        return found
 
     # ---- the mark ----
 
@@ -468,6 +491,14 @@ class Journal:
         """
         return self._ask(self.record.take_part, time=self.time)
 
+    def standing(self, since: int) -> Standing:
+        """Return how the record stands before a session of this round; nothing is recorded.
+
+        Args:
+            since: sessions count that end at this time or later, Unix seconds.
+        """
+        return self.record.standing(since, *self._part, item=self.item)
+
     def may_spend(self, cap: Cap | None = None) -> bool:
         """Return whether `spend` would succeed now, and record nothing; `refusal` says why not.
 
@@ -479,16 +510,21 @@ class Journal:
     def _ask(self, method: Callable[..., None], **more: Any) -> bool:
         """Call a method of the record with this part; return False if it refuses."""
         self._refuse("")
-        terms = self.plan.privacy
-        population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         try:
-            method(population, self.fingerprint, self.round, event, item=self.item, **more)
+            method(*self._part, item=self.item, **more)
         except InvalidInputError as error:
             # The refusals of the budget are InvalidInputErrors. A database that fails raises
             # StoreError, which must not look like a refusal.
             self._refuse(str(error))
             return False
         return True
+
+    @property
+    def _part(self) -> tuple[str, str, int, Event | None]:
+        """Population, plan, round and event, as the record takes them."""
+        terms = self.plan.privacy
+        population, event = ("clients", None) if terms is None else (terms.population, terms.event)
+        return population, self.fingerprint, self.round, event
 
     def _refuse(self, why: str) -> None:
         # past the freeze, which guards the fields that name the round
