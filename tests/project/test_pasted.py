@@ -57,6 +57,7 @@ NOT_PASTED = {
     ("docs/flower.md", ""): _FLOWER,
     ("docs/gallery.md", "python -m experiments"): _MINUTES,
     ("docs/gallery.md", "chromium"): "needs a browser: tests/system/test_report_browser.py has one",
+    ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/open-domain.md", "python -m"): _MINUTES,
     ("docs/paper.md", "python -m experiments NAME"): "NAME stands for any experiment",
     ("docs/planning.md", "python -m"): _MINUTES,

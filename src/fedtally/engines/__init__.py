@@ -1,1 +1,1 @@
-"""Engines that run a campaign: so far one, which runs a whole campaign in one process."""
+"""Engines: they run campaigns, or count tables where these lie."""

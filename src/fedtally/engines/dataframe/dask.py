@@ -1,0 +1,146 @@
+"""Count a Dask data frame on its workers.
+
+Only this module imports `dask` (extra `dask`). Dask moves rows and bytes, and decides nothing:
+`partial_tally` counts each partition, and `merge_tallies` adds up what they counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dask import delayed
+
+from fedtally._keywords import in_python
+from fedtally.domain import Domain, domain_of
+from fedtally.engines.local.partial import Content
+from fedtally.engines.local.partitions import merge_tallies, partial_tally
+from fedtally.errors import InvalidInputError
+from fedtally.sources import Columns
+
+_FAN_IN = 8  # tallies that one task adds up
+
+
+def tally_dask(
+    frame: Any,
+    *,
+    item: str | tuple[str, str] | None = None,
+    client: str | None = None,
+    round: str | None = None,
+    count: str | None = None,
+    domain: Domain | str | Sequence[str | int] | None = None,
+    num_rounds: int | None = None,
+    max_items: int | None = None,
+    seed: int | str | bytes | None = None,
+    outside: str | None = None,
+    private: bool = False,
+    memory: int | str | None = None,
+) -> bytes:
+    """Count a Dask data frame on the workers that hold it, for a campaign over all of it.
+
+    `estimate` takes the answer instead of the table. The result is the one that `estimate` has on
+    the whole table, to the last bit, however many partitions and workers there are. Dask counts
+    again what a dead worker had counted, and each partition counts once.
+
+    With `client` the frame is shuffled first, so that all rows of a client lie in one partition.
+    Only the named columns move.
+
+    The work runs where Dask runs it: on the cluster of the current `distributed.Client`, or without
+    one in this process. The workers need fedtally, too.
+
+    The answer has exact counts, and names the items unless candidates are declared. It is as secret
+    as the table. With `private` and `client` the seed is secret, too; it goes to the scheduler and
+    the workers.
+
+    Args:
+        frame: a Dask data frame.
+        item: as for `estimate`.
+        client: as for `estimate`; not with `round`, since a client's draws depend on all rounds.
+        round: as for `estimate`.
+        count: as for `estimate`.
+        domain: the candidates of the campaign, as for `estimate`, but not open.
+        num_rounds: of the campaign (1).
+        max_items: of the campaign (1).
+        seed: of the campaign, as for `partial_tally`.
+        outside: as for `partial_tally`.
+        private: as for `partial_tally`.
+        memory: as for `estimate`, for each partition that is being counted.
+
+    Returns:
+        The tally of all partitions, as `merge_tallies` returns it.
+
+    Raises:
+        InvalidInputError: the frame is none of Dask, or data or options cannot be used. Options are
+            checked before any work begins.
+
+    >>> import dask.dataframe, fedtally, pandas
+    >>> drinks = pandas.DataFrame({"drink": ["tea", "rice", "tea"], "user": ["ann", "bob", "cy"]})
+    >>> frame = dask.dataframe.from_pandas(drinks, npartitions=2)
+    >>> tally = tally_dask(frame, item="drink", client="user", seed=7)
+    >>> [(each.item, round(each.count)) for each in fedtally.estimate(tally, seed=7).top(1)]
+    [('tea', 2)]
+    """
+    if not all(hasattr(frame, name) for name in ("to_delayed", "map_partitions", "columns")):
+        raise InvalidInputError(
+            f"frame must be a Dask data frame, got {type(frame).__name__}: fedtally.estimate takes"
+            " the tables of one machine"
+        )
+    try:
+        return _tally(
+            frame,
+            Columns(item, client, round, count),
+            {
+                "domain": None if domain is None else domain_of(domain),
+                "num_rounds": num_rounds,
+                "max_items": max_items,
+                "seed": seed,
+                "outside": outside,
+                "private": private,
+                "memory": memory,
+            },
+        )
+    except InvalidInputError as error:
+        raise type(error)(in_python(str(error))) from error
+
+
+@dataclass(frozen=True, repr=False)  # the seed may be secret, and Dask logs what it handles
+class _Options:
+    """The keywords of `partial_tally`, but for the partition's name."""
+
+    keywords: Mapping[str, Any]
+
+
+def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> bytes:
+    labels = list(frame.columns)  # of any type, and text in `columns`
+    names = [str(label) for label in labels]
+    columns = columns.resolve(names, "the frame")
+    parts = {part: getattr(columns, part) for part in ("item", "client", "round", "count")}
+    keywords = _Options({**parts, **options})
+    frame = frame[[labels[names.index(name)] for name in columns.names()]]
+    # Without rows, so that a wrong option is an error now, and not after hours of work.
+    partial_tally(frame._meta, partition="no rows", **keywords.keywords)
+    where = "the frame"
+    if columns.client is not None:
+        frame = frame.shuffle(on=labels[names.index(columns.client)])
+        where = f"the frame, shuffled by {columns.client}"
+    shared = delayed(keywords, traverse=False)  # one copy for all partitions
+    level = [
+        delayed(_count)(part, number, where, shared)
+        for number, part in enumerate(frame.to_delayed())
+    ]
+    while len(level) > 1:
+        level = [
+            delayed(merge_tallies)(level[at : at + _FAN_IN]) for at in range(0, len(level), _FAN_IN)
+        ]
+    content = Content.unpack(level[0].compute())
+    # The columns that stayed where they are, of which `estimate` may have to warn.
+    return replace(content, columns=replace(content.columns, others=columns.others)).pack()
+
+
+def _count(part: Any, number: int, where: str, options: _Options) -> bytes:
+    """Return the tally of one partition; an error says which it is."""
+    try:
+        return partial_tally(part, partition=number, **options.keywords)
+    except InvalidInputError as error:
+        raise type(error)(f"partition {number} of {where}: {error}") from error
