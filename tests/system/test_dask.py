@@ -142,15 +142,19 @@ def test_clients_lie_in_several_partitions_without_the_shuffle(workers, monkeypa
         check(dd.from_pandas(table(), npartitions=3), CASES["clients"])
 
 
-def test_a_private_campaign(workers):
+@pytest.mark.parametrize("client", [None, "user"])
+def test_a_private_campaign(workers, client):
+    """Without clients it is warned of the column that looks like them, though it was not moved."""
     domain, frame = WORDS[:20], dd.from_pandas(table(), npartitions=4)
     privacy = {"epsilon": 2.0, "not_private": True, "domain": domain}
-    asked = {"item": "word", "client": "user"}
+    asked = {"item": "word", "client": client}
     tally = tally_dask(frame, domain=domain, private=True, seed=7, **asked)
     found = fedtally.estimate(tally, **privacy, **SKETCH)  # with a seed, which draws the noise, too
     whole = fedtally.estimate(table(), **asked, **privacy, **SKETCH)
     assert found.estimates(domain) == whole.estimates(domain)
     assert found.num_clients == whole.num_clients
+    assert found.warnings == whole.warnings
+    assert any("'user' looks like one" in each for each in found.warnings) == (client is None)
 
 
 def test_an_error_on_a_worker_says_which_partition_and_what_to_do(workers):
