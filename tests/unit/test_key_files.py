@@ -430,7 +430,10 @@ def test_what_is_still_missing_is_said(
     ("arguments", "message"),
     [
         (["plan.toml"], "no key is given: name --server-key or --helper-key"),
-        (["plan.toml", "--helper-key", "helper.key.pub"], "secagg (semi-honest) has no helper_key"),
+        (
+            ["plan.toml", "--helper-key", "helper.key.pub"],
+            "secagg (semi-honest) has no --helper-key",
+        ),
         (
             ["plan.toml", "--server-key", "helper.key.pub"],
             "holds the public key of the helper, and that of the server",
@@ -441,10 +444,10 @@ def test_what_is_still_missing_is_said(
             ["plan.toml", "--server-key", "00" * 31],
             "give the 64 hexadecimal digits of a public key",
         ),
-        (["run.toml", "--server-key", "77" * 32], "the plan has another server_key"),
+        (["run.toml", "--server-key", "77" * 32], "the plan has another --server-key"),
         (
             ["ideal.toml", "--server-key", "server.key.pub"],
-            "the secure sum ideal has no server_key",
+            "the secure sum ideal has no --server-key",
         ),
         (["nowhere.toml", "--server-key", "server.key.pub"], "cannot read the plan nowhere.toml"),
         (

@@ -77,6 +77,10 @@ def test_a_long_purpose_of_a_hint_goes_on_below_itself(result: Result) -> None:
     start = text.splitlines()[-2].index("more of it,")
     assert first.startswith("--more N ") and "more of it," in first
     assert second[:start].strip() == "" and second[start:].startswith(("more", "of", "it,"))
+    # a long command has no column of its own: nothing of it is cut
+    command = "--more /" + "folder/" * 8
+    lines = text_of(result, 60, hints=[(command, "more of it")])
+    assert command in "".join(lines.split()).replace("--more/", "--more /")
 
 
 def test_an_item_that_was_no_candidate_is_named(result: Result) -> None:

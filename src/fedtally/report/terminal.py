@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # where fewer columns break more lines
 _LISTED = 20
+_WIDEST_COMMAND = 40  # of a hint, for its purpose to stand in a column beside it
 _EVEN = 1.1  # a ratio of the two sides of an interval, up to which they are shown as one
 
 
@@ -153,6 +154,8 @@ def _next(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
 
     width = max((len(command) for command, _ in hints), default=0)
     names = ["Try", *[""] * len(hints)]
+    if width > _WIDEST_COMMAND:  # a path, for instance: it is not cut, and leaves no room beside it
+        return [(n, "  ".join(hint)) for n, hint in zip(names, hints, strict=False)]
     rows: list[tuple[str, RenderableType]] = []
     for name, hint in zip(names, hints, strict=False):
         line = Table.grid(padding=(0, 2))
