@@ -246,6 +246,17 @@ def items(number: int = 30_000, exponent: float = 1.2) -> np.ndarray:
     return np.random.default_rng(5).choice(5000, number, p=distribution / distribution.sum()) + 1
 
 
+def test_no_pure_epsilon_is_promised_beside_a_pilot():
+    """A pilot is a sketch, whose clients have no epsilon without a delta."""
+    asked = {"domain": "range:1..20000", "tau": 3e-5, "epsilon": 1.0, "not_private": True}
+    result = fedtally.estimate("zipf:a=1.1,d=20000,n=1000000", seed=1, **asked)
+    assert result.sizing["pilot"] is not None and result.plan.is_histogram
+    assert result.plan.privacy.delta > 0
+    # Who asks for no delta gets a histogram, which needs no pilot.
+    pure = fedtally.estimate("zipf:a=1.1,d=20000,n=1000000", seed=1, delta=0, **asked)
+    assert pure.sizing["pilot"] is None and pure.plan.privacy.delta == 0
+
+
 def test_a_private_pilot_sees_items_that_are_all_a_little_above_tau():
     """With as few clients as without noise, such items drown, and the sketch is too small."""
     result = fedtally.estimate(

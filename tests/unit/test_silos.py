@@ -23,6 +23,7 @@ from fedtally.campaign.server import FrequencyServer, RejectedSumError, _check_p
 from fedtally.cli import campaign_view
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies
@@ -33,6 +34,7 @@ from fedtally.planner.request import Request
 from fedtally.planner.silos import Silos, fitting_numbers
 from fedtally.privacy import accounting, guarantee_text
 from fedtally.privacy.budget import Cap, Charge, OverspentError, check_cap
+from fedtally.privacy.config import check_event
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.events import Event
 from fedtally.privacy.policy import PrivacyPolicy
@@ -259,14 +261,27 @@ def test_sums_that_no_silos_can_have(people: int, silos: int, weight: int, messa
         _check_plausible(sketch, plan)
 
 
-def test_an_exact_number_of_people_is_in_no_error() -> None:
+def test_silos_take_no_geometric_noise() -> None:
+    event = Event("geometric", 1, "add-remove", variance=8.0, encoding="histogram")
+    asked: dict[str, Any] = {"rows": 1, "counters": 9, "max_items": 1, "num_rounds": 1}
+    asked |= {"clients": 4, "releases": [range(1)], "is_two_server": False}
+    asked |= {"encoding": Encoding.HISTOGRAM}
+    check_event(event, **asked, people=1)
+    with pytest.raises(InvalidInputError, match="mechanism must be rounded-gaussian where clients"):
+        check_event(event, **asked, people=50)
+
+
+@pytest.mark.parametrize(("sent", "counted"), [(-3, 0), (9, 9), (10**6, None)])
+def test_no_number_of_people_that_is_still_to_be_noised_is_refused(
+    sent: int, counted: int | None
+) -> None:
+    """A refusal would tell a silo that lies what the others hold. The number is cut instead."""
     plan = plan_of(trust="central")
-    sketch = CountSketch(plan.spec, 0)
-    sketch.encode_vector(np.array([97]), np.array([7], np.uint64), num_clients=0)
-    sketch.num_clients, sketch.num_silos = 93, N
-    with pytest.raises(RejectedSumError) as found:
-        _check_plausible(sketch, plan)
-    assert "93" not in str(found.value) and "97" not in str(found.value)
+    total = np.zeros(plan.vector_length, np.int64)
+    total[-1] = sent
+    sketch = FrequencyServer(plan, MemoryBooks())._sketch(0, total, N)
+    most = N * plan.people
+    assert (sketch.num_clients, sketch.num_silos) == (most if counted is None else counted, N)
 
 
 def test_a_client_made_in_the_old_way_is_one_person() -> None:

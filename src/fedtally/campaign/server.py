@@ -421,9 +421,16 @@ class FrequencyServer:
         sketch.num_clients = num_clients
         if self.plan.is_of_silos:
             sketch.num_clients, sketch.num_silos = int(total[size]), num_clients
-        if self.plan.privacy is not None and is_noised_before(self.plan):
+        if self.plan.privacy is None:
+            _check_plausible(sketch, self.plan)
+        elif is_noised_before(self.plan):
             sketch.noise = self.plan.noise_mark
-        _check_plausible(sketch, self.plan)
+            _check_plausible(sketch, self.plan)
+        else:
+            # The sum is exact, and whether it is refused would be seen: a client that lies could
+            # find out what one other client holds. So nothing that is done here depends on it.
+            most = num_clients * self.plan.people
+            sketch.num_clients = min(max(sketch.num_clients, 0), most)
         return sketch
 
     def _count(self, name: bytes, sketch: CountSketch, what: str) -> None:
@@ -450,16 +457,17 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
     An item adds +1 or -1 to one counter of each row, and 1 to one of a histogram. Noise has a bound
     for each counter, and one for the sizes of a row together. Honest noise exceeds either in a sum
     with a probability of at most 2^-40.
+
+    A sum that is still to be noised must not come here: a refusal is an answer without noise.
     """
     max_items, noise = plan.max_items, plan.noise_bound
-    is_secret = plan.privacy is not None and not is_noised_before(plan)  # errors are logged
     people, clients = sketch.num_clients, f"{sketch.num_clients} clients"
     if plan.is_of_silos:
         clients = f"{sketch.num_silos} silos of at most {plan.people} people each"
         most = sketch.num_silos * plan.people
         if not -noise <= people <= most + noise:
             raise RejectedSumError(
-                f"the number of people in the sum is {'out of range' if is_secret else people}, and"
+                f"the number of people in the sum is {people}, and"
                 f" {clients} {'and their noise ' * (noise > 0)}have -{noise} to {most + noise}: a"
                 " silo sent something else than a sketch"
             )
@@ -467,20 +475,14 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
         people = max(0, min(most, people + noise))
     items, most_of_one = people * max_items, people * plan.encoding.most_of_counter(max_items)
     who = f"{clients} of at most {max_items} items {'and their noise ' * (noise > 0)}"
-
-    def shown(bound: int) -> str:
-        # where the number of people is exact and secret, what follows from it is
-        return "what its people hold" if plan.is_of_silos and is_secret else str(bound)
-
     for row in sketch.all_rows():
         largest = max(int(row.max()), -int(row.min()))
         if largest > most_of_one + noise:
             raise RejectedSumError(
-                f"a counter of the sum is {'too large' if is_secret else largest}, and {who}cannot"
-                f" exceed {shown(most_of_one + noise)}: a client sent something else than a"
-                f" {plan.encoding}"
+                f"a counter of the sum is {largest}, and {who}cannot exceed {most_of_one + noise}:"
+                f" a client sent something else than a {plan.encoding}"
             )
-        if plan.is_histogram and not noise and row.min() < 0:
+        if plan.is_histogram and not noise and row.min() < 0:  # noise may be negative
             raise RejectedSumError(
                 "a counter of the sum is below 0, and clients add nothing negative to a histogram:"
                 " a client sent something else"
@@ -488,9 +490,8 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
         total, bound = _sum_of_sizes(row), items + plan.row_noise_bound(len(row))
         if total > bound:
             raise RejectedSumError(
-                f"the counters of a row of the sum add up to {'too much' if is_secret else total}"
-                " without their signs, and"
-                f" {who}cannot exceed {shown(bound)}: a client sent something else than a sketch"
+                f"the counters of a row of the sum add up to {total} without their signs, and"
+                f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
     # A client of one item adds an odd number to each row of a sketch. Noise has no parity, and of
     # several items some may cancel.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -203,10 +204,12 @@ class Privacy:
             return terms(mechanism=possible[0])
         # the error of a histogram is that of its noise, whose tails differ
         of_one = -math.expm1(math.log1p(-probability) / width)
-        return min(
-            (terms(mechanism=one) for one in possible),
-            key=lambda found: NoiseLaw.of_releases(found, 1).half(of_one),
-        )
+        usual, *others = possible
+        found = [terms(mechanism=usual)]
+        for mechanism in others:
+            with suppress(InvalidInputError):  # more noise than this mechanism draws
+                found.append(terms(mechanism=mechanism))
+        return min(found, key=lambda one: NoiseLaw.of_releases(one, 1).half(of_one))
 
     def _mechanisms(self, encoding: Encoding) -> Sequence[Mechanism]:
         """Return the mechanisms that a plan may have."""

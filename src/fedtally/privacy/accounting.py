@@ -649,7 +649,9 @@ def _pure_bound(pure: float) -> Bound:
     return Bound(
         Method.BASIC,
         lambda delta: pure,
-        lambda epsilons: (
-            np.maximum(0.0, -np.expm1(np.minimum(epsilons, pure) - pure)) / (1 + math.exp(-pure))
+        lambda epsilons: np.where(
+            np.less(epsilons, pure),
+            1e-15 - np.expm1(np.minimum(epsilons, pure) - pure) / (1 + math.exp(-pure)),
+            0.0,  # 1e-15 is more than rounding takes away
         ),
     )

@@ -385,6 +385,12 @@ def check_event(
             "add-remove hides the number of clients, which a secure sum shows, and shares of noise"
             " are summed securely: use zero-out or replace-one, or central trust"
         )
+    if people > 1 and event.mechanism.is_pure:
+        raise InvalidInputError(
+            "privacy.event.mechanism must be rounded-gaussian where clients are silos (people above"
+            " 1): what a sum shows of the size of a silo is planned for noise with such tails; got"
+            f" {event.mechanism}"
+        )
     if people == 1 and event.silos_per_person > 1:
         raise InvalidInputError(
             "privacy.event.silos_per_person goes with silos: set the plan's people, the most"

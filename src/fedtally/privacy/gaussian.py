@@ -98,9 +98,11 @@ def pure_losses(event: Event) -> list[tuple[float, int]]:
 def bound_of_pure(epsilon: float) -> float:
     """Return the least mu of a Gaussian that dominates all that is epsilon-private without a delta.
 
-    >>> round(bound_of_pure(1.0), 4)
-    1.232
+    >>> round(bound_of_pure(1.0), 4), round(bound_of_pure(1000.0), 1)
+    (1.232, 89.4)
     """
+    if epsilon > 500:  # 1 - p is no float any more; Phi(-x) <= exp(-x^2 / 2) bounds its quantile
+        return 2 * math.sqrt(2 * epsilon)
     # 2 p - 1 = tanh(epsilon / 2) for p = e^epsilon / (1 + e^epsilon) keeps the digits of a small
     # epsilon, and 1 - p those of a large one
     mu = (

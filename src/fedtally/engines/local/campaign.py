@@ -111,6 +111,9 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             simulation, domain, campaign_seed(b"pilot" + seed), b"pilot ", books, report
         )
         if simulation.pilots and sized is None:
+            # A pilot is a sketch, whose noise needs a delta. Its clients are of the population, so
+            # that the campaign beside it must not promise an epsilon without one.
+            spec = spec.for_ledger()
             pilot, rounds = _draw_pilot(simulation, tally, rounds, pilot_site.rng)
     site = _Site(simulation, domain, seed, b"", books, report)
     if spec.silos is not None:

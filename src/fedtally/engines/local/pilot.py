@@ -62,7 +62,7 @@ def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> f
     """
     holders = _HOLDERS if epsilon is None else _HOLDERS + _HOLDERS_BY_NOISE / epsilon
     enough = max(holders / tau, _ENOUGH)
-    return min(MOST_PILOT, enough / num_clients)
+    return min(MOST_PILOT, enough / max(1, num_clients))
 
 
 def draw_pilot(
