@@ -129,6 +129,21 @@ def _mutation(name: str, file: str, old: str, new: str, *tests: str) -> Mutation
 
 
 MUTATIONS = (
+    # What is seen besides the release.
+    _mutation(
+        "exact-sum-may-be-refused",
+        _SERVER_FILE,
+        "        if self.plan.privacy is None:\n            _check_plausible",
+        "        if True:\n            _check_plausible",
+        "test_campaign_cohort.py::test_an_exact_sum_that_is_secret_is_never_refused",
+    ),
+    _mutation(
+        "pure-epsilon-beside-a-pilot",
+        "engines/local/campaign.py",
+        "            spec = spec.for_ledger()\n",
+        "            pass\n",
+        "test_planning.py::test_no_pure_epsilon_is_promised_beside_a_pilot",
+    ),
     # How much noise there is.
     _mutation(
         "noise-small", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "0.81 * self.event")
