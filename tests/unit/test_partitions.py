@@ -182,6 +182,30 @@ def test_a_campaign_that_asks_for_something_else(options, message):
         fedtally.estimate(merged, **SKETCH | options)
 
 
+def test_a_plan_with_another_seed():
+    """Ids of text follow from the seed of the plan; those of integers from none."""
+    words, codes = ["tea"] * 50 + ["rice"] * 30, [3] * 50 + [4] * 30
+    for rows, refused in ((words, True), (codes, False)):
+        plan = fedtally.estimate(rows, **SKETCH).plan
+        same_seed, other = (fedtally.partial_tally(rows, partition=0, seed=s) for s in (7, 9))
+        whole = fedtally.estimate(rows, plan=plan, seed=7, evaluate=True)
+        same(fedtally.estimate(same_seed, plan=plan, seed=7, evaluate=True), whole)
+        if refused:
+            with pytest.raises(InvalidInputError, match="another seed than the plan's: count"):
+                fedtally.estimate(other, plan=plan, seed=9)
+        else:
+            assert len(fedtally.estimate(other, plan=plan, seed=9).top(3)) == 2
+
+
+def test_ids_of_no_item():
+    meta, arrays = _archive.unpack(
+        fedtally.partial_tally(["tea"], partition=0, seed=7), "t", "fedtally/partial-tally/1"
+    )
+    other = _archive.pack("fedtally/partial-tally/1", meta, arrays | {"ids": arrays["ids"] + 1})
+    with pytest.raises(UnreadableFileError, match="damaged"):
+        fedtally.estimate(other, **SKETCH)
+
+
 def test_a_campaign_that_needs_each_client():
     merged = fedtally.partial_tally(
         table(), partition=0, item="word", client="user", max_items=2, seed=7, domain=WORDS

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedtally import _archive
 from fedtally.domain import Domain
 from fedtally.domain.columns import text_of_buffers, utf8_buffers
-from fedtally.engines.local.encoding import Encoder
+from fedtally.engines.local.encoding import Encoder, is_integer
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -33,6 +33,8 @@ class Rules(NamedTuple):
     Attributes:
         domain: a digest of the declared candidates; None: those of the input.
         seed: a digest of the campaign's seed; None where no id and no draw depends on it.
+        hashes: a digest of the seed that items become ids by; None where candidates are declared.
+            A plan has its own.
         num_rounds: the rounds that clients are split over; None: the rows name their rounds.
         max_items: the most items of a client.
         outside: the fate of items outside the domain.
@@ -41,6 +43,7 @@ class Rules(NamedTuple):
 
     domain: str | None
     seed: str | None
+    hashes: str | None
     num_rounds: int | None
     max_items: int
     outside: str
@@ -52,27 +55,44 @@ class Rules(NamedTuple):
         seed: int | str | bytes | None,
         domain: Domain | None,
         *,
+        hashes: bytes,
         num_rounds: int | None,
         max_items: int,
         outside: str,
         private: bool,
     ) -> Rules:
-        """Return the rules that options say; `seed` is None where it does not matter."""
-        digest = None
-        if seed is not None:
-            label = b"fedtally/1/partial tally\x00"
-            digest = hashlib.shake_256(label + campaign_seed(seed)).hexdigest(16)
-        return cls(_digest(domain), digest, num_rounds, max_items, outside, private)
+        """Return the rules that options say.
+
+        `seed` is None where it does not matter, and `hashes` is the seed of the ids.
+        """
+        return cls(
+            _digest(domain),
+            None if seed is None else _digest_of(campaign_seed(seed)),
+            None if domain is not None else _digest_of(hashes),
+            num_rounds,
+            max_items,
+            outside,
+            private,
+        )
 
     def check(self, theirs: Rules, who: str) -> None:
         """Raise InvalidInputError if the rules of somebody else differ, and say which."""
         for name, mine, other in zip(self._fields, self, theirs, strict=True):
             if mine != other:
+                if name == "hashes":  # of partitions it follows from the seed, which is equal
+                    raise InvalidInputError(
+                        f"{who} has ids of its items by another seed than the plan's: count the"
+                        " partitions with the seed that the plan was made with, or declare a domain"
+                    )
                 shown = "" if name in ("seed", "domain") else f" ({other!r} and {mine!r})"
                 raise InvalidInputError(
                     f"{who} has another {name} than the others{shown}: give it alike to all"
                     " partitions and to the campaign"
                 )
+
+
+def _digest_of(seed: bytes) -> str:
+    return hashlib.shake_256(b"fedtally/1/partial tally\x00" + seed).hexdigest(16)
 
 
 def _digest(domain: Domain | None) -> str | None:
@@ -266,13 +286,17 @@ class Tallied(Source):
             InvalidInputError: the rows were counted by other rules.
         """
         assert self.content is not None
-        theirs = self.content.rules
+        theirs, items, part = self.content.rules, self.content.items, self.content.part
         if theirs.seed is None or (rules.seed is None and rules.private):
             rules = rules._replace(seed=theirs.seed)
+        if items is None or is_integer(items):  # no seed changes the id of an integer
+            rules = rules._replace(hashes=theirs.hashes)
         rules.check(theirs, "the merged tally")
-        if self.content.items is not None:
-            encoder.encode(self.content.items)
-        tally.take(self.content.part)
+        if rules.domain is None:
+            known = np.empty(0, np.uint64) if items is None else encoder.encode(items)[0]
+            if not all(np.isin(each.ids, known).all() for each in part.rounds):
+                raise UnreadableFileError(f"{_NAME} is damaged (ids of no item): count it anew")
+        tally.take(part)
         tally.columns = self.content.columns
 
 

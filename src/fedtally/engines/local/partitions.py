@@ -124,6 +124,7 @@ def partial_tally(
     rules = Rules.of(
         seed if needs_seed else None,
         candidates,
+        hashes=hashes,
         num_rounds=None if is_natural else split,
         max_items=most,
         outside=outside,
