@@ -234,6 +234,15 @@ def test_options_of_a_partition(asked, message):
         fedtally.partial_tally(table(), **{"item": "word", "partition": 0, "seed": 7} | asked)
 
 
+def test_candidates_that_are_the_partition(tmp_path):
+    path, words = tmp_path / "w.txt", ["tea", "rice"]
+    path.write_text("tea\nrice\n")
+    for data, domain in ((words, words), (str(path), str(path)), (path, str(path))):
+        with pytest.raises(InvalidInputError, match="the domain is the partition itself"):
+            fedtally.partial_tally(data, partition=0, domain=domain, private=True)
+        fedtally.partial_tally(data, partition=0, domain=domain)
+
+
 def test_bytes_that_are_no_tally():
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
     for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):

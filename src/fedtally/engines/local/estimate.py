@@ -312,6 +312,14 @@ def check_list(data: Any, dictionary: Any) -> None:
     check_public(data, dictionary, "dictionary", "words")
 
 
+def is_input(data: Any, domain: Any) -> bool:
+    """Return whether candidates are the input itself: one object, or paths of one file."""
+    if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
+        known = os.path.exists(data) and os.path.exists(domain)
+        return known and os.path.samefile(data, domain)
+    return domain is not None and domain is data
+
+
 def check_public(data: Any, domain: Any, name: str = "domain", what: str = "candidates") -> None:
     """Refuse, under privacy, candidates that are the input itself.
 
@@ -324,11 +332,7 @@ def check_public(data: Any, domain: Any, name: str = "domain", what: str = "cand
     Raises:
         InvalidInputError: both are one object, or paths of one file.
     """
-    is_same = domain is not None and domain is data
-    if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
-        known = os.path.exists(data) and os.path.exists(domain)
-        is_same = known and os.path.samefile(data, domain)
-    if is_same:
+    if is_input(data, domain):
         raise InvalidInputError(
             f"the {name} is the input itself: with epsilon the {what} must be public; declare a"
             f" list that does not come from the clients (--{name} FILE), or mark the run with"

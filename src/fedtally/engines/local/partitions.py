@@ -13,7 +13,7 @@ from fedtally import _validate
 from fedtally.domain import Domain, OpenStrings, domain_of
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
-from fedtally.engines.local.estimate import source_of
+from fedtally.engines.local.estimate import is_input, source_of
 from fedtally.engines.local.partial import Content, Rules, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.tally import Tally
@@ -94,6 +94,11 @@ def partial_tally(
     if isinstance(partition, bool) or not isinstance(partition, str | int) or partition == "":
         raise InvalidInputError(
             f"partition must be the name or the number of the partition, got {partition!r}"
+        )
+    if private and is_input(data, domain):
+        raise InvalidInputError(
+            "the domain is the partition itself: with private the candidates must be public;"
+            " declare a list that does not come from the clients"
         )
     held = {"clients": clients, "silos": None, "rounds": rounds, "counts": counts}
     source = source_of(data, Columns(item_columns(item, domain), client, round, count), held, seed)
