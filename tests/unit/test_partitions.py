@@ -1,6 +1,7 @@
 """A table that is counted in partitions gives the answer of the whole table, to the last bit."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -241,6 +242,28 @@ def test_candidates_that_are_the_partition(tmp_path):
         with pytest.raises(InvalidInputError, match="the domain is the partition itself"):
             fedtally.partial_tally(data, partition=0, domain=domain, private=True)
         fedtally.partial_tally(data, partition=0, domain=domain)
+
+
+@pytest.mark.parametrize("part", ["client", "round"])
+@pytest.mark.parametrize("private", [False, True])
+def test_columns_of_another_type_in_another_partition(part, private):
+    """As pandas makes of integers where a value is missing; under privacy floats are text."""
+    asked = {"item": "word", part: part, "seed": 7, "domain": ["tea"], "private": private}
+    rows = pd.DataFrame({"word": ["tea"] * 3, part: [8, 9, 8]})
+    others = {
+        "float": pd.DataFrame({"word": ["tea"] * 3, part: [18, 19, np.nan]}),
+        "text": pd.DataFrame({"word": ["tea"] * 3, part: ["18", "19", None]}),
+        "no text": pd.DataFrame({"word": ["tea"] * 3, part: pd.Series([None] * 3, dtype="str")}),
+        "integers": pd.DataFrame({"word": ["tea"] * 3, part: pd.array([18, 19, None], "Int64")}),
+    }
+    one = fedtally.partial_tally(rows, partition=0, **asked)
+    for kind, other in others.items():
+        both = [one, fedtally.partial_tally(other, partition=1, **asked)]
+        if kind == "text" or (kind == "float" and private):
+            with pytest.raises(InvalidInputError, match=f"the {part}s of some partitions are int"):
+                fedtally.merge_tallies(both)
+        else:
+            fedtally.merge_tallies(both)
 
 
 def test_bytes_that_are_no_tally():

@@ -179,6 +179,7 @@ class Content:
             "missing": part.missing,
             "outside": part.outside,
             "most_clients": part.most_clients,
+            "has_integer_clients": part.has_integer_clients,
             "drawn": None if part.drawn is None else list(part.drawn),
         }
         arrays = {
@@ -217,6 +218,7 @@ class Content:
             meta["most_clients"],
             None if meta["drawn"] is None else Drawn(*meta["drawn"]),
             arrays["sample"],
+            meta["has_integer_clients"],
         )
         return cls(
             meta["partitions"],

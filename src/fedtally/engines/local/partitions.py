@@ -194,8 +194,9 @@ def merge_tallies(tallies: Iterable[bytes]) -> bytes:
 
     Raises:
         InvalidInputError: there are none; they were counted by different options, such as another
-            seed; two tallies of one partition differ; or a client is in two partitions, as far as
-            samples of 65,536 clients of each show.
+            seed; items, clients or rounds are integers in one and text in another; two tallies of
+            one partition differ; or a client is in two partitions, as far as samples of 65,536
+            clients of each show.
         UnreadableFileError: one is damaged, cut off, or of another version.
     """
     if isinstance(tallies, bytes | bytearray | memoryview):

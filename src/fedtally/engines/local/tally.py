@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fedtally.domain.columns import as_text, is_grouped
 from fedtally.engines.local.client_rows import ClientRows, bound_clients, hashed_clients, is_new
-from fedtally.engines.local.encoding import Encoder, client_keys
+from fedtally.engines.local.encoding import Encoder, client_keys, is_integer
 from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.plan import MAX_CLIENTS
 from fedtally.sources import Batch, Columns
@@ -156,6 +156,7 @@ class Part(NamedTuple):
         drawn: as in `Tally`.
         sample: hashes of named clients, uint64: the least of all, at most 2^16. The same client has
             the same hash in all parts.
+        has_integer_clients: whether clients are named by integers, or by text; None: by neither.
     """
 
     labels: tuple[str | int, ...]
@@ -167,19 +168,26 @@ class Part(NamedTuple):
     most_clients: float
     drawn: Drawn | None
     sample: U64
+    has_integer_clients: bool | None = None
 
     @classmethod
     def sum(cls, parts: Sequence[Part]) -> Part:
         """Return what was counted of all parts together, at least one.
 
         Raises:
-            InvalidInputError: a client is in two parts, as far as the samples show.
+            InvalidInputError: clients or rounds are integers in one part and text in another; or a
+                client is in two parts, as far as the samples show.
 
         >>> tea = RoundTally(2, np.array([7], np.uint64), np.array([2]))
         >>> part = Part((), (tea,), False, False, 0, 0, 2.0, None, np.empty(0, np.uint64))
         >>> Part.sum([part, part]).rounds[0].counts.tolist()
         [4]
         """
+        named_by = {part.has_integer_clients for part in parts} - {None}
+        _check_one_kind("clients", named_by)
+        _check_one_kind(
+            "rounds", {isinstance(label, int) for part in parts for label in part.labels}
+        )
         sample = np.sort(np.concatenate([part.sample for part in parts]))
         if np.any(sample[1:] == sample[:-1]):
             raise InvalidInputError(
@@ -204,6 +212,17 @@ class Part(NamedTuple):
             sum(part.most_clients for part in parts),
             Drawn.sum(drawn) if drawn else None,
             sample[:_MOST_SAMPLED],
+            next(iter(named_by), None),
+        )
+
+
+def _check_one_kind(what: str, kinds: Set[object]) -> None:
+    """Refuse integers in one part and text in another: 8 and "8" would be two."""
+    if len(kinds) > 1:
+        raise InvalidInputError(
+            f"the {what} of some partitions are integers and of some text, so that 8 and '8' are"
+            " two: give their column one type in all partitions (pandas makes floats of integers"
+            " where a value is missing; its type Int64 does not)"
         )
 
 
@@ -408,6 +427,7 @@ class Tally:
         self._itemless: Counter[int] = Counter()  # clients by round
         self._pairs = ClientRows(memory)
         self._by_client = False
+        self._has_integer_clients: bool | None = None  # the type of their column, once it has rows
         self.has_counts = False
         self.columns = Columns()
         self.drawn: Drawn | None = None
@@ -470,8 +490,7 @@ class Tally:
             self._add_itemless(bare.clients, bare.rounds, bare.silos, held)
         labels = self._numbers(rounds, silos)
         if clients is not None:
-            self._by_client = True
-            self._pairs.add(client_keys(clients, self._client_key), ids, labels)
+            self._pairs.add(self._keys(clients), ids, labels)
         elif labels is None:
             self._histograms.setdefault(0, Histogram()).add(ids, counts)
         else:
@@ -480,6 +499,13 @@ class Tally:
                 self._histograms.setdefault(number, Histogram()).add(
                     ids[mine], None if counts is None else counts[mine]
                 )
+
+    def _keys(self, clients: Any) -> U64:
+        """Return 64 bits for each named client."""
+        self._by_client = True
+        if len(clients):
+            self._has_integer_clients = is_integer(clients)
+        return client_keys(clients, self._client_key)
 
     def _count_clients(self, number: float) -> None:
         self._most_clients += number
@@ -496,8 +522,7 @@ class Tally:
         """
         numbers = self._numbers(rounds, silos)
         if clients is not None:
-            self._by_client = True
-            self._pairs.add(client_keys(clients, self._client_key), None, numbers)
+            self._pairs.add(self._keys(clients), None, numbers)
             return
         labels = np.zeros(len(counts), np.uint64) if numbers is None else numbers
         for number in np.unique(labels).tolist():
@@ -528,6 +553,7 @@ class Tally:
             self._most_clients,
             self.drawn,
             self._sample,
+            self._has_integer_clients,
         )
 
     def take(self, part: Part) -> None:
