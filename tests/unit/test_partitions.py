@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import fedtally
@@ -264,6 +265,33 @@ def test_columns_of_another_type_in_another_partition(part, private):
                 fedtally.merge_tallies(both)
         else:
             fedtally.merge_tallies(both)
+
+
+def test_columns_that_play_no_part_may_come_in_any_order():
+    """As in JSON lines: then bytes are equal, and a partition that is counted again is the same."""
+    one, other = pa.table({"word": ["a"], "x": [1], "y": [1]}), None
+    other = one.select(["y", "x", "word"])
+    a, b, again, c = (
+        fedtally.partial_tally(rows, partition=name, item="word", seed=7)
+        for rows, name in ((one, "a"), (other, "b"), (other, "a"), (one, "c"))
+    )
+    merge = fedtally.merge_tallies
+    assert merge([a, b]) == merge([b, a]) == merge([merge([a]), b])
+    assert merge([a, again]) == merge([again, a])
+    assert merge([a, again, b]) == merge([b, again, a])
+    assert merge([merge([a, c]), b]) == merge([a, b, c]) == merge([merge([c, b]), a])
+
+
+def test_a_partition_that_was_moved(tmp_path):
+    """It is the same when it is counted again elsewhere."""
+    tallies = []
+    for folder in ("day=1", "day=2"):
+        (tmp_path / folder).mkdir()
+        pq.write_table(table(9), tmp_path / folder / "a.parquet")
+        tallies.append(
+            fedtally.partial_tally(str(tmp_path / folder), partition=0, item="word", seed=7)
+        )
+    assert tallies[0] == tallies[1]
 
 
 def test_bytes_that_are_no_tally():

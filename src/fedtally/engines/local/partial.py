@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -128,11 +128,17 @@ class Content:
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
         """Return what was counted of one partition."""
-        meta, arrays = cls({}, rules, part, items, columns)._document()
+        content = cls({}, rules, part, items, columns)
+        return replace(content, partitions={name: content._digest()})
+
+    def _digest(self) -> str:
+        """Return the digest of the counts of one partition, and of how they were counted."""
+        # Columns that play no part may come in another order when rows are counted again.
+        meta, arrays = replace(self, columns=replace(self.columns, others=()))._document()
         state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
         for array, values in sorted(arrays.items()):
             state.update(array.encode() + values.tobytes())
-        return cls({name: state.hexdigest()}, rules, part, items, columns)
+        return state.hexdigest()
 
     def pack(self) -> bytes:
         """Return it as bytes."""
@@ -171,7 +177,11 @@ class Content:
         part, rounds = self.part, self.part.rounds
         meta = {
             "rules": self.rules._asdict(),
-            "columns": asdict(self.columns),
+            "columns": {
+                name: value
+                for name, value in asdict(self.columns).items()
+                if name not in ("folders", "given")  # of a path, which only readers need
+            },
             "labels": list(part.labels),
             "num_clients": [tally.num_clients for tally in rounds],
             "by_client": part.by_client,
@@ -244,8 +254,6 @@ def _columns(meta: Mapping[str, Any]) -> Columns:
             **meta,
             "item": tuple(item) if isinstance(item, list) else item,
             "others": tuple(meta["others"]),
-            "folders": (),
-            "given": (),
         }
     )
 
@@ -332,13 +340,24 @@ def merged(contents: Iterable[Content]) -> Content:
         if not again:
             known |= content.partitions
             parts.append(content)
-    named = [content.columns for content in parts if content.columns.names()]
     return Content(
         known,
         given[0].rules,
         Part.sum([content.part for content in parts]),
         _joined([content.items for content in parts if content.items is not None]),
-        named[0] if named else Columns(),
+        _columns_of([content.columns for content in given]),
+    )
+
+
+def _columns_of(tables: Sequence[Columns]) -> Columns:
+    """Return the columns of all partitions, whatever their order, and also of merged tallies."""
+    known = {columns for columns in tables if columns.names()}
+    if len(known) < 2:
+        return next(iter(known), Columns())
+    others = sorted({name for columns in known for name in columns.others})
+    # partitions may name their columns differently: any of them, but the same in each order
+    return replace(
+        min(known, key=lambda columns: json.dumps(asdict(columns))), others=tuple(others)
     )
 
 
