@@ -1,5 +1,7 @@
 """A table that is counted in partitions gives the answer of the whole table, to the last bit."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -200,10 +202,11 @@ def test_a_plan_with_another_seed():
 
 
 def test_ids_of_no_item():
-    meta, arrays = _archive.unpack(
-        fedtally.partial_tally(["tea"], partition=0, seed=7), "t", "fedtally/partial-tally/1"
-    )
+    """Of several partitions, of which no digest tells."""
+    both = [fedtally.partial_tally(["tea"], partition=i, seed=7) for i in range(2)]
+    meta, arrays = _archive.unpack(fedtally.merge_tallies(both), "t", "fedtally/partial-tally/1")
     other = _archive.pack("fedtally/partial-tally/1", meta, arrays | {"ids": arrays["ids"] + 1})
+    fedtally.merge_tallies([other])
     with pytest.raises(UnreadableFileError, match="damaged"):
         fedtally.estimate(other, **SKETCH)
 
@@ -317,3 +320,73 @@ def test_bytes_that_are_no_tally():
     ):
         with pytest.raises(InvalidInputError, match=message):
             fedtally.merge_tallies(given)
+
+
+IMPOSSIBLE = (None, -1, 1.5, "x", [], [1], [[1]], {}, {"a": 1}, True, 1e400, 2**70, [2**70], [-5],
+              ["x"], [None], [{"a": 1}])  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [{}, {"client": "user", "num_rounds": 2}, {"round": "day"}])
+@pytest.mark.parametrize("number", [1, 2])
+def test_values_that_no_tally_has(asked, number):
+    """Of one partition nothing can be changed; of several what no table has is refused."""
+    parts = parted(table(40), places_of(table(40), np.random.default_rng(2), True, 2))
+    tallies = [
+        fedtally.partial_tally(part, partition=i, item="word", seed=7, **asked)
+        for i, part in enumerate(parts)
+    ]
+    data = fedtally.merge_tallies(tallies[:number])
+    meta, arrays = _archive.unpack(data, "t", "fedtally/partial-tally/1")
+    changed = [(f"{key} {v}", meta | {key: v}, arrays) for key in meta for v in IMPOSSIBLE
+               if v != meta[key]]  # fmt: skip
+    changed += [
+        (f"{key}.{own} {v}", meta | {key: meta[key] | {own: v}}, arrays)
+        for key in ("rules", "columns", "partitions")
+        for own in meta[key]
+        for v in IMPOSSIBLE
+        if v != meta[key][own]
+    ]
+    changed += [
+        (f"{key} {what}", meta, arrays | {key: other})
+        for key, values in arrays.items()
+        for what, other in {
+            "float": values.astype(float),
+            "2d": values.reshape(1, -1),
+            "0d": np.array(5),
+            "text": values.astype(str),
+            "complex": values.astype(complex),
+            "largest": np.full_like(values, np.iinfo(values.dtype).max),
+            "twice": np.concatenate([values, values]),
+            "none": values[:0],
+            "reversed": values[::-1],
+            "negative": -values.astype(np.int64),
+        }.items()
+        if other.dtype != values.dtype or other.tolist() != values.tolist()
+    ]
+    believed = []
+    for what, other, own in changed:
+        try:
+            fedtally.merge_tallies([_archive.pack("fedtally/partial-tally/1", other, own)])
+            believed.append(what)
+        except UnreadableFileError:
+            pass
+    if number == 1:
+        # columns without a part are not of the digest, as they may be in another order
+        assert [what for what in believed if "others" not in what] == []
+    else:
+        # numbers and names that a table could have
+        assert {re.split(r"[ .]", what)[0] for what in believed} - {"counts"} == {
+            "has_counts", "has_integer_clients", "rules", "columns", "partitions", "utf8"
+        } | ({"sample"} if "client" in asked else set())  # fmt: skip
+
+
+def test_more_items_than_clients():
+    """In a tally of several partitions, of which no digest tells."""
+    both = [fedtally.partial_tally(["tea", "tea"], partition=i, seed=7) for i in range(2)]
+    meta, arrays = _archive.unpack(fedtally.merge_tallies(both), "t", "fedtally/partial-tally/1")
+    for change, count in (({}, 5), ({}, 0), ({"num_clients": [3]}, 4), ({"num_clients": [5]}, 5)):
+        other = _archive.pack(
+            "fedtally/partial-tally/1", meta | change, arrays | {"counts": np.array([count])}
+        )
+        with pytest.raises(UnreadableFileError, match="is damaged"):
+            fedtally.merge_tallies([other])

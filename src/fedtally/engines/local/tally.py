@@ -33,7 +33,7 @@ MAX_NATURAL_ROUNDS = 1 << 16
 MAX_SILOS = 1 << 12  # as well, of silos
 # A row keeps the numbers of its round and of its silo in one integer.
 _SILO_BITS = np.uint64(32)
-_MOST_SAMPLED = 1 << 16  # clients of a part that are kept to see whether another has them too
+MOST_SAMPLED = 1 << 16  # clients of a part that are kept to see whether another has them too
 
 
 class Members(NamedTuple):
@@ -211,7 +211,7 @@ class Part(NamedTuple):
             sum(part.outside for part in parts),
             sum(part.most_clients for part in parts),
             Drawn.sum(drawn) if drawn else None,
-            sample[:_MOST_SAMPLED],
+            sample[:MOST_SAMPLED],
             next(iter(named_by), None),
         )
 
@@ -725,7 +725,7 @@ class Tally:
             )
             if self._sample is not None:
                 both = np.concatenate([self._sample, hashed_clients(who)])
-                self._sample = np.sort(both)[:_MOST_SAMPLED]
+                self._sample = np.sort(both)[:MOST_SAMPLED]
             of_round = np.bincount(participants, minlength=num_rounds)
             clients += of_round
             rounds = np.repeat(participants, sizes)
