@@ -1,6 +1,8 @@
 """A table that is counted in partitions gives the answer of the whole table, to the last bit."""
 
+import io
 import re
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -378,6 +380,30 @@ def test_values_that_no_tally_has(asked, number):
         assert {re.split(r"[ .]", what)[0] for what in believed} - {"counts"} == {
             "has_counts", "has_integer_clients", "rules", "columns", "partitions", "utf8"
         } | ({"sample"} if "client" in asked else set())  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ["header", "sample", "ids", "counts", "offsets", "other"])
+def test_small_bytes_that_would_take_much_memory(entry):
+    """They are refused before anything is unpacked."""
+    tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
+    with np.load(io.BytesIO(tally)) as file:
+        entries = dict(file)
+    entries[entry] = np.zeros(1 << 24, entries.get(entry, entries["ids"]).dtype)
+    bomb = io.BytesIO()
+    np.savez_compressed(bomb, **entries)
+    del entries
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableFileError, match="is cut off or damaged"):
+            fedtally.merge_tallies([bomb.getvalue()])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_ids_that_pack_well():
+    numbers = fedtally.partial_tally(np.arange(300_000), partition=0, seed=7)
+    assert fedtally.merge_tallies([numbers])
 
 
 def test_more_items_than_clients():

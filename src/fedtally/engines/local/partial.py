@@ -18,7 +18,7 @@ from fedtally import _archive
 from fedtally.domain import Domain
 from fedtally.domain.columns import text_of_buffers, utf8_buffers
 from fedtally.engines.local.encoding import Encoder, is_integer
-from fedtally.engines.local.partial_checks import check
+from fedtally.engines.local.partial_checks import check, check_sizes
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -162,7 +162,7 @@ class Content:
                 f" {type(data).__name__}"
             )
         try:
-            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA)
+            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA, check_sizes)
         except UnreadableFileError as error:
             if "expected" in str(error):  # of another version
                 raise

@@ -18,6 +18,27 @@ from fedtally.plan import MAX_CLIENTS
 _ARRAYS = {"sizes": np.int64, "ids": np.uint64, "counts": np.int64, "sample": np.uint64}
 _ITEMS = {"integers": np.int64, "utf8": np.uint8, "offsets": np.int64}
 
+# An entry of 1 MiB, and so many bytes for a packed one, are believed. Measured: ids that follow
+# each other take 6, and headers 9. Only counts, which are alike, and long texts may take 1,000.
+_ALWAYS, _RATIO = 1 << 20, 100
+_ENTRY = 1 << 10  # bytes of an entry beside its values, at most
+
+
+def check_sizes(entries: Mapping[str, tuple[int, int]]) -> None:
+    """Raise ValueError if a small tally would take much memory when it is unpacked.
+
+    Args:
+        entries: the bytes of each entry: unpacked, and packed.
+    """
+    _need(entries.keys() <= {"header", *_ARRAYS, *_ITEMS}, "entries of no tally")
+    for name, (unpacked, packed) in entries.items():
+        most = max(_ALWAYS, _RATIO * packed)
+        if name == "counts":
+            most = entries["ids"][0] + _ENTRY  # there is one for each id
+        elif name == "utf8":
+            continue
+        _need(unpacked <= most, f"{name} of {unpacked:,} bytes, more than {most:,}")
+
 
 def check(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Raise ValueError, which says what, if no table has these counts.
