@@ -299,6 +299,17 @@ def test_a_partition_that_was_moved(tmp_path):
     assert tallies[0] == tallies[1]
 
 
+def test_more_rounds_than_a_table_may_have(monkeypatch):
+    monkeypatch.setattr("fedtally.engines.local.tally.MAX_NATURAL_ROUNDS", 3)
+    parts = [
+        fedtally.partial_tally(["tea"] * 2, rounds=[i, i + 1], partition=i, seed=7)
+        for i in range(3)
+    ]
+    fedtally.merge_tallies(parts[:2])
+    with pytest.raises(InvalidInputError, match="the round column has more than 3 distinct"):
+        fedtally.merge_tallies(parts)
+
+
 def test_bytes_that_are_no_tally():
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
     for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,8 +175,8 @@ class Part(NamedTuple):
         """Return what was counted of all parts together, at least one.
 
         Raises:
-            InvalidInputError: clients or rounds are integers in one part and text in another; or a
-                client is in two parts, as far as the samples show.
+            InvalidInputError: clients or rounds are integers in one part and text in another; there
+                are too many rounds; or a client is in two parts, as far as the samples show.
 
         >>> tea = RoundTally(2, np.array([7], np.uint64), np.array([2]))
         >>> part = Part((), (tea,), False, False, 0, 0, 2.0, None, np.empty(0, np.uint64))
@@ -201,6 +201,7 @@ class Part(NamedTuple):
             ):
                 found.setdefault(label, []).append(tally)
         labels = tuple(_in_order({label for part in parts for label in part.labels}))
+        _check_few(labels, "round", MAX_NATURAL_ROUNDS)
         drawn = [part.drawn for part in parts if part.drawn is not None]
         return cls(
             labels,
@@ -766,12 +767,16 @@ def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
     """Return the number of each value of a column, in the order in which values were met."""
     encoded = column.dictionary_encode()
     numbers = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
-    if len(known) > most:
+    _check_few(known, what, most)
+    labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
+    return labels
+
+
+def _check_few(labels: Sized, what: str, most: int) -> None:
+    if len(labels) > most:
         raise InvalidInputError(
             f"the {what} column has more than {most:,} distinct values; is it a {what}?"
         )
-    labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
-    return labels
 
 
 def _distinct(items: Any) -> tuple[Any, I64]:
