@@ -310,6 +310,32 @@ def test_more_rounds_than_a_table_may_have(monkeypatch):
         fedtally.merge_tallies(parts)
 
 
+def test_a_partition_for_each_file_of_a_folder(tmp_path):
+    """The files read alone are the folder: numbers with points, folders that are columns."""
+    csv, hive = tmp_path / "csv", tmp_path / "hive"
+    csv.mkdir()
+    (csv / "a.csv").write_text("word,user,day\ntea,1,1\nrice,2,1\n")
+    (csv / "[b].csv").write_text("word,user,day\ntea,1.0,1.0\nrice,4.0,2.0\nrice,,\n")
+    for day in (1, 2):
+        (hive / f"day={day}").mkdir(parents=True)
+        pq.write_table(table(50, seed=day), hive / f"day={day}" / "a.parquet", row_group_size=20)
+        rows = pq.read_table(hive / f"day={day}" / "a.parquet", partitioning=None).drop("day")
+        pq.write_table(rows, hive / f"day={day}" / "a.parquet")
+    for folder in (csv, hive):
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        asked = {"item": "word", "round": "day"}
+        parts = [fedtally.partial_tally(path, partition=path.name + path.parent.name, seed=7,
+                                        **asked) for path in files]  # fmt: skip
+        merged = fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH, evaluate=True)
+        same(merged, fedtally.estimate(folder, **asked, **SKETCH, evaluate=True))
+    users = [
+        fedtally.partial_tally(path, partition=path.name, seed=7, item="word", client="user")
+        for path in sorted(csv.iterdir())
+    ]
+    with pytest.raises(InvalidInputError, match="a client is in two partitions"):
+        fedtally.merge_tallies(users)
+
+
 def test_bytes_that_are_no_tally():
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
     for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):

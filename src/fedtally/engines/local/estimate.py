@@ -248,7 +248,12 @@ def estimate(
 
 
 def source_of(
-    data: Any, columns: Columns, held: dict[str, Any], seed: int | str | bytes | None
+    data: Any,
+    columns: Columns,
+    held: dict[str, Any],
+    seed: int | str | bytes | None,
+    *,
+    is_one_of_many: bool = False,
 ) -> Source:
     """Return the source that the first argument of `estimate` is.
 
@@ -257,6 +262,7 @@ def source_of(
         columns: the columns of a table.
         held: the columns beside a column of items, by keyword; None where there is none.
         seed: of a synthetic population.
+        is_one_of_many: whether a file is one of several that are one table.
     """
     apart = [name for name, column in held.items() if column is not None]
     if isinstance(data, bytes):
@@ -290,7 +296,7 @@ def source_of(
     if not isinstance(path, str):
         raise InvalidInputError(f"a path must be text, got {path!r}")
     try:
-        return open_source(path, columns, rng=population_rng(seed))
+        return open_source(path, columns, rng=population_rng(seed), is_one_of_many=is_one_of_many)
     except InvalidInputError as error:
         if isinstance(data, str) and not os.path.exists(path) and path.isprintable():
             raise type(error)(f"{error}; one item is written [{data[:60]!r}]") from None

@@ -57,6 +57,8 @@ def partial_tally(
 
     Args:
         data: the rows of the partition, as for `estimate`: a table, its path, or a column of items.
+            A file is read as one of a folder: clients and rounds ``7.0`` in text are ``7``, and
+            folders such as ``day=2026-11-24`` above it may be the rounds.
         partition: the name of the partition, which differs from those of all others. One that is
             counted twice under one name, as after a worker died, counts once.
         item: as for `estimate`.
@@ -101,7 +103,8 @@ def partial_tally(
             " declare a list that does not come from the clients"
         )
     held = {"clients": clients, "silos": None, "rounds": rounds, "counts": counts}
-    source = source_of(data, Columns(item_columns(item, domain), client, round, count), held, seed)
+    columns = Columns(item_columns(item, domain), client, round, count)
+    source = source_of(data, columns, held, seed, is_one_of_many=True)
     is_natural, by_client = round is not None or rounds is not None, not client is clients is None
     candidates = declared(None if domain is None else domain_of(domain), source)
     outside = outside or ("drop" if private else "error")
