@@ -336,6 +336,30 @@ def test_a_partition_for_each_file_of_a_folder(tmp_path):
         fedtally.merge_tallies(users)
 
 
+def test_messages_in_the_words_of_python():
+    with pytest.raises(InvalidInputError, match=r"which column is the item.*\(item=\.\.\.\)"):
+        fedtally.partial_tally(table(), partition=0, seed=7)
+    with pytest.raises(TypeError, match="'sed'; did you mean 'seed'?"):
+        fedtally.partial_tally(["tea"], partition=0, sed=7)
+
+
+def test_a_partition_may_have_a_number_of_numpy():
+    one, other = (
+        fedtally.partial_tally(["tea"], partition=n, seed=7) for n in (3, np.arange(4)[3])
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"), [([], "merged tally is empty: it has no rows"),
+                          ([None, None], "merged tally: the item.* is missing in all of its 4")]
+)  # fmt: skip
+def test_partitions_without_rows(rows, message):
+    parts = [fedtally.partial_tally(rows, partition=i, seed=7) for i in range(2)]
+    with pytest.raises(InvalidInputError, match=message):
+        fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH)
+
+
 def test_bytes_that_are_no_tally():
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
     for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):

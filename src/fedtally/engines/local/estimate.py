@@ -37,8 +37,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _suggests(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return the function with an error for an unknown keyword that names the likely one."""
+def for_python(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function of the library whose errors speak of keywords, in the words of Python.
+
+    An unknown keyword is answered by the likely one.
+    """
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -49,14 +52,21 @@ def _suggests(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     + _validate.did_you_mean(name, known)
                 )
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except InvalidInputError as error:
+            message = in_python(str(error))
+            if message == str(error):
+                raise
+            # One error, in the words of Python, at the place where it arose.
+            raise type(error)(message).with_traceback(error.__traceback__) from None
 
     return call
 
 
 # The keywords from `domain` on are the fields of `Request` and `Simulation`, which say what they
 # mean; a test compares names, types and defaults. They are written out for editors and type checks.
-@_suggests
+@for_python
 def estimate(
     data: Any,
     *,
@@ -229,22 +239,15 @@ def estimate(
     0.0
     """
     given = locals()
-    try:
-        of_silos = silo is not None or silos is not None
-        simulation = Simulation.of(of_silos=of_silos, **{name: given[name] for name in OPTIONS})
-        columns = Columns(item_columns(item, domain), client, round, count, silo)
-        held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
-        source = source_of(data, columns, held, seed)
-        if simulation.spec.is_private and not simulation.spec.is_not_private:
-            check_public(data, domain)
-            check_list(data, dictionary)
-        return run(source, simulation)
-    except InvalidInputError as error:
-        message = in_python(str(error))
-        if message == str(error):
-            raise
-        # One error, in the words of Python, at the place where it arose.
-        raise type(error)(message).with_traceback(error.__traceback__) from None
+    of_silos = silo is not None or silos is not None
+    simulation = Simulation.of(of_silos=of_silos, **{name: given[name] for name in OPTIONS})
+    columns = Columns(item_columns(item, domain), client, round, count, silo)
+    held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
+    source = source_of(data, columns, held, seed)
+    if simulation.spec.is_private and not simulation.spec.is_not_private:
+        check_public(data, domain)
+        check_list(data, dictionary)
+    return run(source, simulation)
 
 
 def source_of(

@@ -310,6 +310,8 @@ class Tallied(Source):
             known = np.empty(0, np.uint64) if items is None else encoder.encode(items)[0]
             if not all(np.isin(each.ids, known).all() for each in part.rounds):
                 raise UnreadableFileError(f"{_NAME} is damaged (ids of no item): count it anew")
+            if items is None:
+                raise self.without_rows(part.missing)
         tally.take(part)
         tally.columns = self.content.columns
 

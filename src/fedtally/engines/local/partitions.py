@@ -7,13 +7,14 @@ can count: Dask, Spark, Ray, Beam, or a shell on several machines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 from fedtally import _validate
 from fedtally.domain import Domain, OpenStrings, domain_of
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
-from fedtally.engines.local.estimate import is_input, source_of
+from fedtally.engines.local.estimate import for_python, is_input, source_of
 from fedtally.engines.local.partial import Content, Rules, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.tally import Tally
@@ -23,6 +24,7 @@ from fedtally.sources import Columns, item_columns
 _MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
 
+@for_python
 def partial_tally(
     data: Any,
     *,
@@ -93,7 +95,8 @@ def partial_tally(
     >>> [(each.item, round(each.count)) for each in result.top(2)]
     [('tea', 2), ('rice', 1)]
     """
-    if isinstance(partition, bool) or not isinstance(partition, str | int) or partition == "":
+    is_number = isinstance(partition, Integral) and not isinstance(partition, bool)
+    if not is_number and (not isinstance(partition, str) or partition == ""):
         raise InvalidInputError(
             f"partition must be the name or the number of the partition, got {partition!r}"
         )
@@ -183,6 +186,7 @@ def _check(
         )
 
 
+@for_python
 def merge_tallies(tallies: Iterable[bytes]) -> bytes:
     """Add up what partitions counted.
 
