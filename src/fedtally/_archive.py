@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -158,7 +158,10 @@ def read(
 
 
 def unpack(
-    data: bytes, name: str, schema: str
+    data: bytes,
+    name: str,
+    schema: str,
+    check: Callable[[Mapping[str, tuple[int, int]]], None] | None = None,
 ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the header and the arrays of the bytes that `pack` returned.
 
@@ -166,19 +169,31 @@ def unpack(
         data: the bytes.
         name: the name of their file or place in messages.
         schema: the schema that they must have.
+        check: raises an error if bytes of unknown origin would take too much memory. It is called
+            before any entry is read, with the sizes of each: unpacked and packed, in bytes.
 
     Raises:
         UnreadableFileError: as for `read`.
     """
-    _, meta, arrays = _load(io.BytesIO(data), name, schema)
+    _, meta, arrays = _load(io.BytesIO(data), name, schema, check)
     return meta, arrays
 
 
 def _load(
-    stream: IO[bytes], name: str, schema: str | None
+    stream: IO[bytes],
+    name: str,
+    schema: str | None,
+    check: Callable[[Mapping[str, tuple[int, int]]], None] | None = None,
 ) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
     try:
         with np.load(stream, allow_pickle=False) as file:
+            if check is not None:  # no more bytes are unpacked than an entry says here
+                check(
+                    {
+                        entry.filename.removesuffix(".npy"): (entry.file_size, entry.compress_size)
+                        for entry in file.zip.infolist()
+                    }
+                )
             arrays = {entry: file[entry] for entry in file.files}
         meta = json.loads(arrays.pop(_HEADER).tobytes())
         found = meta.pop("schema")

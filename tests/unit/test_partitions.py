@@ -1,7 +1,13 @@
 """A table that is counted in partitions gives the answer of the whole table, to the last bit."""
 
+import io
+import re
+import tracemalloc
+
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import fedtally
@@ -182,6 +188,31 @@ def test_a_campaign_that_asks_for_something_else(options, message):
         fedtally.estimate(merged, **SKETCH | options)
 
 
+def test_a_plan_with_another_seed():
+    """Ids of text follow from the seed of the plan; those of integers from none."""
+    words, codes = ["tea"] * 50 + ["rice"] * 30, [3] * 50 + [4] * 30
+    for rows, refused in ((words, True), (codes, False)):
+        plan = fedtally.estimate(rows, **SKETCH).plan
+        same_seed, other = (fedtally.partial_tally(rows, partition=0, seed=s) for s in (7, 9))
+        whole = fedtally.estimate(rows, plan=plan, seed=7, evaluate=True)
+        same(fedtally.estimate(same_seed, plan=plan, seed=7, evaluate=True), whole)
+        if refused:
+            with pytest.raises(InvalidInputError, match="another seed than the plan's: count"):
+                fedtally.estimate(other, plan=plan, seed=9)
+        else:
+            assert len(fedtally.estimate(other, plan=plan, seed=9).top(3)) == 2
+
+
+def test_ids_of_no_item():
+    """Of several partitions, of which no digest tells."""
+    both = [fedtally.partial_tally(["tea"], partition=i, seed=7) for i in range(2)]
+    meta, arrays = _archive.unpack(fedtally.merge_tallies(both), "t", "fedtally/partial-tally/1")
+    other = _archive.pack("fedtally/partial-tally/1", meta, arrays | {"ids": arrays["ids"] + 1})
+    fedtally.merge_tallies([other])
+    with pytest.raises(UnreadableFileError, match="damaged"):
+        fedtally.estimate(other, **SKETCH)
+
+
 def test_a_campaign_that_needs_each_client():
     merged = fedtally.partial_tally(
         table(), partition=0, item="word", client="user", max_items=2, seed=7, domain=WORDS
@@ -210,6 +241,125 @@ def test_options_of_a_partition(asked, message):
         fedtally.partial_tally(table(), **{"item": "word", "partition": 0, "seed": 7} | asked)
 
 
+def test_candidates_that_are_the_partition(tmp_path):
+    path, words = tmp_path / "w.txt", ["tea", "rice"]
+    path.write_text("tea\nrice\n")
+    for data, domain in ((words, words), (str(path), str(path)), (path, str(path))):
+        with pytest.raises(InvalidInputError, match="the domain is the partition itself"):
+            fedtally.partial_tally(data, partition=0, domain=domain, private=True)
+        fedtally.partial_tally(data, partition=0, domain=domain)
+
+
+@pytest.mark.parametrize("part", ["client", "round"])
+@pytest.mark.parametrize("private", [False, True])
+def test_columns_of_another_type_in_another_partition(part, private):
+    """As pandas makes of integers where a value is missing; under privacy floats are text."""
+    asked = {"item": "word", part: part, "seed": 7, "domain": ["tea"], "private": private}
+    rows = pd.DataFrame({"word": ["tea"] * 3, part: [8, 9, 8]})
+    others = {
+        "float": pd.DataFrame({"word": ["tea"] * 3, part: [18, 19, np.nan]}),
+        "text": pd.DataFrame({"word": ["tea"] * 3, part: ["18", "19", None]}),
+        "no text": pd.DataFrame({"word": ["tea"] * 3, part: pd.Series([None] * 3, dtype="str")}),
+        "integers": pd.DataFrame({"word": ["tea"] * 3, part: pd.array([18, 19, None], "Int64")}),
+    }
+    one = fedtally.partial_tally(rows, partition=0, **asked)
+    for kind, other in others.items():
+        both = [one, fedtally.partial_tally(other, partition=1, **asked)]
+        if kind == "text" or (kind == "float" and private):
+            with pytest.raises(InvalidInputError, match=f"the {part}s of some partitions are int"):
+                fedtally.merge_tallies(both)
+        else:
+            fedtally.merge_tallies(both)
+
+
+def test_columns_that_play_no_part_may_come_in_any_order():
+    """As in JSON lines: then bytes are equal, and a partition that is counted again is the same."""
+    one, other = pa.table({"word": ["a"], "x": [1], "y": [1]}), None
+    other = one.select(["y", "x", "word"])
+    a, b, again, c = (
+        fedtally.partial_tally(rows, partition=name, item="word", seed=7)
+        for rows, name in ((one, "a"), (other, "b"), (other, "a"), (one, "c"))
+    )
+    merge = fedtally.merge_tallies
+    assert merge([a, b]) == merge([b, a]) == merge([merge([a]), b])
+    assert merge([a, again]) == merge([again, a])
+    assert merge([a, again, b]) == merge([b, again, a])
+    assert merge([merge([a, c]), b]) == merge([a, b, c]) == merge([merge([c, b]), a])
+
+
+def test_a_partition_that_was_moved(tmp_path):
+    """It is the same when it is counted again elsewhere."""
+    tallies = []
+    for folder in ("day=1", "day=2"):
+        (tmp_path / folder).mkdir()
+        pq.write_table(table(9), tmp_path / folder / "a.parquet")
+        tallies.append(
+            fedtally.partial_tally(str(tmp_path / folder), partition=0, item="word", seed=7)
+        )
+    assert tallies[0] == tallies[1]
+
+
+def test_more_rounds_than_a_table_may_have(monkeypatch):
+    monkeypatch.setattr("fedtally.engines.local.tally.MAX_NATURAL_ROUNDS", 3)
+    parts = [
+        fedtally.partial_tally(["tea"] * 2, rounds=[i, i + 1], partition=i, seed=7)
+        for i in range(3)
+    ]
+    fedtally.merge_tallies(parts[:2])
+    with pytest.raises(InvalidInputError, match="the round column has more than 3 distinct"):
+        fedtally.merge_tallies(parts)
+
+
+def test_a_partition_for_each_file_of_a_folder(tmp_path):
+    """The files read alone are the folder: numbers with points, folders that are columns."""
+    csv, hive = tmp_path / "csv", tmp_path / "hive"
+    csv.mkdir()
+    (csv / "a.csv").write_text("word,user,day\ntea,1,1\nrice,2,1\n")
+    (csv / "[b].csv").write_text("word,user,day\ntea,1.0,1.0\nrice,4.0,2.0\nrice,,\n")
+    for day in (1, 2):
+        (hive / f"day={day}").mkdir(parents=True)
+        pq.write_table(table(50, seed=day), hive / f"day={day}" / "a.parquet", row_group_size=20)
+        rows = pq.read_table(hive / f"day={day}" / "a.parquet", partitioning=None).drop("day")
+        pq.write_table(rows, hive / f"day={day}" / "a.parquet")
+    for folder in (csv, hive):
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        asked = {"item": "word", "round": "day"}
+        parts = [fedtally.partial_tally(path, partition=path.name + path.parent.name, seed=7,
+                                        **asked) for path in files]  # fmt: skip
+        merged = fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH, evaluate=True)
+        same(merged, fedtally.estimate(folder, **asked, **SKETCH, evaluate=True))
+    users = [
+        fedtally.partial_tally(path, partition=path.name, seed=7, item="word", client="user")
+        for path in sorted(csv.iterdir())
+    ]
+    with pytest.raises(InvalidInputError, match="a client is in two partitions"):
+        fedtally.merge_tallies(users)
+
+
+def test_messages_in_the_words_of_python():
+    with pytest.raises(InvalidInputError, match=r"which column is the item.*\(item=\.\.\.\)"):
+        fedtally.partial_tally(table(), partition=0, seed=7)
+    with pytest.raises(TypeError, match="'sed'; did you mean 'seed'?"):
+        fedtally.partial_tally(["tea"], partition=0, sed=7)
+
+
+def test_a_partition_may_have_a_number_of_numpy():
+    one, other = (
+        fedtally.partial_tally(["tea"], partition=n, seed=7) for n in (3, np.arange(4)[3])
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"), [([], "merged tally is empty: it has no rows"),
+                          ([None, None], "merged tally: the item.* is missing in all of its 4")]
+)  # fmt: skip
+def test_partitions_without_rows(rows, message):
+    parts = [fedtally.partial_tally(rows, partition=i, seed=7) for i in range(2)]
+    with pytest.raises(InvalidInputError, match=message):
+        fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH)
+
+
 def test_bytes_that_are_no_tally():
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
     for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):
@@ -233,3 +383,97 @@ def test_bytes_that_are_no_tally():
     ):
         with pytest.raises(InvalidInputError, match=message):
             fedtally.merge_tallies(given)
+
+
+IMPOSSIBLE = (None, -1, 1.5, "x", [], [1], [[1]], {}, {"a": 1}, True, 1e400, 2**70, [2**70], [-5],
+              ["x"], [None], [{"a": 1}])  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [{}, {"client": "user", "num_rounds": 2}, {"round": "day"}])
+@pytest.mark.parametrize("number", [1, 2])
+def test_values_that_no_tally_has(asked, number):
+    """Of one partition nothing can be changed; of several what no table has is refused."""
+    parts = parted(table(40), places_of(table(40), np.random.default_rng(2), True, 2))
+    tallies = [
+        fedtally.partial_tally(part, partition=i, item="word", seed=7, **asked)
+        for i, part in enumerate(parts)
+    ]
+    data = fedtally.merge_tallies(tallies[:number])
+    meta, arrays = _archive.unpack(data, "t", "fedtally/partial-tally/1")
+    changed = [(f"{key} {v}", meta | {key: v}, arrays) for key in meta for v in IMPOSSIBLE
+               if v != meta[key]]  # fmt: skip
+    changed += [
+        (f"{key}.{own} {v}", meta | {key: meta[key] | {own: v}}, arrays)
+        for key in ("rules", "columns", "partitions")
+        for own in meta[key]
+        for v in IMPOSSIBLE
+        if v != meta[key][own]
+    ]
+    changed += [
+        (f"{key} {what}", meta, arrays | {key: other})
+        for key, values in arrays.items()
+        for what, other in {
+            "float": values.astype(float),
+            "2d": values.reshape(1, -1),
+            "0d": np.array(5),
+            "text": values.astype(str),
+            "complex": values.astype(complex),
+            "largest": np.full_like(values, np.iinfo(values.dtype).max),
+            "twice": np.concatenate([values, values]),
+            "none": values[:0],
+            "reversed": values[::-1],
+            "negative": -values.astype(np.int64),
+        }.items()
+        if other.dtype != values.dtype or other.tolist() != values.tolist()
+    ]
+    believed = []
+    for what, other, own in changed:
+        try:
+            fedtally.merge_tallies([_archive.pack("fedtally/partial-tally/1", other, own)])
+            believed.append(what)
+        except UnreadableFileError:
+            pass
+    if number == 1:
+        # columns without a part are not of the digest, as they may be in another order
+        assert [what for what in believed if "others" not in what] == []
+    else:
+        # numbers and names that a table could have
+        assert {re.split(r"[ .]", what)[0] for what in believed} - {"counts"} == {
+            "has_counts", "has_integer_clients", "rules", "columns", "partitions", "utf8"
+        } | ({"sample"} if "client" in asked else set())  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ["header", "sample", "ids", "counts", "offsets", "other"])
+def test_small_bytes_that_would_take_much_memory(entry):
+    """They are refused before anything is unpacked."""
+    tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
+    with np.load(io.BytesIO(tally)) as file:
+        entries = dict(file)
+    entries[entry] = np.zeros(1 << 24, entries.get(entry, entries["ids"]).dtype)
+    bomb = io.BytesIO()
+    np.savez_compressed(bomb, **entries)
+    del entries
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableFileError, match="is cut off or damaged"):
+            fedtally.merge_tallies([bomb.getvalue()])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_ids_that_pack_well():
+    numbers = fedtally.partial_tally(np.arange(300_000), partition=0, seed=7)
+    assert fedtally.merge_tallies([numbers])
+
+
+def test_more_items_than_clients():
+    """In a tally of several partitions, of which no digest tells."""
+    both = [fedtally.partial_tally(["tea", "tea"], partition=i, seed=7) for i in range(2)]
+    meta, arrays = _archive.unpack(fedtally.merge_tallies(both), "t", "fedtally/partial-tally/1")
+    for change, count in (({}, 5), ({}, 0), ({"num_clients": [3]}, 4), ({"num_clients": [5]}, 5)):
+        other = _archive.pack(
+            "fedtally/partial-tally/1", meta | change, arrays | {"counts": np.array([count])}
+        )
+        with pytest.raises(UnreadableFileError, match="is damaged"):
+            fedtally.merge_tallies([other])

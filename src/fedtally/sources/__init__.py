@@ -78,6 +78,7 @@ def open_source(
     header: bool = True,
     encoding: str = "utf8",
     rng: np.random.Generator | None = None,
+    is_one_of_many: bool = False,
 ) -> Source:
     r"""Open a table, a text file, standard input or a synthetic population.
 
@@ -100,6 +101,7 @@ def open_source(
             their positions, ``1``, ``2``, ... Plain text has no header.
         encoding: of CSV, TSV, JSON lines and text.
         rng: the generator of a synthetic population; only these need one.
+        is_one_of_many: read a single file as `open_files` reads it among others of its table.
 
     Raises:
         InvalidInputError: the options do not fit together, or name an unknown format, encoding,
@@ -124,7 +126,8 @@ def open_source(
             )
         return synthetic_source(path, rng)
     # A file may be named with brackets: then it is that file.
-    if os.path.isdir(path) or (glob.has_magic(path) and not os.path.exists(path)):
+    is_pattern = glob.has_magic(path) and not os.path.exists(path)
+    if os.path.isdir(path) or is_pattern or (is_one_of_many and os.path.isfile(path)):
         return open_files(
             path, columns, format=format, delimiter=delimiter, header=header, encoding=encoding
         )

@@ -289,16 +289,18 @@ class Source:
             rows += batch.itemless.number if private and batch.itemless is not None else 0
             missing += batch.missing
             yield batch
-        if may_be_empty:
-            return
+        if not rows and not may_be_empty:
+            raise self.without_rows(missing)
+
+    def without_rows(self, missing: int) -> InvalidInputError:
+        """Return the error of a source without rows, or that lack something in all of them."""
         # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
-        if not rows and missing:
-            raise InvalidInputError(
+        if missing:
+            return InvalidInputError(
                 f"{self.name}: the item, client, silo or round is missing in all of its {missing}"
                 " rows"
             )
-        if not rows:
-            raise InvalidInputError(f"{self.name} is empty: it has no rows")
+        return InvalidInputError(f"{self.name} is empty: it has no rows")
 
 
 def no_rows(schema: Any) -> Any:

@@ -108,6 +108,8 @@ def open_files(
 
 def _paths(pattern: str) -> list[str]:
     """Return the files that a glob or a folder stands for, by name."""
+    if os.path.isfile(pattern):  # also where its name has brackets
+        return [pattern]
     if not os.path.isdir(pattern):
         paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
         if not paths:

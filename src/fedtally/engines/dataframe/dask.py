@@ -12,8 +12,8 @@ from typing import Any
 
 from dask import delayed
 
-from fedtally._keywords import in_python
 from fedtally.domain import Domain, domain_of
+from fedtally.engines.local.estimate import for_python
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
@@ -22,6 +22,7 @@ from fedtally.sources import Columns
 _FAN_IN = 8  # tallies that one task adds up
 
 
+@for_python
 def tally_dask(
     frame: Any,
     *,
@@ -86,22 +87,19 @@ def tally_dask(
             f"frame must be a Dask data frame, got {type(frame).__name__}: fedtally.estimate takes"
             " the tables of one machine"
         )
-    try:
-        return _tally(
-            frame,
-            Columns(item, client, round, count),
-            {
-                "domain": None if domain is None else domain_of(domain),
-                "num_rounds": num_rounds,
-                "max_items": max_items,
-                "seed": seed,
-                "outside": outside,
-                "private": private,
-                "memory": memory,
-            },
-        )
-    except InvalidInputError as error:
-        raise type(error)(in_python(str(error))) from error
+    return _tally(
+        frame,
+        Columns(item, client, round, count),
+        {
+            "domain": None if domain is None else domain_of(domain),
+            "num_rounds": num_rounds,
+            "max_items": max_items,
+            "seed": seed,
+            "outside": outside,
+            "private": private,
+            "memory": memory,
+        },
+    )
 
 
 @dataclass(frozen=True, repr=False)  # the seed may be secret, and Dask logs what it handles

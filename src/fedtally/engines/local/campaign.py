@@ -429,6 +429,7 @@ def read(
         rules = Rules.of(
             simulation.seed,
             domain,
+            hashes=seed,
             num_rounds=None if natural else asked or 1,
             max_items=spec.max_items,
             outside=outside,

@@ -37,8 +37,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _suggests(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return the function with an error for an unknown keyword that names the likely one."""
+def for_python(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function of the library whose errors speak of keywords, in the words of Python.
+
+    An unknown keyword is answered by the likely one.
+    """
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -49,14 +52,21 @@ def _suggests(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     + _validate.did_you_mean(name, known)
                 )
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except InvalidInputError as error:
+            message = in_python(str(error))
+            if message == str(error):
+                raise
+            # One error, in the words of Python, at the place where it arose.
+            raise type(error)(message).with_traceback(error.__traceback__) from None
 
     return call
 
 
 # The keywords from `domain` on are the fields of `Request` and `Simulation`, which say what they
 # mean; a test compares names, types and defaults. They are written out for editors and type checks.
-@_suggests
+@for_python
 def estimate(
     data: Any,
     *,
@@ -229,26 +239,24 @@ def estimate(
     0.0
     """
     given = locals()
-    try:
-        of_silos = silo is not None or silos is not None
-        simulation = Simulation.of(of_silos=of_silos, **{name: given[name] for name in OPTIONS})
-        columns = Columns(item_columns(item, domain), client, round, count, silo)
-        held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
-        source = source_of(data, columns, held, seed)
-        if simulation.spec.is_private and not simulation.spec.is_not_private:
-            check_public(data, domain)
-            check_list(data, dictionary)
-        return run(source, simulation)
-    except InvalidInputError as error:
-        message = in_python(str(error))
-        if message == str(error):
-            raise
-        # One error, in the words of Python, at the place where it arose.
-        raise type(error)(message).with_traceback(error.__traceback__) from None
+    of_silos = silo is not None or silos is not None
+    simulation = Simulation.of(of_silos=of_silos, **{name: given[name] for name in OPTIONS})
+    columns = Columns(item_columns(item, domain), client, round, count, silo)
+    held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
+    source = source_of(data, columns, held, seed)
+    if simulation.spec.is_private and not simulation.spec.is_not_private:
+        check_public(data, domain)
+        check_list(data, dictionary)
+    return run(source, simulation)
 
 
 def source_of(
-    data: Any, columns: Columns, held: dict[str, Any], seed: int | str | bytes | None
+    data: Any,
+    columns: Columns,
+    held: dict[str, Any],
+    seed: int | str | bytes | None,
+    *,
+    is_one_of_many: bool = False,
 ) -> Source:
     """Return the source that the first argument of `estimate` is.
 
@@ -257,6 +265,7 @@ def source_of(
         columns: the columns of a table.
         held: the columns beside a column of items, by keyword; None where there is none.
         seed: of a synthetic population.
+        is_one_of_many: whether a file is one of several that are one table.
     """
     apart = [name for name, column in held.items() if column is not None]
     if isinstance(data, bytes):
@@ -290,7 +299,7 @@ def source_of(
     if not isinstance(path, str):
         raise InvalidInputError(f"a path must be text, got {path!r}")
     try:
-        return open_source(path, columns, rng=population_rng(seed))
+        return open_source(path, columns, rng=population_rng(seed), is_one_of_many=is_one_of_many)
     except InvalidInputError as error:
         if isinstance(data, str) and not os.path.exists(path) and path.isprintable():
             raise type(error)(f"{error}; one item is written [{data[:60]!r}]") from None
@@ -312,6 +321,14 @@ def check_list(data: Any, dictionary: Any) -> None:
     check_public(data, dictionary, "dictionary", "words")
 
 
+def is_input(data: Any, domain: Any) -> bool:
+    """Return whether candidates are the input itself: one object, or paths of one file."""
+    if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
+        known = os.path.exists(data) and os.path.exists(domain)
+        return known and os.path.samefile(data, domain)
+    return domain is not None and domain is data
+
+
 def check_public(data: Any, domain: Any, name: str = "domain", what: str = "candidates") -> None:
     """Refuse, under privacy, candidates that are the input itself.
 
@@ -324,11 +341,7 @@ def check_public(data: Any, domain: Any, name: str = "domain", what: str = "cand
     Raises:
         InvalidInputError: both are one object, or paths of one file.
     """
-    is_same = domain is not None and domain is data
-    if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
-        known = os.path.exists(data) and os.path.exists(domain)
-        is_same = known and os.path.samefile(data, domain)
-    if is_same:
+    if is_input(data, domain):
         raise InvalidInputError(
             f"the {name} is the input itself: with epsilon the {what} must be public; declare a"
             f" list that does not come from the clients (--{name} FILE), or mark the run with"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +17,8 @@ import numpy.typing as npt
 from fedtally import _archive
 from fedtally.domain import Domain
 from fedtally.domain.columns import text_of_buffers, utf8_buffers
-from fedtally.engines.local.encoding import Encoder
+from fedtally.engines.local.encoding import Encoder, is_integer
+from fedtally.engines.local.partial_checks import check, check_sizes
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -33,6 +34,8 @@ class Rules(NamedTuple):
     Attributes:
         domain: a digest of the declared candidates; None: those of the input.
         seed: a digest of the campaign's seed; None where no id and no draw depends on it.
+        hashes: a digest of the seed that items become ids by; None where candidates are declared.
+            A plan has its own.
         num_rounds: the rounds that clients are split over; None: the rows name their rounds.
         max_items: the most items of a client.
         outside: the fate of items outside the domain.
@@ -41,6 +44,7 @@ class Rules(NamedTuple):
 
     domain: str | None
     seed: str | None
+    hashes: str | None
     num_rounds: int | None
     max_items: int
     outside: str
@@ -52,27 +56,44 @@ class Rules(NamedTuple):
         seed: int | str | bytes | None,
         domain: Domain | None,
         *,
+        hashes: bytes,
         num_rounds: int | None,
         max_items: int,
         outside: str,
         private: bool,
     ) -> Rules:
-        """Return the rules that options say; `seed` is None where it does not matter."""
-        digest = None
-        if seed is not None:
-            label = b"fedtally/1/partial tally\x00"
-            digest = hashlib.shake_256(label + campaign_seed(seed)).hexdigest(16)
-        return cls(_digest(domain), digest, num_rounds, max_items, outside, private)
+        """Return the rules that options say.
+
+        `seed` is None where it does not matter, and `hashes` is the seed of the ids.
+        """
+        return cls(
+            _digest(domain),
+            None if seed is None else _digest_of(campaign_seed(seed)),
+            None if domain is not None else _digest_of(hashes),
+            num_rounds,
+            max_items,
+            outside,
+            private,
+        )
 
     def check(self, theirs: Rules, who: str) -> None:
         """Raise InvalidInputError if the rules of somebody else differ, and say which."""
         for name, mine, other in zip(self._fields, self, theirs, strict=True):
             if mine != other:
+                if name == "hashes":  # of partitions it follows from the seed, which is equal
+                    raise InvalidInputError(
+                        f"{who} has ids of its items by another seed than the plan's: count the"
+                        " partitions with the seed that the plan was made with, or declare a domain"
+                    )
                 shown = "" if name in ("seed", "domain") else f" ({other!r} and {mine!r})"
                 raise InvalidInputError(
                     f"{who} has another {name} than the others{shown}: give it alike to all"
                     " partitions and to the campaign"
                 )
+
+
+def _digest_of(seed: bytes) -> str:
+    return hashlib.shake_256(b"fedtally/1/partial tally\x00" + seed).hexdigest(16)
 
 
 def _digest(domain: Domain | None) -> str | None:
@@ -108,11 +129,17 @@ class Content:
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
         """Return what was counted of one partition."""
-        meta, arrays = cls({}, rules, part, items, columns)._document()
+        content = cls({}, rules, part, items, columns)
+        return replace(content, partitions={name: content._digest()})
+
+    def _digest(self) -> str:
+        """Return the digest of the counts of one partition, and of how they were counted."""
+        # Columns that play no part may come in another order when rows are counted again.
+        meta, arrays = replace(self, columns=replace(self.columns, others=()))._document()
         state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
         for array, values in sorted(arrays.items()):
             state.update(array.encode() + values.tobytes())
-        return cls({name: state.hexdigest()}, rules, part, items, columns)
+        return state.hexdigest()
 
     def pack(self) -> bytes:
         """Return it as bytes."""
@@ -135,7 +162,7 @@ class Content:
                 f" {type(data).__name__}"
             )
         try:
-            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA)
+            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA, check_sizes)
         except UnreadableFileError as error:
             if "expected" in str(error):  # of another version
                 raise
@@ -144,14 +171,19 @@ class Content:
             ) from error
         try:
             return cls._rebuilt(meta, arrays)
-        except (KeyError, TypeError, ValueError) as error:
+        # An impossible value can raise many kinds of errors: no list would be whole.
+        except Exception as error:
             raise UnreadableFileError(f"{_NAME} is damaged ({error}): count it anew") from error
 
     def _document(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         part, rounds = self.part, self.part.rounds
         meta = {
             "rules": self.rules._asdict(),
-            "columns": asdict(self.columns),
+            "columns": {
+                name: value
+                for name, value in asdict(self.columns).items()
+                if name not in ("folders", "given")  # of a path, which only readers need
+            },
             "labels": list(part.labels),
             "num_clients": [tally.num_clients for tally in rounds],
             "by_client": part.by_client,
@@ -159,6 +191,7 @@ class Content:
             "missing": part.missing,
             "outside": part.outside,
             "most_clients": part.most_clients,
+            "has_integer_clients": part.has_integer_clients,
             "drawn": None if part.drawn is None else list(part.drawn),
         }
         arrays = {
@@ -178,13 +211,12 @@ class Content:
 
     @classmethod
     def _rebuilt(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        bounds = np.cumsum(arrays["sizes"])
-        *ids, more = np.split(arrays["ids"], bounds)
-        *counts, _ = np.split(arrays["counts"], bounds)
-        if len(more) or len(arrays["ids"]) != len(arrays["counts"]):
-            raise ValueError("arrays of other lengths than the header says")
+        check(meta, arrays)
+        ends = np.cumsum(arrays["sizes"])
+        *ids, _ = np.split(arrays["ids"], ends)
+        *counts, _ = np.split(arrays["counts"], ends)
         rounds = [
-            RoundTally(int(number), own, held)
+            RoundTally(number, own, held)
             for number, own, held in zip(meta["num_clients"], ids, counts, strict=True)
         ]
         part = Part(
@@ -197,14 +229,18 @@ class Content:
             meta["most_clients"],
             None if meta["drawn"] is None else Drawn(*meta["drawn"]),
             arrays["sample"],
+            meta["has_integer_clients"],
         )
-        return cls(
+        content = cls(
             meta["partitions"],
             Rules(**meta["rules"]),
             part,
             _items(arrays),
             _columns(meta["columns"]),
         )
+        if len(content.partitions) == 1 and [content._digest()] != [*content.partitions.values()]:
+            raise ValueError("other counts than the digest says")
+        return content
 
 
 def _items(arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
@@ -222,8 +258,6 @@ def _columns(meta: Mapping[str, Any]) -> Columns:
             **meta,
             "item": tuple(item) if isinstance(item, list) else item,
             "others": tuple(meta["others"]),
-            "folders": (),
-            "given": (),
         }
     )
 
@@ -266,13 +300,19 @@ class Tallied(Source):
             InvalidInputError: the rows were counted by other rules.
         """
         assert self.content is not None
-        theirs = self.content.rules
+        theirs, items, part = self.content.rules, self.content.items, self.content.part
         if theirs.seed is None or (rules.seed is None and rules.private):
             rules = rules._replace(seed=theirs.seed)
+        if items is None or is_integer(items):  # no seed changes the id of an integer
+            rules = rules._replace(hashes=theirs.hashes)
         rules.check(theirs, "the merged tally")
-        if self.content.items is not None:
-            encoder.encode(self.content.items)
-        tally.take(self.content.part)
+        if rules.domain is None:
+            known = np.empty(0, np.uint64) if items is None else encoder.encode(items)[0]
+            if not all(np.isin(each.ids, known).all() for each in part.rounds):
+                raise UnreadableFileError(f"{_NAME} is damaged (ids of no item): count it anew")
+            if items is None:
+                raise self.without_rows(part.missing)
+        tally.take(part)
         tally.columns = self.content.columns
 
 
@@ -306,13 +346,24 @@ def merged(contents: Iterable[Content]) -> Content:
         if not again:
             known |= content.partitions
             parts.append(content)
-    named = [content.columns for content in parts if content.columns.names()]
     return Content(
         known,
         given[0].rules,
         Part.sum([content.part for content in parts]),
         _joined([content.items for content in parts if content.items is not None]),
-        named[0] if named else Columns(),
+        _columns_of([content.columns for content in given]),
+    )
+
+
+def _columns_of(tables: Sequence[Columns]) -> Columns:
+    """Return the columns of all partitions, whatever their order, and also of merged tallies."""
+    known = {columns for columns in tables if columns.names()}
+    if len(known) < 2:
+        return next(iter(known), Columns())
+    others = sorted({name for columns in known for name in columns.others})
+    # partitions may name their columns differently: any of them, but the same in each order
+    return replace(
+        min(known, key=lambda columns: json.dumps(asdict(columns))), others=tuple(others)
     )
 
 

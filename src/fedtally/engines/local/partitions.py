@@ -7,13 +7,14 @@ can count: Dask, Spark, Ray, Beam, or a shell on several machines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 from fedtally import _validate
 from fedtally.domain import Domain, OpenStrings, domain_of
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
-from fedtally.engines.local.estimate import source_of
+from fedtally.engines.local.estimate import for_python, is_input, source_of
 from fedtally.engines.local.partial import Content, Rules, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.tally import Tally
@@ -23,6 +24,7 @@ from fedtally.sources import Columns, item_columns
 _MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
 
+@for_python
 def partial_tally(
     data: Any,
     *,
@@ -57,6 +59,8 @@ def partial_tally(
 
     Args:
         data: the rows of the partition, as for `estimate`: a table, its path, or a column of items.
+            A file is read as one of a folder: clients and rounds ``7.0`` in text are ``7``, and
+            folders such as ``day=2026-11-24`` above it may be the rounds.
         partition: the name of the partition, which differs from those of all others. One that is
             counted twice under one name, as after a worker died, counts once.
         item: as for `estimate`.
@@ -91,12 +95,19 @@ def partial_tally(
     >>> [(each.item, round(each.count)) for each in result.top(2)]
     [('tea', 2), ('rice', 1)]
     """
-    if isinstance(partition, bool) or not isinstance(partition, str | int) or partition == "":
+    is_number = isinstance(partition, Integral) and not isinstance(partition, bool)
+    if not is_number and (not isinstance(partition, str) or partition == ""):
         raise InvalidInputError(
             f"partition must be the name or the number of the partition, got {partition!r}"
         )
+    if private and is_input(data, domain):
+        raise InvalidInputError(
+            "the domain is the partition itself: with private the candidates must be public;"
+            " declare a list that does not come from the clients"
+        )
     held = {"clients": clients, "silos": None, "rounds": rounds, "counts": counts}
-    source = source_of(data, Columns(item_columns(item, domain), client, round, count), held, seed)
+    columns = Columns(item_columns(item, domain), client, round, count)
+    source = source_of(data, columns, held, seed, is_one_of_many=True)
     is_natural, by_client = round is not None or rounds is not None, not client is clients is None
     candidates = declared(None if domain is None else domain_of(domain), source)
     outside = outside or ("drop" if private else "error")
@@ -124,6 +135,7 @@ def partial_tally(
     rules = Rules.of(
         seed if needs_seed else None,
         candidates,
+        hashes=hashes,
         num_rounds=None if is_natural else split,
         max_items=most,
         outside=outside,
@@ -174,6 +186,7 @@ def _check(
         )
 
 
+@for_python
 def merge_tallies(tallies: Iterable[bytes]) -> bytes:
     """Add up what partitions counted.
 
@@ -188,8 +201,9 @@ def merge_tallies(tallies: Iterable[bytes]) -> bytes:
 
     Raises:
         InvalidInputError: there are none; they were counted by different options, such as another
-            seed; two tallies of one partition differ; or a client is in two partitions, as far as
-            samples of 65,536 clients of each show.
+            seed; items, clients or rounds are integers in one and text in another; two tallies of
+            one partition differ; or a client is in two partitions, as far as samples of 65,536
+            clients of each show.
         UnreadableFileError: one is damaged, cut off, or of another version.
     """
     if isinstance(tallies, bytes | bytearray | memoryview):

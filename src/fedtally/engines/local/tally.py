@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fedtally.domain.columns import as_text, is_grouped
 from fedtally.engines.local.client_rows import ClientRows, bound_clients, hashed_clients, is_new
-from fedtally.engines.local.encoding import Encoder, client_keys
+from fedtally.engines.local.encoding import Encoder, client_keys, is_integer
 from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.plan import MAX_CLIENTS
 from fedtally.sources import Batch, Columns
@@ -33,7 +33,7 @@ MAX_NATURAL_ROUNDS = 1 << 16
 MAX_SILOS = 1 << 12  # as well, of silos
 # A row keeps the numbers of its round and of its silo in one integer.
 _SILO_BITS = np.uint64(32)
-_MOST_SAMPLED = 1 << 16  # clients of a part that are kept to see whether another has them too
+MOST_SAMPLED = 1 << 16  # clients of a part that are kept to see whether another has them too
 
 
 class Members(NamedTuple):
@@ -156,6 +156,7 @@ class Part(NamedTuple):
         drawn: as in `Tally`.
         sample: hashes of named clients, uint64: the least of all, at most 2^16. The same client has
             the same hash in all parts.
+        has_integer_clients: whether clients are named by integers, or by text; None: by neither.
     """
 
     labels: tuple[str | int, ...]
@@ -167,19 +168,26 @@ class Part(NamedTuple):
     most_clients: float
     drawn: Drawn | None
     sample: U64
+    has_integer_clients: bool | None = None
 
     @classmethod
     def sum(cls, parts: Sequence[Part]) -> Part:
         """Return what was counted of all parts together, at least one.
 
         Raises:
-            InvalidInputError: a client is in two parts, as far as the samples show.
+            InvalidInputError: clients or rounds are integers in one part and text in another; there
+                are too many rounds; or a client is in two parts, as far as the samples show.
 
         >>> tea = RoundTally(2, np.array([7], np.uint64), np.array([2]))
         >>> part = Part((), (tea,), False, False, 0, 0, 2.0, None, np.empty(0, np.uint64))
         >>> Part.sum([part, part]).rounds[0].counts.tolist()
         [4]
         """
+        named_by = {part.has_integer_clients for part in parts} - {None}
+        _check_one_kind("clients", named_by)
+        _check_one_kind(
+            "rounds", {isinstance(label, int) for part in parts for label in part.labels}
+        )
         sample = np.sort(np.concatenate([part.sample for part in parts]))
         if np.any(sample[1:] == sample[:-1]):
             raise InvalidInputError(
@@ -193,6 +201,7 @@ class Part(NamedTuple):
             ):
                 found.setdefault(label, []).append(tally)
         labels = tuple(_in_order({label for part in parts for label in part.labels}))
+        _check_few(labels, "round", MAX_NATURAL_ROUNDS)
         drawn = [part.drawn for part in parts if part.drawn is not None]
         return cls(
             labels,
@@ -203,7 +212,18 @@ class Part(NamedTuple):
             sum(part.outside for part in parts),
             sum(part.most_clients for part in parts),
             Drawn.sum(drawn) if drawn else None,
-            sample[:_MOST_SAMPLED],
+            sample[:MOST_SAMPLED],
+            next(iter(named_by), None),
+        )
+
+
+def _check_one_kind(what: str, kinds: Set[object]) -> None:
+    """Refuse integers in one part and text in another: 8 and "8" would be two."""
+    if len(kinds) > 1:
+        raise InvalidInputError(
+            f"the {what} of some partitions are integers and of some text, so that 8 and '8' are"
+            " two: give their column one type in all partitions (pandas makes floats of integers"
+            " where a value is missing; its type Int64 does not)"
         )
 
 
@@ -408,6 +428,7 @@ class Tally:
         self._itemless: Counter[int] = Counter()  # clients by round
         self._pairs = ClientRows(memory)
         self._by_client = False
+        self._has_integer_clients: bool | None = None  # the type of their column, once it has rows
         self.has_counts = False
         self.columns = Columns()
         self.drawn: Drawn | None = None
@@ -470,8 +491,7 @@ class Tally:
             self._add_itemless(bare.clients, bare.rounds, bare.silos, held)
         labels = self._numbers(rounds, silos)
         if clients is not None:
-            self._by_client = True
-            self._pairs.add(client_keys(clients, self._client_key), ids, labels)
+            self._pairs.add(self._keys(clients), ids, labels)
         elif labels is None:
             self._histograms.setdefault(0, Histogram()).add(ids, counts)
         else:
@@ -480,6 +500,13 @@ class Tally:
                 self._histograms.setdefault(number, Histogram()).add(
                     ids[mine], None if counts is None else counts[mine]
                 )
+
+    def _keys(self, clients: Any) -> U64:
+        """Return 64 bits for each named client."""
+        self._by_client = True
+        if len(clients):
+            self._has_integer_clients = is_integer(clients)
+        return client_keys(clients, self._client_key)
 
     def _count_clients(self, number: float) -> None:
         self._most_clients += number
@@ -496,8 +523,7 @@ class Tally:
         """
         numbers = self._numbers(rounds, silos)
         if clients is not None:
-            self._by_client = True
-            self._pairs.add(client_keys(clients, self._client_key), None, numbers)
+            self._pairs.add(self._keys(clients), None, numbers)
             return
         labels = np.zeros(len(counts), np.uint64) if numbers is None else numbers
         for number in np.unique(labels).tolist():
@@ -528,6 +554,7 @@ class Tally:
             self._most_clients,
             self.drawn,
             self._sample,
+            self._has_integer_clients,
         )
 
     def take(self, part: Part) -> None:
@@ -699,7 +726,7 @@ class Tally:
             )
             if self._sample is not None:
                 both = np.concatenate([self._sample, hashed_clients(who)])
-                self._sample = np.sort(both)[:_MOST_SAMPLED]
+                self._sample = np.sort(both)[:MOST_SAMPLED]
             of_round = np.bincount(participants, minlength=num_rounds)
             clients += of_round
             rounds = np.repeat(participants, sizes)
@@ -740,12 +767,16 @@ def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
     """Return the number of each value of a column, in the order in which values were met."""
     encoded = column.dictionary_encode()
     numbers = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
-    if len(known) > most:
+    _check_few(known, what, most)
+    labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
+    return labels
+
+
+def _check_few(labels: Sized, what: str, most: int) -> None:
+    if len(labels) > most:
         raise InvalidInputError(
             f"the {what} column has more than {most:,} distinct values; is it a {what}?"
         )
-    labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
-    return labels
 
 
 def _distinct(items: Any) -> tuple[Any, I64]:
