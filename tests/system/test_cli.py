@@ -544,6 +544,8 @@ def test_merge_says_what_private_results_cost_together(call: Call) -> None:
                 "zipf:d=100,n=2000",
                 "--epsilon",
                 "1",
+                "--encoding",
+                "sketch",
                 "--save",
                 name,
                 "--top",
@@ -556,6 +558,8 @@ def test_merge_says_what_private_results_cost_together(call: Call) -> None:
         call(
             "estimate",
             "zipf:d=100,n=2000",
+            "--encoding",
+            "sketch",
             "--seed",
             "3",
             "--save",

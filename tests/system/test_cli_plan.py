@@ -297,18 +297,18 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ),
         ((*FLEET, "--output", "plan.txt"), "must end in .toml or .json"),
         ((*FLEET, "--tau", "2"), "tau must be above 0 and below 1, got 2"),
-        ((*FLEET, "--delta", "1e-6"), "delta goes with epsilon"),
+        ((*FLEET, "--delta", "1e-6"), "--delta goes with --epsilon"),
         (
             (*FLEET, "--server-key", "77" * 32),
-            "the secure sum ideal has no server_key: it uses no key",
+            "the secure sum ideal has no --server-key: it uses no key",
         ),
         (
             (*FLEET, "--server-key", "77" * 32, "--secure-sum", "two-server"),
-            "two-server has no server_key",
+            "two-server has no --server-key",
         ),
         (
             (*FLEET, "--helper-key", "77" * 32, "--secure-sum", "secagg"),
-            "secagg (semi-honest) has no helper_key",
+            "secagg (semi-honest) has no --helper-key",
         ),
         (
             (*FLEET, "--server-key", "nowhere.pub", "--secure-sum", "secagg"),

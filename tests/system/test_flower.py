@@ -32,7 +32,7 @@ from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
 from fedtally.cli.app import run
 from fedtally.engines.flower import launch
-from fedtally.errors import UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.result import Result
 
@@ -163,7 +163,8 @@ def wait_for(place: Path, phase: str) -> CampaignFolder:
     while phase not in phases:
         assert time.monotonic() < end, phase
         time.sleep(0.2)
-        with suppress(UnreadableFileError):  # the ServerApp is just making the file
+        # The ServerApp is just making the file, or has made it and not claimed the campaign yet.
+        with suppress(UnreadableFileError, InvalidInputError):
             phases = [one.phase for one in folder.status().open]
     return folder
 

@@ -592,8 +592,8 @@ def test_documents(call: Call) -> None:
             ["add", "sized.toml", "--allow-list", "other.allow"],
             "at least 12 clients, as many as a full",
         ),
-        (["add", "run.toml", "--allow-list", "other.allow"], "the plan has another allow_list"),
-        (["add", "lax.toml", "--allow-list", "other.allow"], "(semi-honest) has no allow_list"),
+        (["add", "run.toml", "--allow-list", "other.allow"], "the plan has another --allow-list"),
+        (["add", "lax.toml", "--allow-list", "other.allow"], "(semi-honest) has no --allow-list"),
         (["add", "sized.toml"], "name --server-key or --helper-key"),
     ],
 )

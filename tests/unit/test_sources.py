@@ -645,7 +645,7 @@ def test_memory_is_bounded_by_the_block(tmp_path: Path, format: str) -> None:
         positions.append(batch.bytes_read)
     assert seen == len(words)
     assert positions == sorted(positions)
-    assert len(positions) > 100
+    assert len(positions) > (40 if format == "parquet" else 100)  # 256 KiB of Parquet at least
     assert positions[0] < (1 << 16) + 40 * block  # of 12 MB: nothing waits for the end of the file
     assert peak < (6 << 20 if format == "parquet" else (1 << 16) + 80 * block)
 
