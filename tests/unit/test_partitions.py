@@ -287,6 +287,13 @@ def test_columns_that_play_no_part_may_come_in_any_order():
     assert merge([merge([a, c]), b]) == merge([a, b, c]) == merge([merge([c, b]), a])
 
 
+def test_a_merge_of_one_partition_is_the_partition():
+    for rows in (WORDS, [3, -3, 0]):  # whose order by id is another than by value
+        one = fedtally.partial_tally(rows, partition=0, seed=7)
+        assert fedtally.merge_tallies([fedtally.merge_tallies([one])]) == one
+        fedtally.estimate(fedtally.merge_tallies([one]), **SKETCH)
+
+
 def test_a_partition_that_was_moved(tmp_path):
     """It is the same when it is counted again elsewhere."""
     tallies = []
@@ -426,6 +433,7 @@ def test_values_that_no_tally_has(asked, number):
         }.items()
         if other.dtype != values.dtype or other.tolist() != values.tolist()
     ]
+    assert fedtally.merge_tallies([_archive.pack("fedtally/partial-tally/1", meta, arrays)])
     believed = []
     for what, other, own in changed:
         try:

@@ -129,6 +129,8 @@ class Content:
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
         """Return what was counted of one partition."""
+        # in the order of merged tallies, so that the digest holds for a merge of one, too
+        items = None if items is None else _joined([items])
         content = cls({}, rules, part, items, columns)
         return replace(content, partitions={name: content._digest()})
 
