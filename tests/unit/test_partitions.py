@@ -5,7 +5,6 @@ import re
 import tracemalloc
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -255,6 +254,7 @@ def test_candidates_that_are_the_partition(tmp_path):
 def test_columns_of_another_type_in_another_partition(part, private):
     """As pandas makes of integers where a value is missing; under privacy floats are text."""
     asked = {"item": "word", part: part, "seed": 7, "domain": ["tea"], "private": private}
+    pd = pytest.importorskip("pandas")
     rows = pd.DataFrame({"word": ["tea"] * 3, part: [8, 9, 8]})
     others = {
         "float": pd.DataFrame({"word": ["tea"] * 3, part: [18, 19, np.nan]}),
