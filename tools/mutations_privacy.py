@@ -129,21 +129,6 @@ def _mutation(name: str, file: str, old: str, new: str, *tests: str) -> Mutation
 
 
 MUTATIONS = (
-    # What is seen besides the release.
-    _mutation(
-        "exact-sum-may-be-refused",
-        _SERVER_FILE,
-        "        if self.plan.privacy is None:\n            _check_plausible",
-        "        if True:\n            _check_plausible",
-        "test_campaign_cohort.py::test_an_exact_sum_that_is_secret_is_never_refused",
-    ),
-    _mutation(
-        "pure-epsilon-beside-a-pilot",
-        "engines/local/campaign.py",
-        "            spec = spec.for_ledger()\n",
-        "            pass\n",
-        "test_planning.py::test_no_pure_epsilon_is_promised_beside_a_pilot",
-    ),
     # How much noise there is.
     _mutation(
         "noise-small", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "0.81 * self.event")
@@ -586,9 +571,24 @@ MUTATIONS = (
     _mutation(
         "input-as-public-list",
         "engines/local/estimate.py",
-        "is_same = known and os.path.samefile(data, domain)",
-        "is_same = False",
+        "        return known and os.path.samefile(data, domain)",
+        "        return False",
         "test_cli.py::test_the_input_is_no_public_list",
+    ),
+    # What is seen besides the release.
+    _mutation(
+        "exact-sum-may-be-refused",
+        _SERVER_FILE,
+        "        if self.plan.privacy is None:\n            _check_plausible",
+        "        if True:\n            _check_plausible",
+        "test_campaign_cohort.py::test_an_exact_sum_that_is_secret_is_never_refused",
+    ),
+    _mutation(
+        "pure-epsilon-beside-a-pilot",
+        "engines/local/campaign.py",
+        "            spec = spec.for_ledger()\n",
+        "            pass\n",
+        "test_planning.py::test_no_pure_epsilon_is_promised_beside_a_pilot",
     ),
     _mutation(
         "missing-shown",
@@ -1610,8 +1610,8 @@ MUTATIONS = (
     _mutation(
         "open-list-is-the-input",
         "engines/local/estimate.py",
-        "            check_list(data, dictionary)\n",
-        "            pass\n",
+        "        check_list(data, dictionary)\n",
+        "        pass\n",
         "test_open_plans.py::test_lists_that_cannot_be_used",
     ),
     _mutation(
