@@ -190,7 +190,7 @@ def measure(clients: int, turns: int) -> Report:
             + "; the proof "
             + ", ".join(f"{step} {took[step]:.0f}" for step in by_numpy)
             + "; by NumPy "
-            + ", ".join(f"{step} {slow:.0f}" for step, slow in by_numpy.items())
+            + ", ".join(f"{step} {taken:.0f}" for step, taken in by_numpy.items())
         )
         for what, value, bound in (
             ("upload", batch.upload, upload),
@@ -201,7 +201,7 @@ def measure(clients: int, turns: int) -> Report:
             report.goals.append(
                 Goal(f"{name}: {what}, with / without proof", value, bound, "x", at_most=True)
             )
-        slowest = max(slow / took[step] for step, slow in by_numpy.items())
+        slowest = max(taken / took[step] for step, taken in by_numpy.items())
         report.goals.append(
             Goal(f"{name}: a step of the proof, NumPy / compiled", slowest, 20, "x", at_most=True)
         )

@@ -737,17 +737,14 @@ class Plan:
         """Read a plan that `save` wrote, or that a person wrote.
 
         Raises:
-            UnreadableFileError: the file is missing, or neither TOML nor JSON.
-            InvalidInputError: it is not a valid plan.
+            UnreadableFileError: the file is missing, neither TOML nor JSON, or no valid plan.
         """
         try:
             # as bytes, which leaves line ends as they are: `from_toml` looks at them
             text = Path(path).read_bytes().decode()
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
-        except UnreadableFileError as error:  # it does not know the file's name
+        except InvalidInputError as error:  # it does not know the file's name
             raise UnreadableFileError(f"{os.fspath(path)}: {error}") from error
-        except InvalidInputError:
-            raise
         except UnicodeDecodeError as error:
             raise UnreadableFileError(
                 f"{os.fspath(path)} is no plan: give the text file, .toml or .json, that fedtally"

@@ -91,6 +91,7 @@ CASES = {
     "natural rounds, counts": {"item": "code", "round": "day", "count": "n"},
     "declared, dropped": {"item": "word", "domain": WORDS[:30], "outside": "drop"},
     "clients": {"item": "word", "client": "user", "num_rounds": 2},
+    "cells": {"item": "code,day", "domain": "grid:0..90,0..90,1", "outside": "drop"},
     "clients of several items": {"item": "code", "client": "user", "max_items": 3},
 }
 

@@ -120,7 +120,7 @@ def test_a_key_serves_one_stream() -> None:
 
 
 def test_no_word_serves_twice() -> None:
-    """Beyond the words of one key too: equal words have a probability of 2^-28."""
+    """Beyond the words of one key too: equal words have a probability of 2^-33."""
     bits = geometric._Bits(Secret(bytes(32)))
     words = np.concatenate([bits.words(5), bits.words(3 * geometric._WORDS), bits.words(7)])
     assert len(words) == len(np.unique(words)) == 3 * geometric._WORDS + 12

@@ -504,6 +504,10 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     doubtful = [replace(each, low=0.0) for each in result.top(3)]
     shown = " ".join(report.plain(report.answer(result, doubtful)).split())
     assert "none of them can be told from 0, so they may be noise" in shown
+    unsure = [replace(each, low=None, high=None) for each in result.top(3)]
+    shown = " ".join(report.plain(report.answer(result, unsure, how="show it --details")).split())
+    assert "may be noise" not in shown  # without intervals nobody knows
+    assert f"show it --top {result.num_found} lists all" in shown
     result.names = dict.fromkeys(result.found.tolist(), "x")
     shown = " ".join(report.plain(report.answer(result, result.top(100))).split())
     assert f"Names all {result.num_found} strings that stand out could be read" in shown

@@ -1052,6 +1052,17 @@ def test_items_of_parquet_are_the_same_however_they_are_written(
             assert whole["missing"] == len(words) - len(held)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.int32()])
+def test_a_first_row_group_may_be_empty(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "t.parquet"
+    table = pa.table({"item": pa.array([1, 2, 2]).cast(pa.string()).cast(kind)})
+    with parquet.ParquetWriter(path, table.schema, use_dictionary=False) as writer:
+        writer.write_table(table.slice(0, 0))
+        writer.write_table(table)
+    found = collect(table_source(str(path), Columns(), Layout("parquet")))
+    assert found["items"] == table["item"].to_pylist()
+
+
 def test_a_wide_row_makes_small_batches(tmp_path: Path) -> None:
     """A batch takes about 16 blocks, however long the values are."""
     words = [f"{i:05d}" * 200 for i in range(300)]  # a kilobyte each

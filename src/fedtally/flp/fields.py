@@ -4,8 +4,9 @@ A field is GF(p)[X] / (X^K - g), with g a primitive root of p. An *element* is i
 the lowest first: an array of elements has the shape [..., K]. *Words* are integers of GF(p) alone,
 as [...]: what is added up over clients, and the roots of unity. A prime field has K = 1.
 
-Arrays are int64 where p has at most 32 bits, and hold Python integers otherwise (dtype object). So
-one piece of code serves small fields fast and large fields at all. What it does most often for
+Arrays are int64 where sums of products fit, of halves of words if need be (so p has at most 32
+bits), and hold Python integers otherwise (dtype object). So one piece of code serves small fields
+fast and large fields at all. What it does most often for
 small fields is compiled, too (`kernels.proofs`): the results are equal.
 """
 

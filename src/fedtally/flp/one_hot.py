@@ -229,7 +229,7 @@ class SignedOneHot:
     def _compiled(self) -> kernels.SketchInputs | None:
         """What computes the inputs where there are kernels, or None: NumPy does it always."""
         field, slots = self.field.extension, self.calls * self.chunk
-        if not kernels.compiles(field):
+        if self.field.dtype != np.int64 or not kernels.compiles(field):
             return None
         return kernels.SketchInputs(field, self.widths, self.grid, slots, self.abstain)
 

@@ -248,7 +248,8 @@ class FullyLinearProof:
         """What takes the steps where there are kernels, or None: NumPy takes them always."""
         field, n = self.field, self.nodes
         most = max(2 * n, self.circuit.chunk)
-        if most > kernels.MAX_TERMS or not kernels.compiles(field.extension):
+        is_small = field.dtype == np.int64  # else it holds Python integers
+        if most > kernels.MAX_TERMS or not is_small or not kernels.compiles(field.extension):
             return None
         doubled = _inverse_powers(field, 2 * n)
         # the last value is a sum of the others, so that its part of the basis is theirs

@@ -498,7 +498,7 @@ class CampaignSpec:
 
         Geometric noise has the smaller error in one campaign. But the epsilons of such campaigns
         add up, while those of Gaussian noise grow with the root of their number, and the two
-        compose badly.
+        compose badly. Beside a pilot, which is a sketch and needs a delta, this keeps a promise.
         """
         asked = self.privacy
         if asked is None or asked.mechanism is not None:

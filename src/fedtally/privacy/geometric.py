@@ -95,7 +95,6 @@ class Geometric:
     """
 
     variance: float
-    name: str = "geometric"
 
     @property
     def rate(self) -> Fraction:

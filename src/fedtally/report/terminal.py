@@ -99,7 +99,7 @@ def answer(
         rows = [*_how(result, estimates, queried), *noted(result.warnings)]
         return Group(*parts, Text(), facts([*rows, *_next(hints)]))
     more = more_lines(estimates, queried)
-    rows = _short(result, estimates, queried)
+    rows = _short(result, estimates, queried, how)
     return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how)
 
 
@@ -167,7 +167,7 @@ def _next(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
 
 
 def _short(
-    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], how: str
 ) -> list[tuple[str, RenderableType]]:
     """Return the rows of an answer on one screen: error, privacy, sums and bytes."""
     from rich.text import Text
@@ -177,24 +177,33 @@ def _short(
     sums = attendance(result.secure_sum, part_of_sum(result))
     return [
         ("Error", sure(result, listed, named)),
-        *([("Names", _names(result, listed))] if result.plan.is_open else []),
+        *([("Names", _names(result, listed, how))] if result.plan.is_open else []),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
         ("Upload", short_cost(result.plan)),
     ]
 
 
-def _names(result: Result, listed: Sequence[Estimate]) -> str:
-    """Return in a few words how many strings of an open domain stand out, and have names."""
+def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
+    """Return in a few words how many strings of an open domain stand out, and have names.
+
+    Args:
+        result: the whole answer.
+        listed: the top items.
+        how: the option or the command that shows the details; it takes `--top`, too.
+    """
     found, unread = result.num_found, result.num_unread
     if unread:
         said = f"{unread:,} of {found:,} strings could not be read, shown by #"
-        hidden = [each.low for each in listed if isinstance(each.item, Unread)]
+        hidden = [is_told_from_zero(each) for each in listed if isinstance(each.item, Unread)]
         if hidden and not any(hidden):  # those that are not listed are rarer still
             said += "; none of them can be told from 0, so they may be noise"
     else:
-        said = f"all {counted(found, 'string')} that stand out could be read"
-    return f"{said}; --top {found} lists all" if 0 < len(listed) < found else said
+        said = {0: "no string stands out", 1: "the one string that stands out could be read"}.get(
+            found, f"all {found:,} strings that stand out could be read"
+        )
+    all_of_them = f"{how.removesuffix('--details')}--top {found} lists all"
+    return f"{said}; {all_of_them}" if 0 < len(listed) < found else said
 
 
 def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:

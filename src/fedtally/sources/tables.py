@@ -422,7 +422,7 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
     """Return the number of rows of a batch, and the columns to read as dictionaries.
 
     Args:
-        file: an open Parquet file. Its first row group stands for all of them.
+        file: an open Parquet file. Its first row group with rows stands for all of them.
         columns: resolved.
         block_size: a sixteenth of the bytes of a batch, about.
     """
@@ -433,10 +433,12 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
     most, fewest = max(1, block_size // 4), max(1, block_size // 32)
     if names != schema.names or not metadata.num_rows:  # some columns are nested, or all are empty
         return fewest, []
-    group, row_bytes, grouped = metadata.row_group(0), 0.0, []
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    group = next(group for group in groups if group.num_rows)  # the first ones may be empty
+    row_bytes, grouped = 0.0, []
     for name in columns.names():
         chunk, kind = group.column(names.index(name)), schema.field(name).type
-        own = chunk.total_uncompressed_size / max(1, group.num_rows)
+        own = chunk.total_uncompressed_size / group.num_rows
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         if pa.types.is_primitive(kind):
             row_bytes += kind.bit_width / 8
@@ -447,7 +449,7 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
             row_bytes += own
         else:  # what a row takes outside of the dictionary is not known where most values are in it
             row_bytes += own if own >= _SMALL else 16 * block_size / fewest
-    return max(1, min(most, int(16 * block_size / row_bytes))), grouped
+    return max(1, min(most, int(16 * block_size / max(row_bytes, 1 / 8)))), grouped
 
 
 def _read_feather(

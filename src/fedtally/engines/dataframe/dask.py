@@ -17,7 +17,7 @@ from fedtally.engines.local.estimate import for_python
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns
+from fedtally.sources import Columns, item_columns
 
 _FAN_IN = 8  # tallies that one task adds up
 
@@ -89,7 +89,7 @@ def tally_dask(
         )
     return _tally(
         frame,
-        Columns(item, client, round, count),
+        Columns(item_columns(item, domain), client, round, count),
         {
             "domain": None if domain is None else domain_of(domain),
             "num_rounds": num_rounds,

@@ -283,15 +283,15 @@ def _draw_pilot(
         )
     # A generator of its own: the campaign's draws are the same with a pilot of another size.
     share = simulation.pilot_share
-    if share is None:
+    if share is None and (are_natural or simulation.sizing_method is Sizing.TWO_PHASE):
+        # A natural round needs clients of its own to show how rounds differ, and the paper's
+        # sizes have a small sketch that needs many.
+        share = MOST_PILOT
+    elif share is None:
         assert spec.tau is not None
         everybody = sum(part.num_clients for part in rounds)
         epsilon = None if spec.privacy is None else spec.privacy.epsilon
         share = usual_share(everybody, spec.tau, epsilon)
-        if are_natural or simulation.sizing_method is Sizing.TWO_PHASE:
-            # A natural round needs clients of its own to show how rounds differ, and the paper's
-            # sizes have a small sketch that needs many.
-            share = MOST_PILOT
     pilot, rest = draw_pilot(rounds, share, rng.spawn(1)[0])
     # Natural rounds may differ. The pilot shows by how much if each of its rounds has enough
     # clients. A private pilot is one release, because each release costs noise.

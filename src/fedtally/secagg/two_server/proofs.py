@@ -419,8 +419,9 @@ class ReportProof:
         Raises:
             InvalidInputError: the key is another one, or a report is of another context.
         """
-        verify_key = self._own(key).derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
-        digests = [self._joint_digest(share) for share in shares]
+        key = self._own(key)
+        digests = [self._joint_digest(share) for share in shares]  # may raise: no key is out yet
+        verify_key = key.derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
         seeds = [
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
         ]
