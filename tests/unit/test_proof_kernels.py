@@ -21,6 +21,7 @@ from fedtally.flp import (
     Histogram,
     SignedOneHot,
 )
+from fedtally.kernels import available_backends
 from fedtally.kernels import proofs as kernels
 
 REAL = [FIELD16, FIELD24, FIELD32]
@@ -29,6 +30,14 @@ FIELDS = REAL + SMALL
 PRIMES = [3, 17, 257, 64513, 16770049, 4293918721, 2**32 - 5]
 SEEDS = st.integers(0, 2**32)
 LEADS = st.sampled_from([(), (1,), (3,), (2, 2), (0,)])
+
+
+@pytest.fixture(params=[name for name in available_backends() if name != "numpy"])
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with each level of the compiled kernels: NumPy is what they are compared with."""
+    name = str(request.param)
+    monkeypatch.setenv("FEDTALLY_KERNELS", name)
+    return name
 
 
 def by_numpy(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -67,19 +76,15 @@ KINDS = st.sampled_from(["uniform", "largest"])
         max_size=40,
     ),
 )
-def test_words_are_reduced_as_python_does(backend: str, prime: int, words: list[int]) -> None:
-    if backend == "numpy":
-        pytest.skip("this is the reference")
-    reduced = kernels.reduce_words(backend, np.array(words, np.int64), prime)
+def test_words_are_reduced_as_python_does(compiled: str, prime: int, words: list[int]) -> None:
+    reduced = kernels.reduce_words(compiled, np.array(words, np.int64), prime)
     assert reduced.tolist() == [word % prime for word in words]
 
 
 @given(SEEDS, st.sampled_from(PRIMES), st.integers(1, 4), st.integers(0, 40), st.integers(0, 50))
 def test_words_are_read_as_python_does(
-    backend: str, seed: int, prime: int, word_bytes: int, integers: int, count: int
+    seed: int, prime: int, word_bytes: int, integers: int, count: int
 ) -> None:
-    if backend == "numpy":
-        pytest.skip("this is the reference")
     data = np.random.default_rng(seed).bytes(integers * word_bytes)
     bits = min(prime.bit_length() + seed % 2, 8 * word_bytes)
     parts = [data[i : i + word_bytes] for i in range(0, len(data), word_bytes)]
@@ -120,7 +125,7 @@ def test_fields_use_the_kernels_of_words(backend: str, field: Field, count: int)
     KINDS,
 )
 def test_inputs_of_sketches_match_numpy(
-    backend: str,
+    compiled: str,
     seed: int,
     small: Field,
     widths: list[int],
@@ -144,7 +149,7 @@ def test_inputs_of_sketches_match_numpy(
 @each_case("field", [FIELD16, FIELD24, FIELD32])
 @each_case(("width", "side"), [(8192, 4096), (4096, 1), (10_000, 3)])
 def test_the_longest_sums_do_not_overflow(
-    backend: str, monkeypatch: pytest.MonkeyPatch, field: Field, width: int, side: int
+    compiled: str, monkeypatch: pytest.MonkeyPatch, field: Field, width: int, side: int
 ) -> None:
     """4,096 terms of one sum, all as large as they get."""
     monkeypatch.setattr(SignedOneHot, "grid", side)
@@ -192,7 +197,7 @@ def test_words_that_are_not_reduced_are_words_all_the_same(backend: str, field: 
     KINDS,
 )
 def test_proofs_match_numpy(
-    backend: str,
+    compiled: str,
     seed: int,
     small: Field,
     widths: list[int],

@@ -34,7 +34,7 @@ SCHEMA = "fedtally-host/1"
 # fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
 HEAVY = 0.1
 # draws from a table in the time of one exact draw: python -m benchmarks noise
-_DRAWS_OF_EXACT = 300
+_DRAWS_OF_EXACT = 80
 _EXACT = 1 << 24  # counts below it are decoded in single precision
 
 OPERATIONS: Mapping[str, str] = MappingProxyType(

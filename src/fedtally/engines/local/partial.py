@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -272,7 +272,7 @@ class Tallied(Source):
         content: what was counted.
     """
 
-    content: Content | None = None
+    content: Content = field(kw_only=True)
 
     @classmethod
     def of(cls, data: object) -> Self:
@@ -286,7 +286,6 @@ class Tallied(Source):
     @property
     def form(self) -> tuple[bool, bool]:
         """Whether the rows named their rounds, and whether they named their clients."""
-        assert self.content is not None
         return self.content.rules.num_rounds is None, self.content.part.by_client
 
     def fill(self, tally: Tally, encoder: Encoder, rules: Rules) -> None:
@@ -301,7 +300,6 @@ class Tallied(Source):
         Raises:
             InvalidInputError: the rows were counted by other rules.
         """
-        assert self.content is not None
         theirs, items, part = self.content.rules, self.content.items, self.content.part
         if theirs.seed is None or (rules.seed is None and rules.private):
             rules = rules._replace(seed=theirs.seed)

@@ -17,11 +17,10 @@ from fedtally.engines.local.encoding import FromInput
 from fedtally.engines.local.estimate import for_python, is_input, source_of
 from fedtally.engines.local.partial import Content, Rules, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
+from fedtally.engines.local.simulation import DEFAULT_MEMORY
 from fedtally.engines.local.tally import Tally
 from fedtally.errors import InvalidInputError
 from fedtally.sources import Columns, item_columns
-
-_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
 
 @for_python
@@ -127,7 +126,7 @@ def partial_tally(
         None if is_natural else split,
         most,
         simulation_rng(hashes, seed if needs_seed else 0, is_private=private, has_plan=False),
-        _MEMORY if memory is None else _validate.size(memory=memory),
+        DEFAULT_MEMORY if memory is None else _validate.size(memory=memory),
         keep_itemless=private,
     )
     for batch in source.batches(private=private, may_be_empty=True):

@@ -16,7 +16,7 @@ from fedtally.planner.request import CampaignSpec, Request, check_flag
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import checked_epsilon
 
-_DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
+DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
 
 class Sizing(StrEnum):
@@ -159,7 +159,7 @@ take the noise off; leave it out, or mark it with not_private
     @property
     def memory_bytes(self) -> int:
         """The bytes of client rows that are held before they go to disk."""
-        return _DEFAULT_MEMORY if self.memory is None else _validate.size(memory=self.memory)
+        return DEFAULT_MEMORY if self.memory is None else _validate.size(memory=self.memory)
 
     @property
     def sizing_method(self) -> Sizing:
