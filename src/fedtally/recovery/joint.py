@@ -57,8 +57,9 @@ FALSE_ITEMS = 4
 NUM_PHANTOMS = 20_000  # random ids that no client holds, which show the scale of the errors
 _FEW_PHANTOMS = 4096  # the first phantoms are enough to choose the support
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
-# A probe refits random cells, and shows the share of a cell that the fit leaves. These are the
-# numbers of random cells for one batch of rounds, and for several: `Landed.several` is the index.
+# A probe fills all cells with random numbers, refits them, and shows the share of a cell that the
+# fit leaves. So many cells are filled by all probes together, for one batch of rounds, and for
+# several: `Landed.several` is the index.
 PROBED_CELLS = (80_000, 200_000)
 _GROUPS = 10  # groups of cells by load; the share that is left is interpolated between their means
 # If b averages at least this, the estimate b e has a smaller squared error than e, and the largest
@@ -73,7 +74,7 @@ SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one after the other while the fit i
 WELL_CONDITIONED = 0.5
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
-_TINY = 1e-300  # stands for a scale of 0, since z is divided by the scale
+_TINY = 1e-300  # stands for a scale of 0, since z = e sqrt(b) / scale
 _SAME = 1e-9  # frequencies: a fit and its residual add up to the sums, but for rounding
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
@@ -112,8 +113,9 @@ class LeaveOneOut(NamedTuple):
             the residual. The standard deviation of the error is proportional to 1 / sqrt(b).
         fitted: bool [n], whether the item is on the support.
         estimate: the estimate that users get: the fitted value plus the mean residual. Off the
-            support the fitted value is 0, and the mean residual is b * e. If the fit absorbs so
-            much that b is small, the estimate off the support is e instead.
+            support the fitted value is 0, and the mean residual is b * e. If the b of ids that
+            no client holds average less than _SHRUNK_FROM, the fit absorbs so much that every
+            estimate off the support is e instead.
     """
 
     values: F64
@@ -176,7 +178,7 @@ class Fit:
     """One run of the ladder and of the polishes on landed sums, with a bound on the support.
 
     Args:
-        landed: the sums.
+        landed: the sums that the server has of its rounds, by batches.
         candidates: the items that may be on the support.
         most: the largest number of items on the support.
         rng: draws phantoms and probes.

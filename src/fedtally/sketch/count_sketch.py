@@ -144,8 +144,8 @@ class Part(NamedTuple):
         rows: its rows.
         width: its counters per row. Counters come row by row.
         hashes: the hashes of its ids.
-        column: with a spelling, an item is a row of ids, and this is the column whose ids this part
-            counts. Without a spelling it is 0.
+        column: with a spelling (see `SketchSpec`), an item is a row of ids, and this is the column
+            whose ids this part counts. Without a spelling it is 0.
     """
 
     start: int
@@ -174,8 +174,8 @@ class SketchSpec:
         width: counters per row, 1 .. 2^24.
         schedule: the schedule, or its name: it says which hashes each round has.
         num_rounds: the number of planned rounds; they are counted from 0.
-        seed: 32 bytes, public. It must be fixed after the cohort rules are: nobody may choose the
-            clients in view of the hashes.
+        seed: 32 bytes, public. It must be fixed after the rules of who takes part: nobody may
+            choose the clients in view of the hashes.
         spelling: the size of the sketches that spell names, where nobody has the list of items;
             None: no names are spelled. With a spelling an item is not an id, but a row of ids:
             first the hash of the item, and then, for each position, the hash times 256 plus the
@@ -266,7 +266,7 @@ class SketchSpec:
         return positions_of(self.seed, self.num_positions, batch, self.num_batches)
 
     def parts(self, round: int) -> list[Part]:
-        """Return the sketches that make up a round's vectors: that of ids, then one for each block.
+        """Return the sketches that make up a round's vectors: of ids, then one for each position.
 
         >>> spec = SketchSpec(5, 200, "shared", 1, bytes(32), Spelling(4, 32, max_length=2))
         >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
@@ -325,7 +325,8 @@ class CountSketch:
             row by row.
         counters: int64 [rows, width], the first part of the vector: a view.
         num_clients: the number of clients whose contributions are in it. Under a plan of silos it
-            is the number of people. With noise in it, it may be below 1 if there are few people.
+            is the number of people. With noise in the sums of silos, it may be 0 or negative
+            if there are few people.
         num_silos: the number of silos whose people these are; 0 where clients are no silos.
         noise: the mark of the noise of differential privacy that is in the counters, or None where
             they are exact. Only code that adds noise sets it. It protects from mistakes, not from
