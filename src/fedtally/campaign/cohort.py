@@ -20,7 +20,7 @@ from fedtally.secagg.server import ClientId, Server
 
 LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
 SKEW = 300  # seconds that a client's clock may be behind: not_before is that much in the past
-RESULT = "result"  # the stage after the last: clients hear how it ended (`outgoing`)
+RESULT = "result"  # the stage after the last: clients hear how the session ended (`outgoing`)
 
 
 class CohortRun:
@@ -76,9 +76,10 @@ class CohortRun:
             signing_key: the key that the plan names.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             now: the time, Unix seconds.
-            lifetime: seconds until the session is aborted, whatever its phase.
+            lifetime: seconds after `now`; a `deadline_passed` later than that aborts the session,
+                whatever its phase.
             session: 32 uniform bytes, never used before; None: they are drawn.
-            allow_list: the registered identities, in `active`.
+            allow_list: the registered identities, if the plan's adversary is active.
             journal: writes a checkpoint durably, and only then returns; `resume` goes on from it.
 
         Raises:
@@ -122,9 +123,11 @@ class CohortRun:
             journal: as for `begin`.
 
         Raises:
-            UnreadableFileError: the bytes are no checkpoint.
-            InvalidInputError: the checkpoint is of another plan, or this process runs the session
-                already.
+            UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
+            InvalidInputError: the checkpoint is of another plan, or older than a sum that has
+                landed, or this process runs the session already.
+            RejectedSumError, LocalProtocolError: the checkpoint holds a sum that cannot land.
+            Exception: an error of the books.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
         return cls(session, clients, _landing(server))
@@ -173,7 +176,8 @@ class CohortRun:
             LocalProtocolError: the session has ended.
             Exception: an error of the books, of the journal or of the source of randomness, which
                 ends the session without a sum. Or an error of `on_done`: then the sum has not
-                landed, and the next call lands it.
+                landed, and the next call tries again; a sum that was refused
+                (`RejectedSumError`) is refused again.
         """
         # If an earlier call got the sum but could not land it, there is no phase to close: this
         # call only lands the sum. After that, `close_phase` raises the error of an ended session.
