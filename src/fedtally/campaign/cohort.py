@@ -109,10 +109,11 @@ class CohortRun:
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> Self:
-        """Return the run of a process that died, at the beginning of the phase that it was in.
+        """Restore the run of a process that died, and return it.
 
-        The answers that the process had received in that phase are lost; the clients give the same
-        ones again. A sum that had not landed lands now.
+        The run starts again at the beginning of the phase in which the process died. The answers
+        that the process had received in that phase are lost; the clients give the same ones again.
+        A sum that had not landed lands now.
 
         Args:
             server: the server of the campaign, with the books of the process that died.
@@ -238,7 +239,7 @@ def drive(
     Args:
         run: the run of the cohort.
         ask: as for `carry`.
-        now: the time at all deadlines, Unix seconds.
+        now: the time that every call of `deadline_passed` gets, Unix seconds.
         batch: as for `carry`.
         meter: as for `carry`.
     """
