@@ -58,8 +58,8 @@ NUM_PHANTOMS = 20_000  # random ids that no client holds, which show the scale o
 _FEW_PHANTOMS = 4096  # the first phantoms are enough to choose the support
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # A probe fills all cells with random numbers, refits them, and shows the share of a cell that the
-# fit leaves. So many cells are filled by all probes together, for one batch of rounds, and for
-# several: `Landed.several` is the index.
+# fit leaves. All probes together fill this number of cells: the first is for one batch of rounds,
+# the second for several (`Landed.several` is the index).
 PROBED_CELLS = (80_000, 200_000)
 _GROUPS = 10  # groups of cells by load; the share that is left is interpolated between their means
 # If b averages at least this, the estimate b e has a smaller squared error than e, and the largest
@@ -75,7 +75,7 @@ WELL_CONDITIONED = 0.5
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # stands for a scale of 0, since z = e sqrt(b) / scale
-_SAME = 1e-9  # frequencies: a fit and its residual add up to the sums, but for rounding
+_SAME = 1e-9  # as a frequency: fit plus residual may differ from the sums by it, by rounding
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
@@ -352,7 +352,7 @@ class Fit:
     # ---- the polish ----
 
     def _probe(self) -> None:
-        """Learn the share of an item's own mass that a cell keeps after the fit.
+        """Learn, for each cell, which share of what an unfitted item adds stays in the residual.
 
         If the shrinkage is fixed, the fit is linear: residual = (1 - H) sums, for some matrix H.
         The share of a cell is the cell's diagonal entry of 1 - H. This entry is the mean of

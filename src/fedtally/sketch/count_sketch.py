@@ -131,7 +131,7 @@ class Identity(NamedTuple):
         if len(places) and places.max() >= width:
             raise InvalidInputError(
                 f"a histogram counts {width:,} candidates, and"
-                f" {np.count_nonzero(places >= width):,} of the ids are of none of them"
+                f" {np.count_nonzero(places >= width):,} of the given ids belong to none"
             )
         return places.astype(np.intp)
 
@@ -266,7 +266,7 @@ class SketchSpec:
         return positions_of(self.seed, self.num_positions, batch, self.num_batches)
 
     def parts(self, round: int) -> list[Part]:
-        """Return the sketches that make up a round's vectors: of ids, then one for each position.
+        """Return the sketches that make up a round's vectors: one of ids, then one a position.
 
         >>> spec = SketchSpec(5, 200, "shared", 1, bytes(32), Spelling(4, 32, max_length=2))
         >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
@@ -455,7 +455,7 @@ class CountSketch:
                 " not add up: nobody could say how private that is; add exact sums first, and then"
                 " their noise"
             )
-        # By the largest counters, not by total weights, which a sum does not know any more.
+        # This check uses the largest counter: the total weight cannot be read from a sum any more.
         self._check_total(_largest(other.vector))
         self.vector += other.vector
         self.num_clients += other.num_clients
@@ -679,7 +679,7 @@ def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
         "schedule": str(spec.schedule),
         "num_rounds": spec.num_rounds,
         "seed": spec.seed.hex(),
-        # Without a spelling there is no such key: the fingerprint is that of earlier versions.
+        # Without a spelling the key is left out: the fingerprint stays that of earlier versions.
         **({} if spec.spelling is None else {"spelling": asdict(spec.spelling)}),
         **({} if spec.first_id is None else {"first_id": spec.first_id}),
     }
