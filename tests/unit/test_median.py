@@ -49,6 +49,7 @@ def asked(rounds: Rounds) -> Any:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@settings(max_examples=30)  # for each of the kernels and schedules
 @given(ROUNDS, st.integers(1, 6), st.integers(1, 12))
 def test_matches_the_oracle(
     backend: str, oracle: Any, schedule: str, rounds: Rounds, rows: int, width: int
