@@ -1,8 +1,7 @@
 """Proofs that reports to two servers are valid: what a client and both servers compute.
 
 These are the functions between the parts of reports, their verdicts, and the sum of the valid ones;
-`proven` has the messages. No plan asks for them, so that no campaign uses them yet.
-docs/validity.md has every byte.
+`proven` has the messages. docs/validity.md has every byte.
 
 The helper's shares are streams of a seed; the leader's are what is left. The helper answers a
 report with a *check*: the point at which the proof is tested, and its verifier share. The leader
@@ -20,7 +19,6 @@ import hmac
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,6 +50,7 @@ from fedtally.secagg.two_server.reports import (
     Bound,
     Kind,
     TwoServerParameters,
+    Verdict,
     entries_within,
     exactly,
     is_signing_key,
@@ -61,18 +60,6 @@ from fedtally.secagg.two_server.reports import (
 
 SHARES = 2
 WORDS_AT_ONCE = 1 << 20  # of reports that are looked at together: 8 MiB, and a few times as much
-
-
-class Verdict(Enum):
-    """What the leader finds of a report.
-
-    INVALID: the vector is not valid, or its proof does not show it. INCONSISTENT: the client gave
-    the two servers different reports of one id, or one server lies to the other.
-    """
-
-    VALID = "valid"
-    INVALID = "invalid"
-    INCONSISTENT = "inconsistent"
 
 
 class Digests(NamedTuple):
@@ -267,6 +254,11 @@ class ReportProof:
     def proof_bytes(self) -> int:
         """The bytes of the leader's share of the proof."""
         return self.flp.proof_length * self._element_bytes
+
+    @property
+    def added_bytes(self) -> int:
+        """The bytes that the proof adds to a report: its share, its digest, and the word e."""
+        return self.proof_bytes + KEY_BYTES + self.circuit.abstain * self.circuit.field.word_bytes
 
     @property
     def check_bytes(self) -> int:

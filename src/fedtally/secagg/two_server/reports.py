@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,30 @@ BATCH = struct.Struct("<III")
 
 class BatchRefusedError(FedtallyError):
     """Refuse to open a batch, or the sum that came out of it; the message says why."""
+
+
+class Verdict(Enum):
+    """What the leader finds of a report with a proof.
+
+    INVALID: the vector is not valid, or its proof does not show it. INCONSISTENT: the client gave
+    the two servers different reports of one id, or one server lies to the other.
+    """
+
+    VALID = "valid"
+    INVALID = "invalid"
+    INCONSISTENT = "inconsistent"
+
+
+class Refused(NamedTuple):
+    """A report that is in no sum.
+
+    Args:
+        identity: the public key of its client. It does not convict: a server could lie.
+        verdict: INVALID or INCONSISTENT.
+    """
+
+    identity: bytes
+    verdict: Verdict
 
 
 class Kind(IntEnum):

@@ -31,6 +31,7 @@ from fedtally.secagg.two_server.reports import (
     Bound,
     Kind,
     Part,
+    Refused,
     TwoServerParameters,
     body_of,
     decode_ids,
@@ -378,9 +379,14 @@ class _Server(ABC, Generic[_Held]):
         self._identities.clear()
 
 
+def end_of_query(entry: bytes) -> int:
+    """Return where the query of a recorded batch ends; its message follows."""
+    return _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
+
+
 def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
     """Return the query of a recorded batch, and its message of so many bytes."""
-    end = _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
+    end = end_of_query(entry)
     query, message = entry[_LENGTH.size : end], entry[end:]
     if len(message) != size:
         raise BatchRefusedError(
@@ -424,6 +430,13 @@ class HelperServer(_Server[_Held]):
         return frame_of(
             Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held))
         )
+
+    def checks(self) -> list[bytes]:
+        """Return the checks of all reports that are held, for the leader: frames.
+
+        There are none where reports have no proofs.
+        """
+        return []
 
     def answer(self, query: bytes) -> bytes:
         """Return the sum of the masks of a batch, once.
@@ -535,6 +548,19 @@ class LeaderServer(_Server[_Held]):
     """What a leader does whatever it holds of a report."""
 
     _kind = Kind.LEADER_REPORT
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """The reports that were refused; none where reports have no proofs."""
+        return ()
+
+    def judge(self, checks: bytes) -> None:
+        """Find the reports of a frame of checks valid, or refuse them.
+
+        Raises:
+            LocalProtocolError: reports have no proofs.
+        """
+        raise LocalProtocolError("reports of these parameters have no proofs, and no checks")
 
     def query(self, offer: bytes) -> bytes:
         """Close the batch over the reports that both servers hold; return the query.
