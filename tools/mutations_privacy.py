@@ -95,6 +95,7 @@ _FLP_FILE, _ONE_HOT_FILE, _PROOFS_FILE, _PROOFS = (
     "secagg/two_server/proofs.py",
     "test_report_proofs.py",
 )
+_REPORTS_FILE = "secagg/two_server/reports.py"
 _PROVEN_FILE, _PROVEN_CAMPAIGN = "secagg/two_server/proven.py", "test_proven_campaign.py"
 _RUNS = "test_campaign_cohort.py"
 _DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
@@ -1761,8 +1762,8 @@ MUTATIONS = (
     ),
     _mutation(
         "point-of-any-key",
-        _PROOFS_FILE,
-        "if key.public != self.parameters.helper_key:",
+        _REPORTS_FILE,
+        "if key.public != self.helper_key:",
         "if False:",
         _PROOFS,
     ),
@@ -1845,8 +1846,8 @@ MUTATIONS = (
     ),
     _mutation(
         "proven-sum-without-noise",
-        _PROOFS_FILE,
-        "if (noise is None) != (parameters.noise == 0):",
+        _REPORTS_FILE,
+        "if (noise is None) != (self.noise == 0):",
         "if False:",
         _PROOFS,
     ),

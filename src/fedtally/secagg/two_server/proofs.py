@@ -392,7 +392,7 @@ class ReportProof:
     def _read_helper(self, part: HelperPart, digests: Digests, key: hpke.PrivateKey) -> HelperShare:
         """Return a report of which the signature was checked."""
         bound = part.bound
-        seed = self._own(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
+        seed = self.parameters.own_key(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
         seed.wipe()  # both keys are all that the helper needs
@@ -411,7 +411,7 @@ class ReportProof:
         Raises:
             InvalidInputError: the key is another one, or a report is of another context.
         """
-        key = self._own(key)
+        key = self.parameters.own_key(key)  # another key would make another test point
         digests = [self._joint_digest(share) for share in shares]  # may raise: no key is out yet
         verify_key = key.derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
         seeds = [
@@ -479,12 +479,7 @@ class ReportProof:
             raise InvalidInputError(
                 f"a report must be in a batch once, got {len(shares)} reports of {len(ids)} ids"
             )
-        # a sum without noise would be taken for one with noise, and the other way round
-        if (noise is None) != (parameters.noise == 0):
-            raise InvalidInputError(
-                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
-                f" noise up to {parameters.noise}"
-            )
+        parameters.check_noise(noise)
         total = field.words([0] * (self.circuit.counters + self.circuit.checksum))
         if noise is not None:
             entries_within(parameters.length, parameters.noise, noise=noise)
@@ -535,13 +530,6 @@ class ReportProof:
         return counters if possible and (checksum == count).all() else None
 
     # ---- what is refused ----
-
-    def _own(self, key: hpke.PrivateKey) -> hpke.PrivateKey:
-        if key.public != self.parameters.helper_key:  # another key would make another test point
-            raise InvalidInputError(
-                "the key is not the one that clients seal to; use that of parameters.helper_key"
-            )
-        return key
 
     def _of_this_context(self, bound: Bound) -> Bound:
         if bound.context != self.context:  # another circuit would make another test point

@@ -166,19 +166,14 @@ class ProvenHelper(HelperServer[HelperShare]):
             frames.append(frame_of(Kind.CHECKS, self._context, HELPER, body))
         return frames
 
-    @property
-    def _sum_bytes(self) -> int:
-        return self._proof.sum_bytes
-
     def _part_bytes(self) -> int:
         return SEALED_BYTES + KEY_BYTES
 
     def _digests(self, part: Part) -> Digests:
         return self._proof.digests(_for_helper(part))
 
-    def _take(self, part: Part) -> HelperShare:
-        read = _for_helper(part)
-        return self._proof._read_helper(read, self._proof.digests(read), self._key)
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> HelperShare:
+        return self._proof._read_helper(_for_helper(part), Digests(*signed), self._key)
 
     def _add_up(self, ids: list[bytes]) -> bytes:
         noise = None if self._draw is None else self._draw()
@@ -274,19 +269,14 @@ class ProvenLeader(LeaderServer[LeaderShare]):
             else:  # its identity stays taken: a copy of the report changes nothing
                 self._refused.append(Refused(self._held.pop(id).bound.identity, verdict))
 
-    @property
-    def _sum_bytes(self) -> int:
-        return self._proof.sum_bytes
-
     def _part_bytes(self) -> int:
         return SALT_BYTES + self._proof.words_bytes + self._proof.proof_bytes
 
     def _digests(self, part: Part) -> Digests:
         return self._proof.digests(self._for_leader(part))
 
-    def _take(self, part: Part) -> LeaderShare:
-        read = self._for_leader(part)
-        return self._proof._read_leader(read, self._proof.digests(read))
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> LeaderShare:
+        return self._proof._read_leader(self._for_leader(part), Digests(*signed))
 
     def _for_leader(self, part: Part) -> LeaderPart:
         end = SALT_BYTES + self._proof.words_bytes
@@ -305,7 +295,7 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         return super()._record(query, message + b"".join(refused))
 
     def _close(self, recorded: bytes) -> None:
-        end = end_of_query(recorded) + self._sum_bytes
+        end = end_of_query(recorded) + self._proof.sum_bytes
         refused = recorded[end:]
         # what a helper keeps is longer, and by no whole number of these: then it is refused
         is_own = len(refused) % _REFUSED.size == 0

@@ -140,6 +140,25 @@ class TwoServerParameters:
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
         check_point(self.helper_key)  # a key of low order would seal every seed for everybody
 
+    def check_noise(self, noise: object) -> None:
+        """Refuse noise, or None for none, that is not what these parameters are for.
+
+        A sum without noise would be taken for one with noise, and the other way round.
+        """
+        if (noise is None) != (self.noise == 0):
+            raise InvalidInputError(
+                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
+                f" noise up to {self.noise}"
+            )
+
+    def own_key(self, key: hpke.PrivateKey) -> hpke.PrivateKey:
+        """Return the helper's secret key, if it is the one that clients seal to."""
+        if key.public != self.helper_key:
+            raise InvalidInputError(
+                "the key is not the one that clients seal to; use that of parameters.helper_key"
+            )
+        return key
+
     @property
     def checksum_entries(self) -> int:
         """Checksum entries that are appended to the vector."""
