@@ -882,8 +882,8 @@ MUTATIONS = (
     _mutation(
         "histogram-takes-less-than-nothing",
         "campaign/server.py",
-        "if plan.is_histogram and not noise and row.min() < 0:",
-        "if plan.is_histogram and noise and row.min() < 0:",
+        "is_bare = plan.is_histogram and not noise",
+        "is_bare = plan.is_histogram and noise",
         "test_histogram.py::test_sums_that_no_clients_have_are_refused",
     ),
     # Geometric noise.
@@ -1944,11 +1944,11 @@ MUTATIONS = (
         f"{_PROVEN_CAMPAIGN}::test_a_client_without_an_item_abstains_unseen_under_privacy",
     ),
     _mutation(
-        "histogram-with-proofs",
-        "secagg/config.py",
-        "    if is_histogram:\n",
-        "    if False:\n",
-        _PROVEN_CAMPAIGN,
+        "proven-histogram-stopped-by-one",
+        _SERVER_FILE,
+        "not noise and plan.report_proof is None",
+        "not noise",
+        f"{_PROVEN_CAMPAIGN}::test_a_client_that_takes_a_candidate_away_stops_no_histogram",
     ),
     _mutation("two-reports", _PROOFS_FILE, "if agreed else", "if True else", _PROOFS),
     _mutation(

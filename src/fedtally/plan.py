@@ -240,7 +240,6 @@ class Plan:
                 self.largest_entry,
                 most,
                 self.noise_bound,
-                is_histogram=self.is_histogram,
             )
 
     def _check_open(self) -> None:
@@ -437,7 +436,6 @@ class Plan:
         from fedtally.secagg.config import why_no_proofs
 
         return why_no_proofs(
-            is_histogram=self.is_histogram,
             largest_entry=self.largest_entry,
             clients=self._most_clients,
             noise=self.noise_bound,

@@ -77,7 +77,7 @@ class Liar(FrequencyClient):
         own = replace(plan)  # what it computes with is its own
         assert plan.report_proof is not None
         vars(own)["report_proof"] = lying(plan.report_proof)
-        made = cls(own, DOMAIN, [1])
+        made = cls.of_ids(own, np.ones(1, np.uint64))
         made.lie = lie
         return made
 
@@ -319,41 +319,54 @@ def test_the_bits_are_those_of_the_field_that_holds_the_sums() -> None:
     with pytest.raises(InvalidInputError, match="these terms have no proofs"):
         bare.proof(bare.sizing, (60,), abstain=False)
     assert "no field of proofs holds such sums" in why_no_proofs(
-        is_histogram=False, largest_entry=1, clients=N, noise=2**31
+        largest_entry=1, clients=N, noise=2**31
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"max_items": 2, "clients": range(N)}, "a proof is of one item a client, and here .* 2"),
-        ({"encoding": "histogram", "rows": None, "width": None}, "a proof is of a sketch"),
-    ],
-)
-def test_where_proofs_cannot_be_had_there_are_none_and_it_is_said(
-    options: dict[str, Any], why: str
-) -> None:
-    asked = {"domain": "range:1..50", "rows": 3, "width": 20, "secure_sum": "two-server"} | options
+def test_where_proofs_cannot_be_had_there_are_none_and_it_is_said() -> None:
+    asked: dict[str, Any] = {"max_items": 2, "clients": range(N), "rows": 3, "width": 20}
+    asked |= {"domain": "range:1..50", "secure_sum": "two-server", "encoding": "sketch"}
     result = fedtally.estimate([1, 2] * (N // 2), **asked)
     assert result.plan.report_proof is None
     assert result.secure_sum["validity"] == "none" and "refused" not in result.secure_sum
     [note] = [note for note in result.warnings if "reports have no proofs" in note]
-    assert why.split(",")[0] in note
-    with pytest.raises(InvalidInputError, match=f"{why}|histogram does not go with validity"):
+    assert "a proof is of one item a client, and here a client contributes up to 2" in note
+    with pytest.raises(InvalidInputError, match="validity cannot be proofs: a proof is of one it"):
         fedtally.estimate([1, 2] * (N // 2), **asked, validity="proofs")
 
 
 def test_a_plan_that_asks_for_proofs_that_it_cannot_have_is_refused() -> None:
-    plan = plan_of()
-    assert isinstance(plan.secure_sum, TwoServerConfig)
-    histogram = fedtally.estimate(
-        [1, 2] * (N // 2), domain="range:1..50", encoding="histogram", secure_sum="two-server"
-    ).plan
-    terms = replace(plan.secure_sum, length=50)
-    with pytest.raises(
-        InvalidInputError, match="validity cannot be proofs: a proof is of a sketch"
-    ):
-        replace(histogram, secure_sum=terms)
+    with pytest.raises(InvalidInputError, match="validity cannot be proofs: a proof is of one it"):
+        replace(plan_of(), max_items=2)
+
+
+def test_a_client_that_takes_a_candidate_away_stops_no_histogram(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has a proof: it moves one candidate by one, and the others land."""
+    true, numbers = FrequencyClient.report, iter(range(N))
+
+    def report(self: FrequencyClient, *given: Any, **named: Any) -> two_server.Report:
+        at = next(numbers)
+        if at == 3:  # nobody else holds the last candidate
+            return true(Liar.of(self._plan, -np.eye(50)[49]), *given, **named)
+        if at == 4:
+            return true(Liar.of(self._plan, 2 * np.eye(50)[0]), *given, **named)
+        return true(self, *given, **named)
+
+    monkeypatch.setattr(FrequencyClient, "report", report)
+    monkeypatch.setattr("fedtally.engines.local.cohorts.Traffic.compare", lambda *_: None)
+    result = fedtally.estimate(
+        [1] * N,
+        domain="range:1..50",
+        encoding="histogram",
+        secure_sum="two-server",
+        max_dropout=0.2,
+    )
+    assert result.plan.report_proof is not None and result.secure_sum["refused"] == 1
+    [sketch] = result.sketches
+    assert sketch.counters[0].tolist() == [N - 2, *[0] * 48, -1]
+    assert result.top(1)[0].count == N - 2
 
 
 @pytest.mark.parametrize(

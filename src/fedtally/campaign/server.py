@@ -490,7 +490,10 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"a counter of the sum is {largest}, and {who}cannot exceed {most_of_one + noise}:"
                 f" a client sent something else than a {plan.encoding}"
             )
-        if plan.is_histogram and not noise and row.min() < 0:  # noise may be negative
+        # Noise may be negative. So may be what a client proved, a -1: if that refused the sum, one
+        # such client could stop it.
+        is_bare = plan.is_histogram and not noise and plan.report_proof is None
+        if is_bare and row.min() < 0:
             raise RejectedSumError(
                 "a counter of the sum is below 0, and clients add nothing negative to a histogram:"
                 " a client sent something else"

@@ -254,7 +254,7 @@ class Draft:
                     agreed, largest, noise_bound(privacy, entries, agreed.most_clients)
                 )
         if agreed is not None:
-            agreed = with_validity(agreed, summation, encoding)
+            agreed = with_validity(agreed, summation)
         target = None
         if self.spec.tau is not None:
             recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
@@ -383,7 +383,7 @@ class Draft:
             largest = self._largest_entry()
             agreed = terms(summation, self.sums(schedule), largest, counters)
             agreed = with_noise(agreed, largest, noise)
-            agreed = with_validity(agreed, summation, Encoding.SKETCH)
+            agreed = with_validity(agreed, summation)
             return agreed, agreed.bits
 
         @cache
@@ -621,7 +621,7 @@ def fit_existing(
             )
         if plan.secure_sum is None:
             agreed = terms(summation, sizes, plan.largest_entry, plan.vector_length)
-            agreed = with_validity(agreed, summation, plan.encoding)
+            agreed = with_validity(agreed, summation)
         else:
             agreed = plan.secure_sum
             check_cohorts(agreed, summation, releases)

@@ -19,7 +19,7 @@ from fedtally.planner.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
 from fedtally.recovery.decoding import CONFIDENCE, Decoding, recovery_of
-from fedtally.secagg.config import SecureSum, Validity
+from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
@@ -78,8 +78,8 @@ class Request:
         cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
             Noise by clients is sized for so few.
         validity: of "two-server": "proofs", so that a report that is not one +1 or -1 in each row
-            is refused by name, or "none"; by default ("auto") proofs where they can be had: for a
-            sketch of one item a client.
+            is refused by name, or "none"; by default ("auto") proofs where they can be had: for one
+            item a client.
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
@@ -288,7 +288,6 @@ class Request:
             "schedule": str(self.schedule) not in (AUTO, "shared"),
             "certify": bool(self.certify),
             "intervals": self.intervals == "order",
-            "validity": self.validity == Validity.PROOFS,
             "domain": self._is_open,
         }
         of_sketches = [name for name, is_given in named.items() if is_given]

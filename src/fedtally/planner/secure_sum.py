@@ -10,7 +10,6 @@ from typing import NamedTuple
 from fedtally import _validate
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import (
@@ -410,13 +409,12 @@ def with_noise(agreed: Terms, largest_entry: int, noise: int) -> Terms:
     return replace(agreed, bits=bits, noise=noise)
 
 
-def with_validity(agreed: Terms, summation: Summation, encoding: Encoding) -> Terms:
+def with_validity(agreed: Terms, summation: Summation) -> Terms:
     """Return the terms with proofs of every report, where they are asked for, or can be had.
 
     Args:
         agreed: the terms, with room for the noise.
         summation: what is asked.
-        encoding: how items become counters.
 
     Raises:
         InvalidInputError: proofs are asked for, and cannot be had.
@@ -424,7 +422,6 @@ def with_validity(agreed: Terms, summation: Summation, encoding: Encoding) -> Te
     if not isinstance(agreed, TwoServerConfig) or summation.validity is Validity.NONE:
         return agreed
     why = why_no_proofs(
-        is_histogram=encoding is Encoding.HISTOGRAM,
         largest_entry=agreed.largest_entry,
         clients=agreed.n_max,
         noise=agreed.noise,

@@ -456,23 +456,17 @@ def remove_keys(terms: Terms) -> Terms:
     return dataclasses.replace(terms, **nothing)
 
 
-def why_no_proofs(*, is_histogram: bool, largest_entry: int, clients: int, noise: int) -> str:
+def why_no_proofs(*, largest_entry: int, clients: int, noise: int) -> str:
     """Return why reports have no proofs, in words, or "" where they can have them.
 
     Args:
-        is_histogram: whether a client's vector has a counter for each candidate, without a sign.
         largest_entry: the most that one client adds to an entry.
         clients: the most clients in a sum.
         noise: the most that noise may add to a counter.
 
-    >>> why_no_proofs(is_histogram=False, largest_entry=3, clients=9, noise=0)
+    >>> why_no_proofs(largest_entry=3, clients=9, noise=0)
     'a proof is of one item a client, and here a client contributes up to 3'
     """
-    if is_histogram:
-        return (
-            "a proof is of a sketch: that of a histogram would let a client take an item away, and"
-            " the sum would then be refused; the encoding sketch has proofs"
-        )
     if largest_entry > 1:
         return (
             "a proof is of one item a client, and here a client contributes up to"
@@ -501,8 +495,6 @@ def check_terms(
     largest_entry: int,
     most: int,
     noise: int,
-    *,
-    is_histogram: bool = False,
 ) -> None:
     """Refuse terms that do not fit the sketches of a plan.
 
@@ -512,7 +504,6 @@ def check_terms(
         largest_entry: the most that one client adds to one of them, without noise.
         most: the most clients in a sum that is opened.
         noise: the most that noise may add to a counter.
-        is_histogram: whether the vectors are histograms.
 
     Raises:
         InvalidInputError: the length differs, sums could overflow, the terms ask for more clients
@@ -526,12 +517,7 @@ def check_terms(
             " larger cohort"
         )
     if isinstance(terms, TwoServerConfig) and terms.has_proofs:
-        why = why_no_proofs(
-            is_histogram=is_histogram,
-            largest_entry=largest_entry,
-            clients=terms.n_max,
-            noise=terms.noise,
-        )
+        why = why_no_proofs(largest_entry=largest_entry, clients=terms.n_max, noise=terms.noise)
         if why:
             raise InvalidInputError(f"secure_sum.validity cannot be proofs: {why}; leave it out")
     if isinstance(terms, TwoServerConfig) and terms.noise != noise:

@@ -32,7 +32,6 @@ from fedtally.crypto import shamir
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
 from fedtally.crypto.prg import Masking
 from fedtally.domain import IntegerRange
-from fedtally.encoding import Encoding
 from fedtally.engines.local.seeds import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
@@ -133,7 +132,7 @@ def campaign(
     """Return the plan of one round, and its keys."""
     keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
     agreed = replace_keys(terms(summation, [clients], max_items, rows * width), keys)
-    agreed = with_validity(agreed, summation, Encoding.SKETCH)
+    agreed = with_validity(agreed, summation)
     domain = IntegerRange(1, 1000).describe()
     shared = Schedule.parse("shared")
     return (
