@@ -150,7 +150,7 @@ def _sizes() -> str:
 
 
 _TWO_SERVERS = "[two-server summation](protocol_two_server.md)"
-_PROOFS = "[proofs of valid vectors](validity.md), in no campaign yet"
+_PROOFS = "[proofs of valid vectors](validity.md)"
 _OF_PROOFS = {
     Label.TWO_SERVER_CIRCUIT,
     Label.TWO_SERVER_JOINT_RANDOMNESS,

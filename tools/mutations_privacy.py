@@ -83,7 +83,7 @@ _SUMMED = """    total.noise = plan.noise_mark
 _SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
-_HELPER = "parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN"
+_HELPER = "rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN"
 _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
     "campaign/books.py",
     "secagg/server.py",
@@ -95,6 +95,8 @@ _FLP_FILE, _ONE_HOT_FILE, _PROOFS_FILE, _PROOFS = (
     "secagg/two_server/proofs.py",
     "test_report_proofs.py",
 )
+_REPORTS_FILE = "secagg/two_server/reports.py"
+_PROVEN_FILE, _PROVEN_CAMPAIGN = "secagg/two_server/proven.py", "test_proven_campaign.py"
 _RUNS = "test_campaign_cohort.py"
 _DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
     "campaign/driver.py",
@@ -880,8 +882,8 @@ MUTATIONS = (
     _mutation(
         "histogram-takes-less-than-nothing",
         "campaign/server.py",
-        "if plan.is_histogram and not noise and row.min() < 0:",
-        "if plan.is_histogram and noise and row.min() < 0:",
+        "is_bare = plan.is_histogram and not noise",
+        "is_bare = plan.is_histogram and noise",
         "test_histogram.py::test_sums_that_no_clients_have_are_refused",
     ),
     # Geometric noise.
@@ -1722,7 +1724,7 @@ MUTATIONS = (
         "        with self._transaction(write=True) as connection:\n            self._check_part(",
         f"{_AGENT}::test_a_vector_leaves_only_once_the_mark_counts_it",
     ),
-    # Proofs of valid vectors, which no campaign uses yet: what hides the vector, what is proven.
+    # Proofs of valid vectors: what hides the vector, what is proven.
     _mutation(
         "proof-without-seeds",
         _FLP_FILE,
@@ -1760,8 +1762,8 @@ MUTATIONS = (
     ),
     _mutation(
         "point-of-any-key",
-        _PROOFS_FILE,
-        "if key.public != self.parameters.helper_key:",
+        _REPORTS_FILE,
+        "if key.public != self.helper_key:",
         "if False:",
         _PROOFS,
     ),
@@ -1844,8 +1846,8 @@ MUTATIONS = (
     ),
     _mutation(
         "proven-sum-without-noise",
-        _PROOFS_FILE,
-        "if (noise is None) != (parameters.noise == 0):",
+        _REPORTS_FILE,
+        "if (noise is None) != (self.noise == 0):",
         "if False:",
         _PROOFS,
     ),
@@ -1858,24 +1860,95 @@ MUTATIONS = (
     ),
     _mutation(
         "unjudged-report-counted",
-        "secagg/two_server/proven.py",
+        _PROVEN_FILE,
         "return id in self._valid",
         "return id in self._held",
         "test_proven.py",
     ),
     _mutation(
         "second-check-read",
-        "secagg/two_server/proven.py",
+        _PROVEN_FILE,
         "if id in self._held and id not in self._valid",
         "if id in self._held",
         "test_proven.py",
     ),
     _mutation(
         "proven-reports-of-plain-context",
-        "secagg/two_server/proven.py",
+        _PROVEN_FILE,
         "policy, *books, proof.context)\n\n    def checks",
         "policy, *books)\n\n    def checks",
         "test_proven.py",
+    ),
+    _mutation(
+        "refused-report-kept",
+        _PROVEN_FILE,
+        "if verdict is Verdict.VALID:",
+        "if True:",
+        _PROVEN_CAMPAIGN,
+    ),
+    _mutation(
+        "helper-checks-nothing",
+        _PROVEN_FILE,
+        "ids, frames = sorted(self._held), []",
+        "ids, frames = sorted(self._held)[:0], []",
+        _PROVEN_CAMPAIGN,
+    ),
+    _mutation(
+        "refused-forgotten",
+        _PROVEN_FILE,
+        'message + b"".join(refused)',
+        "message",
+        f"{_PROVEN_CAMPAIGN}::test_servers_that_restart_at_any_step_land_the_same_and_name_the_same",
+    ),
+    _mutation(
+        "proven-noise-of-another-modulus",
+        _PROOFS_FILE,
+        "field.words(noise)",
+        "field.words(noise % 2**16)",
+        f"{_PROVEN_CAMPAIGN}::test_a_batch_with_liars_lands_the_honest_sum_of_the_rest",
+    ),
+    _mutation(
+        "client-without-its-proof",
+        _CLIENT_FILE,
+        "            if proof is None:\n                report = two_server.make_report(",
+        "            if True:\n                report = two_server.make_report(",
+        _PROVEN_CAMPAIGN,
+    ),
+    _mutation(
+        "servers-of-no-proofs",
+        _SERVER_FILE,
+        "if (proof := self.plan.report_proof) is None:\n            made",
+        "if (proof := self.plan.report_proof) is None or True:\n            made",
+        _PROVEN_CAMPAIGN,
+    ),
+    _mutation(
+        "plan-without-its-validity",
+        "secagg/config.py",
+        '{"validity": str(self.validity)} if self.has_proofs else {}',
+        "{}",
+        f"{_PROVEN_CAMPAIGN}"
+        "::test_a_plan_without_the_proofs_is_another_plan_and_its_reports_are_refused",
+    ),
+    _mutation(
+        "nobody-abstains",
+        "plan.py",
+        "abstain = self.privacy is not None",
+        "abstain = False",
+        f"{_PROVEN_CAMPAIGN}::test_a_client_without_an_item_abstains_unseen_under_privacy",
+    ),
+    _mutation(
+        "everybody-abstains",
+        "plan.py",
+        "abstain = self.privacy is not None",
+        "abstain = True",
+        f"{_PROVEN_CAMPAIGN}::test_a_client_without_an_item_abstains_unseen_under_privacy",
+    ),
+    _mutation(
+        "proven-histogram-stopped-by-one",
+        _SERVER_FILE,
+        "not noise and plan.report_proof is None",
+        "not noise",
+        f"{_PROVEN_CAMPAIGN}::test_a_client_that_takes_a_candidate_away_stops_no_histogram",
     ),
     _mutation("two-reports", _PROOFS_FILE, "if agreed else", "if True else", _PROOFS),
     _mutation(

@@ -70,6 +70,7 @@ SECURE_SUMS: dict[str, Json] = {
         "allow_list?": TEXT,
         "largest_entry": INT,
         "noise": INT,
+        "validity?": TEXT,
     },
 }
 PRIVACY: Json = {
@@ -475,6 +476,11 @@ PLANS: dict[str, Json] = {
         },
     },
     "two servers": {**SMALL, "domain": RANGE, "secure_sum": TWO_SERVERS},
+    "two servers, with proofs": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": TWO_SERVERS | {"bits": 16, "validity": "proofs"},
+    },
     "strings of which nobody has the list": {
         **SMALL,
         "domain": {"kind": "open", "size": 2**26, "public": True, "max_length": 64, "bits": 26},

@@ -37,6 +37,7 @@ from fedtally.sketch.clip import Clip
 if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.secagg.config import Terms
+    from fedtally.secagg.two_server import ReportProof
 
 U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
@@ -234,7 +235,11 @@ class Plan:
 
             most = min(self.num_clients, self.max_round_clients * max(map(len, self.releases)))
             check_terms(
-                self.secure_sum, self.vector_length, self.largest_entry, most, self.noise_bound
+                self.secure_sum,
+                self.vector_length,
+                self.largest_entry,
+                most,
+                self.noise_bound,
             )
 
     def _check_open(self) -> None:
@@ -407,6 +412,34 @@ class Plan:
     def is_two_server(self) -> bool:
         """Whether two servers sum the clients' vectors."""
         return self.secure_sum is not None and self.secure_sum.method == "two-server"
+
+    @cached_property
+    def report_proof(self) -> ReportProof | None:
+        """The proof of every client's report to two servers; None: reports have none.
+
+        Its parameters are complete where no key is missing, else they are there to count bytes.
+        """
+        from fedtally.secagg.config import TwoServerConfig  # as above
+
+        agreed = self.secure_sum
+        if not isinstance(agreed, TwoServerConfig) or not agreed.has_proofs:
+            return None
+        fingerprint = bytes.fromhex(self.fingerprint)
+        parameters = agreed.parameters(fingerprint) if self.is_published else agreed.sizing
+        # with privacy a client without an item takes part with zeros, and nobody may see that
+        abstain = self.privacy is not None
+        return agreed.proof(parameters, self.spec.row_widths, abstain=abstain)
+
+    @property
+    def why_no_proofs(self) -> str:
+        """Why the reports of these clients can have no proofs, in words; "" if they could."""
+        from fedtally.secagg.config import why_no_proofs
+
+        return why_no_proofs(
+            largest_entry=self.largest_entry,
+            clients=self._most_clients,
+            noise=self.noise_bound,
+        )
 
     @property
     def nouns(self) -> tuple[str, str]:
@@ -586,7 +619,8 @@ class Plan:
     def bytes_per_client(self) -> int:
         """The upload of a client in a round: `modulus_bits` a counter, and the protocol's part."""
         if self.secure_sum is not None:
-            return self.secure_sum.upload_bytes
+            added = 0 if self.report_proof is None else self.report_proof.added_bytes
+            return self.secure_sum.upload_bytes + added
         return -(-self.vector_length * self.modulus_bits // 8)
 
     @property

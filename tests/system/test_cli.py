@@ -1072,6 +1072,11 @@ def test_secure_sums_and_their_mistakes(call: Call) -> None:
     code, out, _ = call(*small, "--adversary", "active", "--details")
     assert code == 0
     assert "secagg against a server that may lie" in out
+    code, out, _ = call(*small, "--secure-sum", "two-server", "--validity", "proofs", "--json")
+    account = json.loads(out)["secure_sum"]
+    assert (code, account["validity"], account["refused"]) == (0, "proofs", 0)
+    code, out, _ = call(*small, "--secure-sum", "two-server", "--validity", "none", "--details")
+    assert code == 0 and "reports have no proofs: a client that lies is not found out" in out
     for wrong, message in (
         (("--dropout", "1"), "dropout must be at least 0 and below 1"),
         (("--max-cohort", "3"), "protect nobody"),
@@ -1080,6 +1085,11 @@ def test_secure_sums_and_their_mistakes(call: Call) -> None:
         (
             ("--secure-sum", "two-server", "--adversary", "active"),
             "goes with the secure sum secagg",
+        ),
+        (("--validity", "proofs"), "--validity goes with the secure sum two-server, got secagg"),
+        (
+            ("--secure-sum", "two-server", "--validity", "both"),
+            "'both' is not one of 'auto', 'proofs', 'none'",
         ),
     ):
         code, out, err = call(*small, *wrong)

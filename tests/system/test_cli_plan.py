@@ -179,6 +179,21 @@ def test_a_plan_has_no_keys_but_those_that_are_given(
     assert keyed.fingerprint != plan.fingerprint and keyed.bytes_per_client == plan.bytes_per_client
 
 
+def test_a_plan_says_whether_reports_have_proofs_and_why_not(call: Call) -> None:
+    again = ("--seed", "1", "--output", "plan.toml")
+    none = "reports have no proofs: a client that lies is not found out"
+    for options, said, named in (
+        ((), "each report has a proof", "proofs"),
+        (("--validity", "none"), "reports have no proofs: --validity proofs asks for them", "none"),
+        (("--max-items", "2"), "a client contributes up to 2", "none"),
+    ):
+        code, out, _ = call(*SECURE, "two-server", *options, *again)
+        plan = Plan.load("plan.toml")
+        assert code == 0 and said in words_of(out), options
+        assert (none in words_of(out)) == (named == "none")
+        assert plan.secure_sum.summary()["validity"] == named  # type: ignore[union-attr]
+
+
 def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:
     people = AllowList(sorted(SigningKey(Secret(bytes([n]) * 32)).public for n in range(1, 41)))
     save_allow_list("clients.allow", people)
@@ -306,6 +321,11 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
             (*FLEET, "--server-key", "77" * 32, "--secure-sum", "two-server"),
             "two-server has no --server-key",
         ),
+        (
+            (*FLEET, "--secure-sum", "two-server", "--validity", "proofs", "--max-items", "2"),
+            "cannot be proofs: a proof is of one item a client, and here a client contributes up",
+        ),
+        ((*FLEET, "--validity", "none"), "--validity goes with the secure sum two-server, got"),
         (
             (*FLEET, "--helper-key", "77" * 32, "--secure-sum", "secagg"),
             "secagg (semi-honest) has no --helper-key",

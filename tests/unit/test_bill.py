@@ -125,12 +125,15 @@ def test_the_servers_get_what_clients_send(
 
 
 def test_two_servers_tell_each_other_what_is_billed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedtally.secagg.two_server import Helper, Leader
+    from fedtally.secagg.two_server import ProvenHelper as Helper
+    from fedtally.secagg.two_server import ProvenLeader as Leader
 
     sent: list[bytes] = []
     for kind, name in ((Helper, "offer"), (Leader, "query"), (Helper, "answer")):
         true = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda *a, true=true: kept(sent, true(*a)))
+    checks = Helper.checks
+    monkeypatch.setattr(Helper, "checks", lambda *a: [kept(sent, one) for one in checks(*a)])
     found = bill(run(rounds=ROUNDS, **TWO).plan, rounds=[14, 17]).stages[-1]
     assert (found.stage, found.received_bytes) == ("combining", sum(map(len, sent)))
 

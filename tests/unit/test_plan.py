@@ -418,7 +418,11 @@ def test_the_page_has_every_entry():
             fields_of(SecAggConfig) - {"parameters"} | fields_of(Parameters) | {"method"},
             {"server_key", "allow_list"},
         ),
-        ("two-server", fields_of(TwoServerConfig) | {"method"}, {"helper_key", "allow_list"}),
+        (
+            "two-server",
+            fields_of(TwoServerConfig) | {"method"},
+            {"helper_key", "allow_list", "validity"},
+        ),
         ("privacy", fields_of(PrivacyConfig), set()),
         (
             "event",

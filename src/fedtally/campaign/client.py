@@ -395,9 +395,9 @@ class FrequencyClient:
         random: Callable[[int], bytes],
         privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
-        """Return this client's report to two servers.
+        """Return this client's report to two servers, with its proof where the plan has proofs.
 
-        They take one report of an identity in each release.
+        They take one report of an identity in each release. A client sends the helper's part first.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -418,20 +418,22 @@ class FrequencyClient:
                 journal is of another plan or round, or the identity is no SigningKey.
             Exception: what `journal` or `random` raised, as it was.
         """
-        parameters = _two_server(self._plan)
+        parameters, proof = _two_server(self._plan), self._plan.report_proof
         policy.check(parameters)  # before anything of its size is allocated
         if privacy is not None:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
         vector = self.contribution(round, random)
         try:
-            report = two_server.make_report(
-                parameters, vector, round=round, identity=identity, policy=policy, random=random
-            )
+            named: dict[str, Any] = {"round": round, "identity": identity, "policy": policy}
+            if proof is None:
+                report = two_server.make_report(parameters, vector, **named, random=random)
+            else:
+                report = two_server.make_proven_report(proof, vector, **named, random=random)
         finally:
             vector.fill(0)  # it is not masked, and an error that follows has it in its frames
         # durable before the report leaves: an item in two sums shows in their difference
-        if not journal.spend(parameters.context):
+        if not journal.spend(parameters.context if proof is None else proof.context):
             why = (
                 getattr(journal, "refusal", "")
                 or "they may be spent, and a second report would count them twice"

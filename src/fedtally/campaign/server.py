@@ -62,7 +62,8 @@ class FrequencyServer:
         self._books: Books = MemoryBooks() if books is None else books
         self._names: set[bytes] = set()  # of all sessions that were opened here
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
-        self._leaders: WeakSet[two_server.Leader] = WeakSet()  # those whose noise is the plan's
+        # those whose noise is the plan's
+        self._leaders: WeakSet[two_server.Leader | two_server.ProvenLeader] = WeakSet()
 
     def open(
         self,
@@ -216,8 +217,11 @@ class FrequencyServer:
         journal: two_server.Journal,
         *,
         random: Callable[[int], bytes] | None = None,
-    ) -> two_server.Leader:
+    ) -> two_server.Leader | two_server.ProvenLeader:
         """Return the leader's side of a batch: the reports of one of the plan's releases.
+
+        Where the plan has proofs, it takes only reports into the batch that it finds valid: give
+        `judge` the helper's `checks` before the query.
 
         Args:
             release: the number of the plan's release.
@@ -236,9 +240,12 @@ class FrequencyServer:
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        made = two_server.Leader(
-            parameters, rounds, allow_list, policy, journal, noise, reserve, _OF_PLAN
-        )
+        books = rounds, allow_list, policy, journal, noise, reserve, _OF_PLAN
+        made: two_server.Leader | two_server.ProvenLeader
+        if (proof := self.plan.report_proof) is None:
+            made = two_server.Leader(parameters, *books)
+        else:
+            made = two_server.ProvenLeader(proof, *books)
         self._leaders.add(made)
         return made
 
@@ -251,7 +258,7 @@ class FrequencyServer:
         key: PrivateKey,
         *,
         random: Callable[[int], bytes] | None = None,
-    ) -> two_server.Helper:
+    ) -> two_server.Helper | two_server.ProvenHelper:
         """Return the helper's side of a batch, as `leader`.
 
         `key` is the secret key of the public one that clients seal to.
@@ -260,9 +267,10 @@ class FrequencyServer:
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        return two_server.Helper(
-            parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
-        )
+        books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
+        if (proof := self.plan.report_proof) is None:
+            return two_server.Helper(parameters, *books)
+        return two_server.ProvenHelper(proof, *books)
 
     def _batch_reservation(self, release: int) -> Callable[[], None]:
         return lambda: self._reserve(_batch_name(release), release)
@@ -317,7 +325,7 @@ class FrequencyServer:
         sketch = self._sketch(session.terms.round, session.outcome.total, session.outcome.survivors)
         self._count(session.session, sketch, "the sum of this session")
 
-    def land_batch(self, leader: two_server.Leader) -> None:
+    def land_batch(self, leader: two_server.Leader | two_server.ProvenLeader) -> None:
         """Land the sum of a batch as the sum of its release, once.
 
         Two servers open one batch for each release.
@@ -482,7 +490,10 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"a counter of the sum is {largest}, and {who}cannot exceed {most_of_one + noise}:"
                 f" a client sent something else than a {plan.encoding}"
             )
-        if plan.is_histogram and not noise and row.min() < 0:  # noise may be negative
+        # Noise may be negative. So may be what a client proved, a -1: if that refused the sum, one
+        # such client could stop it.
+        is_bare = plan.is_histogram and not noise and plan.report_proof is None
+        if is_bare and row.min() < 0:
             raise RejectedSumError(
                 "a counter of the sum is below 0, and clients add nothing negative to a histogram:"
                 " a client sent something else"

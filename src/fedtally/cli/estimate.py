@@ -358,6 +358,7 @@ def _simulation(options: dict[str, Any]) -> Simulation:
         "max_corrupt",
         "max_cohort",
         "max_dropout",
+        "validity",
         "tau",
         "failure_probability",
         "sizing",

@@ -278,6 +278,15 @@ trust_options = options(
         metavar="N",
         help="Most clients that sum together; larger rounds are split (2000; active: 200).",
     ),
+    option(
+        "Trust",
+        "--validity",
+        type=click.Choice(["auto", "proofs", "none"]),
+        help=(
+            "two-server: proofs, so that a report is refused that is not of one item's form, or"
+            " none (auto: proofs where they can be had)."
+        ),
+    ),
 )
 answer_options = options(
     option(

@@ -55,6 +55,7 @@ _SAME = (
     "max_dropout",
     "max_corrupt",
     "max_cohort",
+    "validity",
     "cohort",
     "cohort_min",
     "delta",

@@ -251,7 +251,8 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
             (
                 "Secure sum",
                 f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
-            )
+            ),
+            ("", report.validity(agreed.validity)),
         ]
     p = agreed.parameters
     graph, whom = p.graph(p.n_max), report.who(proposal.plan)
@@ -269,6 +270,9 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
 
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
+    if proposal.plan.is_two_server and proposal.plan.report_proof is None:
+        why = proposal.plan.why_no_proofs or "--validity proofs asks for them"
+        notes.append(f"reports have no proofs: {why}")
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more

@@ -33,7 +33,7 @@ from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import EXCHANGES, STAGES, Kind
 from fedtally.secagg.params import Adversary, Parameters
 from fedtally.secagg.two_server import Kind as ReportKind
-from fedtally.secagg.two_server import TwoServerParameters
+from fedtally.secagg.two_server.proven import proven_message_bytes
 from fedtally.secagg.two_server.reports import ID_BYTES, message_bytes
 from fedtally.sketch import Recovery
 
@@ -330,7 +330,7 @@ def lines_of_sum(
     if isinstance(agreed, SecAggConfig):
         return _secagg_lines(plan, agreed.parameters, size, gone, identities, rows)
     if isinstance(agreed, TwoServerConfig):
-        return _two_server_lines(plan, agreed.sizing, size, gone)
+        return _two_server_lines(plan, agreed, size, gone)
     counters = plan.vector_length
     bits, planes = plan.modulus_bits, counters * (plan.modulus_bits.bit_count() - 1)
     client = extended(_contributed(plan, rows), message=1, counter=counters, plane=planes)
@@ -434,13 +434,18 @@ def _secagg_lines(
     ]
 
 
-def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone: int) -> list[Line]:
+def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) -> list[Line]:
     """Return the stages of one batch of n clients of two servers, of which `gone` drop out.
 
     Of every two reports that are lost, one is taken to be the leader's.
     """
+    parameters, proof = agreed.sizing, plan.report_proof
     counters, kept, came = parameters.length, n - gone, n - gone / 2
-    sizes, packed = message_bytes(parameters, kept), parameters.packed_bytes
+    packed, held = parameters.packed_bytes, round(came)  # at the helper
+    if proof is None:
+        sizes = message_bytes(parameters, kept)
+    else:
+        sizes = proven_message_bytes(proof, kept, held)
     vector = (counters + parameters.checksum_entries) * lane(parameters.bits).itemsize
     planes = counters * (parameters.bits.bit_count() - 1)
     written = extended(
@@ -453,23 +458,31 @@ def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone:
         "mask": kept * vector,
         "opened": counters,
     }
+    read: Work = {}  # by the leader
+    if proof is not None:
+        words = proof.circuit.length
+        written = extended(written, proof=1, word=words)
+        read = {"word": came * words}
+        # checked by both servers, and added up by both; modular arithmetic replaces what was priced
+        opened = extended(opened, proof=2 * held, word=2 * (held + kept) * words)
     if plan.privacy is not None and plan.privacy.event.trust is Trust.DISTRIBUTED:
         opened = extended(opened, **noise_work(plan.privacy.noise(), 2 * counters))
-    offered = round(came) - kept
-    between = [sizes[kind] for kind in (ReportKind.OFFER, ReportKind.QUERY, ReportKind.ANSWER)]
+    kinds = (ReportKind.OFFER, ReportKind.QUERY, ReportKind.ANSWER, ReportKind.CHECKS)
+    between = sum(sizes.get(kind, 0) for kind in kinds)
     return [
         Line(
             TO_LEADER,
             (came, sizes[ReportKind.LEADER_REPORT]),
             clients=n,
             client=written,
-            server={
-                "phase": 1,
-                "receipt": came,
-                "verification": came,
-                "digest": 2 * came * packed,
-                "plane": came * planes,
-            },
+            server=extended(
+                read,
+                phase=1,
+                receipt=came,
+                verification=came,
+                digest=2 * came * packed,
+                plane=came * planes,
+            ),
         ),
         Line(
             TO_HELPER,
@@ -478,5 +491,5 @@ def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone:
             client={"message": 1, "seal": 1, "signature": 1},
             server={"phase": 1, "receipt": came, "verification": came, "unseal": came},
         ),
-        Line(COMBINING, server=opened, between=sum(between) + ID_BYTES * offered),
+        Line(COMBINING, server=opened, between=between + ID_BYTES * (held - kept)),
     ]

@@ -25,6 +25,7 @@ from fedtally.planner.secure_sum import (
     replace_keys,
     terms,
     with_noise,
+    with_validity,
 )
 from fedtally.planner.silos import error_of_number
 from fedtally.planner.sizes import RISK
@@ -32,7 +33,7 @@ from fedtally.privacy.config import NoiseBy, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import params
-from fedtally.secagg.config import Terms
+from fedtally.secagg.config import Terms, TwoServerConfig
 from fedtally.sketch import Schedule, SketchSpec, Spelling
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -252,6 +253,8 @@ class Draft:
                 agreed = with_noise(
                     agreed, largest, noise_bound(privacy, entries, agreed.most_clients)
                 )
+        if agreed is not None:
+            agreed = with_validity(agreed, summation)
         target = None
         if self.spec.tau is not None:
             recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
@@ -367,7 +370,7 @@ class Draft:
         """
 
         @cache
-        def bits_and_rest(schedule: Schedule) -> tuple[int, int]:
+        def agreed_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
             summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
             noise = (
                 params.noise_bound(self.largest_noise(schedule), counters)
@@ -375,17 +378,31 @@ class Draft:
                 else 0
             )
             if summation.is_ideal:
-                return (
-                    params.modulus_bits(self.clients[1], self._largest_entry(), noise, multiple=1),
-                    0,
-                )
-            agreed = terms(summation, self.sums(schedule), self._largest_entry(), counters)
-            bits = params.modulus_bits(agreed.most_clients, self._largest_entry(), noise)
-            return bits, agreed.upload_bytes - -(-counters * agreed.bits // 8)
+                most, largest = self.clients[1], self._largest_entry()
+                return None, params.modulus_bits(most, largest, noise, multiple=1)
+            largest = self._largest_entry()
+            agreed = terms(summation, self.sums(schedule), largest, counters)
+            agreed = with_noise(agreed, largest, noise)
+            agreed = with_validity(agreed, summation)
+            return agreed, agreed.bits
+
+        @cache
+        def rest(rows: int, schedule: Schedule) -> int:
+            """Return the bytes besides the counters; those of a proof follow from the rows."""
+            agreed, bits = agreed_and_bits(schedule)
+            if agreed is None:
+                return 0
+            bytes_of_counters = -(-agreed.length * bits // 8)
+            if not isinstance(agreed, TwoServerConfig) or not agreed.has_proofs:
+                return agreed.upload_bytes - bytes_of_counters
+            agreed = replace(agreed, length=rows * _USUAL_WIDTH)
+            widths, abstain = [_USUAL_WIDTH] * rows, self.spec.privacy is not None
+            proof = agreed.proof(agreed.sizing, widths, abstain=abstain)
+            return agreed.upload_bytes + proof.added_bytes - -(-agreed.length * bits // 8)
 
         def bytes_of(rows: int, width: int, schedule: Schedule) -> int:
-            bits, rest = bits_and_rest(schedule)
-            return rest + -(-rows * width * bits // 8)
+            _, bits = agreed_and_bits(schedule)
+            return rest(rows, schedule) + -(-rows * width * bits // 8)
 
         return bytes_of
 
@@ -604,6 +621,7 @@ def fit_existing(
             )
         if plan.secure_sum is None:
             agreed = terms(summation, sizes, plan.largest_entry, plan.vector_length)
+            agreed = with_validity(agreed, summation)
         else:
             agreed = plan.secure_sum
             check_cohorts(agreed, summation, releases)

@@ -77,6 +77,9 @@ class Request:
             quarters of `cohort_min`).
         cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
             Noise by clients is sized for so few.
+        validity: of "two-server": "proofs", so that a report that is not one +1 or -1 in each row
+            is refused by name, or "none"; by default ("auto") proofs where they can be had: for one
+            item a client.
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
@@ -115,6 +118,7 @@ class Request:
     max_dropout: float | None = None
     cohort: int | None = None
     cohort_min: int | None = None
+    validity: str | None = None
     epsilon: float | None = None
     delta: float | None = None
     mechanism: str | None = None
@@ -157,6 +161,7 @@ class Request:
             max_dropout=self.max_dropout,
             cohort=self.cohort,
             cohort_min=self.cohort_min,
+            validity=None if self.validity == AUTO else self.validity,
         )
         self._check_privacy(not_private)
         if plan is not None:

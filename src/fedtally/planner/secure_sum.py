@@ -12,7 +12,15 @@ from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.config import SecAggConfig, SecureSum, Terms, TwoServerConfig
+from fedtally.secagg.config import (
+    SecAggConfig,
+    SecureSum,
+    Terms,
+    TwoServerConfig,
+    Validity,
+    why_no_proofs,
+    with_proofs,
+)
 from fedtally.secagg.params import (
     MAX_ACTIVE_CLIENTS,
     MAX_CLIENTS,
@@ -45,6 +53,8 @@ class Summation:
         max_cohort: the most clients in a cohort; a larger round is split.
         min_cohort: the fewest clients that a cohort may have, so that a session opens where some
             of `max_cohort` have not come; None: no fewer than an even split of the rounds makes.
+        validity: of "two-server": whether reports have proofs, a `Validity` or its name; None: if
+            they can have them.
         max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many
             as do, at least 5 %.
 
@@ -59,10 +69,18 @@ class Summation:
     max_cohort: int | None = None
     max_dropout: float | None = None
     min_cohort: int | None = None
+    validity: Validity | str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", SecureSum.parse(self.method))
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
+        if self.validity is not None:
+            object.__setattr__(self, "validity", Validity.parse(self.validity))
+            if not self.is_two_server:
+                raise InvalidInputError(
+                    f"validity goes with the secure sum two-server, got {self.method}; leave"
+                    " validity out, or use two-server"
+                )
         if self.max_dropout is None:
             object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
         for name in ("dropout", "max_corrupt", "max_dropout"):
@@ -118,6 +136,7 @@ class Summation:
         max_dropout: float | None = None,
         cohort: int | None = None,
         cohort_min: int | None = None,
+        validity: str | None = None,
     ) -> Summation:
         """Return how rounds are summed.
 
@@ -144,7 +163,8 @@ class Summation:
                         f"{name} and max_cohort both say how large cohorts are; give one of them"
                     )
                 least, max_cohort = _cohort_sizes(cohort, cohort_min, Adversary.parse(adversary))
-            return cls(method, adversary, dropout, corrupt, max_cohort, max_dropout, least)
+            sizes = max_cohort, max_dropout, least
+            return cls(method, adversary, dropout, corrupt, *sizes, validity)
         is_secagg = isinstance(agreed, SecAggConfig)
         planned = (
             agreed.parameters.adversary
@@ -162,6 +182,7 @@ class Summation:
             "max_dropout": max_dropout,
             "cohort": cohort,
             "cohort_min": cohort_min,
+            "validity": validity,
         }
         for name, value in given.items():
             if value is not None:
@@ -386,6 +407,33 @@ def with_noise(agreed: Terms, largest_entry: int, noise: int) -> Terms:
     if isinstance(agreed, SecAggConfig):
         return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
     return replace(agreed, bits=bits, noise=noise)
+
+
+def with_validity(agreed: Terms, summation: Summation) -> Terms:
+    """Return the terms with proofs of every report, where they are asked for, or can be had.
+
+    Args:
+        agreed: the terms, with room for the noise.
+        summation: what is asked.
+
+    Raises:
+        InvalidInputError: proofs are asked for, and cannot be had.
+    """
+    if not isinstance(agreed, TwoServerConfig) or summation.validity is Validity.NONE:
+        return agreed
+    why = why_no_proofs(
+        largest_entry=agreed.largest_entry,
+        clients=agreed.n_max,
+        noise=agreed.noise,
+    )
+    if not why:
+        return with_proofs(agreed)
+    if summation.validity is None:
+        return agreed
+    raise InvalidInputError(
+        f"validity cannot be proofs: {why}; change that, or use validity none, with which a client"
+        " that lies is not found out"
+    )
 
 
 def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:

@@ -468,10 +468,12 @@ def secure_sum_rows(
         corrupt = f"up to {traffic['corrupt']:,} {noun}s of a sum corrupt"
         return [
             ("Secure sum", _trust(traffic, noun)),
+            *_validity(traffic),
             ("", f"{corrupt}; {bits}; summed elsewhere, by the plan"),
         ]
     rows = [
         ("Secure sum", _trust(traffic, noun)),
+        *_validity(traffic),
         ("", f"{_cohorts(traffic, noun)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
         ("", _attendance(traffic, unit)),
     ]
@@ -484,6 +486,24 @@ def secure_sum_rows(
         ("", _traffic(traffic, "down", noun)),
         *_cpu(traffic, noun),
     ]
+
+
+def _validity(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    said = validity(traffic.get("validity"))
+    return [("", said)] if said else []
+
+
+def validity(name: str | None) -> str:
+    """Return what two servers know of the reports that they add up; "" if nothing is said of it.
+
+    >>> validity(None), validity("none")
+    ('', 'reports have no proofs: a client that lies is not found out')
+    """
+    if name is None:
+        return ""
+    if name == "none":
+        return "reports have no proofs: a client that lies is not found out"
+    return "each report has a proof that it is one +1 or -1 in each row; any other is refused"
 
 
 def part_of_sum(result: Result) -> str:
@@ -548,6 +568,10 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
     counted_in = f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)}"
     if "engine" in traffic:
         return f"{counted_in} that were asked are in the sums; an agent answered for each"
+    if refused := traffic.get("refused", 0):
+        counted_in += f" in the sums, {counted(refused, 'report')} refused"
+    else:
+        counted_in += " in the sums"
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
     # Some leave after their part is in the sum. Without them the numbers would not add up.
     if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:
@@ -557,7 +581,7 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
         if traffic["equals_plain_sum"]
         else "not compared with plain sums"
     )
-    return f"{counted_in} in the sums, {gone}; {equal}"
+    return f"{counted_in}, {gone}; {equal}"
 
 
 def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:
@@ -784,7 +808,9 @@ def trusted(plan: Plan, traffic: Mapping[str, Any]) -> list[str]:
         " with it as the plan counts as corrupt.",
     )
     central = plan.privacy is not None and plan.privacy.event.trust == "central"
+    is_proven = traffic.get("validity") == "proofs"
     return [
         said,
+        *(["The leader of the two had to be trusted to refuse wrong reports."] * is_proven),
         *(["Whoever added the noise had to be trusted: that party saw exact sums."] * central),
     ]

@@ -28,6 +28,7 @@ def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
         decoder: that was fitted, before shrinkage; None: none yet.
     """
     yield from result.cautions
+    yield from _on_reports(result)
     if result.num_unread:
         yield (
             f"{result.num_unread:,} of the {result.num_found:,} strings that stand out could not be"
@@ -39,6 +40,22 @@ def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
         yield _on_repeats(result)
     yield from _on_sketch(result)
     yield from _on_decoder(result, decoder)
+
+
+def _on_reports(result: Result) -> Iterator[str]:
+    """Yield the notes on reports to two servers: how many were refused, or that none can be."""
+    summed = result.secure_sum
+    if refused := summed.get("refused", 0):
+        yield (
+            f"{refused:,} of {refused + summed['survivors']:,} reports were refused: their proofs"
+            " do not show one +1 or -1 in each row. The sums are of the others"
+        )
+    if summed.get("validity") == "none":
+        why = result.plan.why_no_proofs
+        yield (
+            "reports have no proofs, so a client that lies can move the sums as it likes, unseen:"
+            f" {why or 'validity proofs would refuse what it reports'}"
+        )
 
 
 def _on_draw(result: Result) -> Iterator[str]:

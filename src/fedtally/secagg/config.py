@@ -8,7 +8,7 @@ summed before that.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
@@ -16,8 +16,9 @@ from typing import Any, Self
 from fedtally import _validate
 from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check_point
 from fedtally.errors import InvalidInputError
+from fedtally.flp.one_hot import field_for_sums
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
-from fedtally.secagg.two_server import TwoServerParameters
+from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
 KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
@@ -51,6 +52,28 @@ class SecureSum(StrEnum):
             raise InvalidInputError(
                 f"secure_sum must be {', '.join(others)} or {last}, got {name!r}"
             ) from None
+
+
+class Validity(StrEnum):
+    """What shows two servers that a client's vector has the form of one item's.
+
+    `PROOFS`: each report has a proof (docs/validity.md). `NONE`: nothing does.
+    """
+
+    NONE = "none"
+    PROOFS = "proofs"
+
+    @classmethod
+    def parse(cls, name: str) -> Validity:
+        """Return the member of that name.
+
+        >>> Validity.parse("proofs") is Validity.PROOFS
+        True
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            raise InvalidInputError(f"validity must be none or proofs, got {name!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +186,13 @@ class TwoServerConfig:
 
     The fields are those of `TwoServerParameters`; `helper_key` and `allow_list` are None where they
     are not there yet.
+
+    Args:
+        validity: whether each report has a proof; a `Validity`, or its name. With proofs
+            `largest_entry` is 1, and `bits` are those of the field of proofs.
+
+    Raises:
+        InvalidInputError: as for `TwoServerParameters`, or the proofs do not fit the rest.
     """
 
     length: int
@@ -174,15 +204,20 @@ class TwoServerConfig:
     allow_list: bytes | None = None
     largest_entry: int = 1
     noise: int = 0
+    validity: Validity | str = Validity.NONE
 
     method = SecureSum.TWO_SERVER
 
     def __post_init__(self) -> None:
         check_key("helper_key", self.helper_key)
         check_key("allow_list", self.allow_list)
+        object.__setattr__(self, "validity", Validity.parse(self.validity))
         checked = self.sizing
-        for name in _names(self) - set(KEYS):  # numbers of NumPy become plain ones
+        for name in _NUMBERS:  # numbers of NumPy become plain ones
             object.__setattr__(self, name, getattr(checked, name))
+        if self.has_proofs:
+            # any circuit: it refuses bits that are not those of its field, or larger entries
+            self.proof(checked, (self.length,), abstain=False)
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
@@ -204,9 +239,30 @@ class TwoServerConfig:
             raise InvalidInputError(
                 f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them"
             )
-        return TwoServerParameters(
-            fingerprint=fingerprint, **{name: getattr(self, name) for name in _names(self)}
-        )
+        named = {name: getattr(self, name) for name in (*_NUMBERS, *self.needed_keys)}
+        return TwoServerParameters(fingerprint=fingerprint, **named)
+
+    @property
+    def has_proofs(self) -> bool:
+        """Whether each report has a proof that its vector is valid."""
+        return self.validity is Validity.PROOFS
+
+    def proof(
+        self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool
+    ) -> ReportProof:
+        """Return the proof of every report.
+
+        Args:
+            parameters: of `parameters`, or `sizing`.
+            widths: the counters of each row of a client's vector.
+            abstain: whether a client may hold nothing.
+
+        Raises:
+            InvalidInputError: these terms have no proofs, or they do not fit the widths.
+        """
+        if not self.has_proofs:
+            raise InvalidInputError("the reports of these terms have no proofs (validity none)")
+        return ReportProof(parameters, tuple(widths), abstain)
 
     @property
     def sizing(self) -> TwoServerParameters:
@@ -214,7 +270,7 @@ class TwoServerConfig:
 
         Their keys are known to everybody.
         """
-        numbers = {name: getattr(self, name) for name in _names(self) - set(KEYS)}
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
         nobody = bytes(KEY_BYTES)  # no digest of any list
         return TwoServerParameters(
             helper_key=_STAND_IN, allow_list=nobody, fingerprint=nobody, **numbers
@@ -232,7 +288,7 @@ class TwoServerConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The bytes that a client sends, to both servers together."""
+        """The bytes that a client sends, to both servers together, besides a proof."""
         return self.sizing.report_bytes
 
     def summary(self) -> dict[str, Any]:
@@ -242,17 +298,18 @@ class TwoServerConfig:
             "corrupt": self.corrupt,
             "min_survivors": self.min_batch,
             "bits": self.bits,
+            "validity": str(self.validity),
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, keys in hexadecimal.
 
-        A key that is not there is left out.
+        A key that is not there is left out, and so is the validity where there are no proofs: plans
+        of before there were any keep their fingerprints.
         """
-        numbers = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in KEYS
-        }
-        return {"method": str(self.method), **numbers, **_hex_keys(self)}
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        validity = {"validity": str(self.validity)} if self.has_proofs else {}
+        return {"method": str(self.method), **numbers, **validity, **_hex_keys(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -263,9 +320,18 @@ class TwoServerConfig:
         for name in ("helper_key", "allow_list"):
             if name in found:
                 found[name] = _unhex(name, found[name])
-        return cls(**found)
+        made = cls(**found)
+        if "validity" in found and not made.has_proofs:
+            raise InvalidInputError(
+                "secure_sum.validity must be proofs in a plan: leave the entry out for none"
+            )
+        return made
 
 
+# the fields of `TwoServerConfig` that are numbers of `TwoServerParameters`
+_NUMBERS = tuple(
+    f.name for f in dataclasses.fields(TwoServerConfig) if f.name not in (*KEYS, "validity")
+)
 Terms = SecAggConfig | TwoServerConfig
 METHODS: dict[str, type[SecAggConfig] | type[TwoServerConfig]] = {
     terms.method: terms for terms in (SecAggConfig, TwoServerConfig)
@@ -390,7 +456,46 @@ def remove_keys(terms: Terms) -> Terms:
     return dataclasses.replace(terms, **nothing)
 
 
-def check_terms(terms: Terms, counters: int, largest_entry: int, most: int, noise: int) -> None:
+def why_no_proofs(*, largest_entry: int, clients: int, noise: int) -> str:
+    """Return why reports have no proofs, in words, or "" where they can have them.
+
+    Args:
+        largest_entry: the most that one client adds to an entry.
+        clients: the most clients in a sum.
+        noise: the most that noise may add to a counter.
+
+    >>> why_no_proofs(largest_entry=3, clients=9, noise=0)
+    'a proof is of one item a client, and here a client contributes up to 3'
+    """
+    if largest_entry > 1:
+        return (
+            "a proof is of one item a client, and here a client contributes up to"
+            f" {largest_entry:,}"
+        )
+    try:
+        field_for_sums(clients, noise)
+    except InvalidInputError as error:
+        return f"no field of proofs holds such sums ({error})"
+    return ""
+
+
+def with_proofs(terms: TwoServerConfig) -> TwoServerConfig:
+    """Return the terms with proofs, at the bits of the field that holds the sums.
+
+    Raises:
+        InvalidInputError: they cannot have proofs; `why_no_proofs` says it in words.
+    """
+    prime = field_for_sums(terms.n_max, terms.noise).prime
+    return dataclasses.replace(terms, validity=Validity.PROOFS, bits=prime.bit_length())
+
+
+def check_terms(
+    terms: Terms,
+    counters: int,
+    largest_entry: int,
+    most: int,
+    noise: int,
+) -> None:
     """Refuse terms that do not fit the sketches of a plan.
 
     Args:
@@ -401,8 +506,8 @@ def check_terms(terms: Terms, counters: int, largest_entry: int, most: int, nois
         noise: the most that noise may add to a counter.
 
     Raises:
-        InvalidInputError: the length differs, sums could overflow, or the terms ask for more
-            clients than a round has.
+        InvalidInputError: the length differs, sums could overflow, the terms ask for more clients
+            than a round has, or for proofs that the vectors cannot have.
     """
     # A sum that wraps around the modulus is silently wrong, so every bound below is exact
     least = terms.parameters.n_min if isinstance(terms, SecAggConfig) else terms.min_batch
@@ -411,6 +516,10 @@ def check_terms(terms: Terms, counters: int, largest_entry: int, most: int, nois
             f"secure_sum asks for at least {least} clients, and the largest round has {most}; use a"
             " larger cohort"
         )
+    if isinstance(terms, TwoServerConfig) and terms.has_proofs:
+        why = why_no_proofs(largest_entry=largest_entry, clients=terms.n_max, noise=terms.noise)
+        if why:
+            raise InvalidInputError(f"secure_sum.validity cannot be proofs: {why}; leave it out")
     if isinstance(terms, TwoServerConfig) and terms.noise != noise:
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
@@ -445,10 +554,6 @@ def _hex_keys(terms: Terms) -> dict[str, str]:
         for name in terms.needed_keys
         if getattr(terms, name) is not None
     }
-
-
-def _names(terms: Terms) -> set[str]:
-    return {field.name for field in dataclasses.fields(terms)}
 
 
 def _unhex(name: str, value: Any) -> bytes:

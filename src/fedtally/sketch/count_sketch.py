@@ -244,6 +244,16 @@ class SketchSpec:
         return self.rows + self._spelled[0]
 
     @property
+    def row_widths(self) -> tuple[int, ...]:
+        """The counters of each row of all parts, in the order of a vector.
+
+        >>> SketchSpec(2, 200, "shared", 1, bytes(32), Spelling(1, 32, max_length=2)).row_widths
+        (200, 200, 32, 32, 32)
+        """
+        spelled = () if self.spelling is None else (self.spelling.width,) * self._spelled[0]
+        return (self.width,) * self.rows + spelled
+
+    @property
     def mean_width(self) -> int:
         """The counters per row, in the harmonic mean over the rows of all parts, rounded down.
 

@@ -37,7 +37,14 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.bill import lines_of_sum
 from fedtally.planner.costs import OPERATIONS, Host, Work, decoding_work, noise_work
-from fedtally.planner.secure_sum import Keys, Summation, make_keys, replace_keys, terms
+from fedtally.planner.secure_sum import (
+    Keys,
+    Summation,
+    make_keys,
+    replace_keys,
+    terms,
+    with_validity,
+)
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import JointDecoder
@@ -57,6 +64,7 @@ _IGNORED = 2e-4  # seconds: a stage that takes less is hardly measured, and gets
 TURNS = 3  # the shortest counts, since other programs only make a turn longer
 _CLIENTS = 100_000  # of a campaign that is decoded
 _SECAGG, _TWO_SERVERS = Summation("secagg"), Summation("two-server")
+_NO_PROOFS = Summation("two-server", validity="none")
 # Sums, clients, width and items of a client. Each operation takes a large share of some stage in
 # one of these rounds, and their ratios differ: else the fit could not tell operations apart.
 ROUNDS = (
@@ -68,9 +76,11 @@ ROUNDS = (
     (Summation("secagg", dropout=0.2), 30, 8_000, 100),
     (Summation("secagg", adversary="active"), 24, 40, 1),
     (Summation("secagg", adversary="active", dropout=0.2), 16, 40, 1),
+    (_NO_PROOFS, 40, 40, 1),
+    (_NO_PROOFS, 20, 20_000, 1),
+    (_NO_PROOFS, 20, 20_000, 10_000),
     (_TWO_SERVERS, 40, 40, 1),
-    (_TWO_SERVERS, 20, 20_000, 1),
-    (_TWO_SERVERS, 20, 20_000, 10_000),
+    (_TWO_SERVERS, 20, 8_000, 1),
 )
 # Decoder, candidates, width, schedule, rounds and the exponent of the frequencies. For the same
 # reason they differ in what decides: candidates, counters, rounds, and the number of heavy items.
@@ -122,6 +132,7 @@ def campaign(
     """Return the plan of one round, and its keys."""
     keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
     agreed = replace_keys(terms(summation, [clients], max_items, rows * width), keys)
+    agreed = with_validity(agreed, summation)
     domain = IntegerRange(1, 1000).describe()
     shared = Schedule.parse("shared")
     return (
@@ -227,6 +238,8 @@ def _run_two_server(
             with clock("report to the helper", "server"):
                 helper.receive(report.helper)
     with clock("combining", "server"):
+        for frame in helper.checks():
+            leader.judge(frame)
         query = leader.query(helper.offer())
         leader.finish(helper.answer(query))
 

@@ -651,4 +651,5 @@ def _bytes(plan: Plan, width: int) -> int:
         return -(-counters * plan.modulus_bits // 8)
     if isinstance(agreed, SecAggConfig):
         return replace(agreed, parameters=replace(agreed.parameters, length=counters)).upload_bytes
-    return replace(agreed, length=counters).upload_bytes
+    added = 0 if plan.report_proof is None else plan.report_proof.added_bytes  # by its rows alone
+    return replace(agreed, length=counters).upload_bytes + added

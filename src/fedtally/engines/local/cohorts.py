@@ -237,9 +237,8 @@ def _two_server_batch(
         release, policy, allow_list, journals[1], run.keys.helper, random=run.random
     )
     leaves = run.dropouts(len(people), ["leader", "helper"])
-    for i, ((round, person), identity) in enumerate(
-        zip(people, run.take_identities(len(people)), strict=True)
-    ):
+    identities = run.take_identities(len(people))
+    for i, ((round, person), identity) in enumerate(zip(people, identities, strict=True)):
         assert identity is not None
         run.tick(len(people))
         start = time.process_time()
@@ -248,8 +247,8 @@ def _two_server_batch(
         )
         sent = time.process_time()
         for name, party, frame in (
-            ("leader", leader, report.leader),
             ("helper", helper, report.helper),
+            ("leader", leader, report.leader),
         ):
             if leaves.get(i) != name:  # else the report is lost on its way to this one
                 traffic.carry(f"report to the {name}", "up", len(frame))
@@ -257,9 +256,23 @@ def _two_server_batch(
         traffic.client_seconds += sent - start
         traffic.server_seconds += time.process_time() - sent
     with traffic.serving():
-        total = leader.finish(helper.answer(leader.query(helper.offer())))
+        for frame in helper.checks():
+            traffic.between += len(frame)
+            leader.judge(frame)
+        query = leader.query(offer := helper.offer())
+        total = leader.finish(answer := helper.answer(query))
+    traffic.between += len(offer) + len(query) + len(answer)
     # A client whose report reached only one of the servers is in no sum: the two agree on that.
-    kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
+    refused = {each.identity for each in leader.refused}
+    kept = np.array(
+        [
+            i
+            for i, identity in enumerate(identities)
+            if i not in leaves and identity is not None and identity.public not in refused
+        ],
+        np.intp,
+    )
+    traffic.refused += len(refused)
     server.land_batch(leader)
     traffic.add(server.plan.releases[release].start, len(people), len(kept), total)
     return kept
@@ -356,6 +369,8 @@ class Traffic:
         # Seconds could tell how much a client holds, so a private run does not show them.
         self._is_timed = plan.privacy is None or plan.privacy.not_private
         self.dropouts = 0
+        self.refused = 0  # reports whose proof two servers found wrong
+        self.between = 0  # bytes that two servers told each other
         self.client_seconds = self.server_seconds = 0.0
 
     def carry(self, stage: str, way: str, size: int) -> None:
@@ -408,6 +423,12 @@ class Traffic:
             found.total.fill(0)
         self._is_equal = True
 
+    def _of_two_servers(self) -> dict[str, int]:
+        if not self._plan.is_two_server:
+            return {}
+        refused = {} if self._plan.report_proof is None else {"refused": self.refused}
+        return {**refused, "between_bytes": self.between}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the traffic as JSON-able values; bytes are the mean of a stage's messages."""
         stages = [
@@ -428,6 +449,7 @@ class Traffic:
             "survivors": self._survivors,
             "fewest_survivors": self._fewest,
             "dropouts": self.dropouts,
+            **self._of_two_servers(),
             "upload_bytes": sum(stage["upload_bytes"] for stage in stages),
             "download_bytes": sum(stage["download_bytes"] for stage in stages),
             "stages": stages,

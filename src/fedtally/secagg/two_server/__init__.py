@@ -4,7 +4,9 @@ The leader gets the client's vector under a mask. The helper gets the seed of th
 its key. A batch is opened once: the leader asks, and the helper answers with the sum of the masks.
 As long as the two do not collude, nothing but a sum over at least `min_batch - corrupt` honest
 identities leaves the pair, whichever of the two lies. docs/protocol_two_server.md has every byte,
-and what is not claimed: above all, nothing protects from clients that report false vectors.
+and what is not claimed. Without proofs nothing protects from clients that report false vectors;
+`make_proven_report` and the servers `ProvenLeader` and `ProvenHelper` have proofs
+(docs/validity.md).
 
 The modules have no input, output, clock or randomness: frames come and go as bytes. What a server
 must not forget is in its `Journal`.
@@ -39,12 +41,16 @@ accepted accepted
 [1, -1]
 """
 
+from fedtally.secagg.two_server.proofs import ReportProof
+from fedtally.secagg.two_server.proven import ProvenHelper, ProvenLeader, make_proven_report
 from fedtally.secagg.two_server.reports import (
     BatchPolicy,
     BatchRefusedError,
     Kind,
+    Refused,
     Report,
     TwoServerParameters,
+    Verdict,
     make_report,
 )
 from fedtally.secagg.two_server.servers import (
@@ -66,7 +72,13 @@ __all__ = [
     "Leader",
     "MemoryJournal",
     "Outcome",
+    "ProvenHelper",
+    "ProvenLeader",
+    "Refused",
     "Report",
+    "ReportProof",
     "TwoServerParameters",
+    "Verdict",
+    "make_proven_report",
     "make_report",
 ]

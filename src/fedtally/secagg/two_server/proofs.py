@@ -1,8 +1,7 @@
 """Proofs that reports to two servers are valid: what a client and both servers compute.
 
 These are the functions between the parts of reports, their verdicts, and the sum of the valid ones;
-`proven` has the messages. No plan asks for them, so that no campaign uses them yet.
-docs/validity.md has every byte.
+`proven` has the messages. docs/validity.md has every byte.
 
 The helper's shares are streams of a seed; the leader's are what is left. The helper answers a
 report with a *check*: the point at which the proof is tested, and its verifier share. The leader
@@ -20,7 +19,6 @@ import hmac
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,6 +50,7 @@ from fedtally.secagg.two_server.reports import (
     Bound,
     Kind,
     TwoServerParameters,
+    Verdict,
     entries_within,
     exactly,
     is_signing_key,
@@ -61,18 +60,6 @@ from fedtally.secagg.two_server.reports import (
 
 SHARES = 2
 WORDS_AT_ONCE = 1 << 20  # of reports that are looked at together: 8 MiB, and a few times as much
-
-
-class Verdict(Enum):
-    """What the leader finds of a report.
-
-    INVALID: the vector is not valid, or its proof does not show it. INCONSISTENT: the client gave
-    the two servers different reports of one id, or one server lies to the other.
-    """
-
-    VALID = "valid"
-    INVALID = "invalid"
-    INCONSISTENT = "inconsistent"
 
 
 class Digests(NamedTuple):
@@ -269,6 +256,11 @@ class ReportProof:
         return self.flp.proof_length * self._element_bytes
 
     @property
+    def added_bytes(self) -> int:
+        """The bytes that the proof adds to a report: its share, its digest, and the word e."""
+        return self.proof_bytes + KEY_BYTES + self.circuit.abstain * self.circuit.field.word_bytes
+
+    @property
     def check_bytes(self) -> int:
         """The bytes of a check: joint digest 32, point seed 32, verifier share."""
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
@@ -400,7 +392,7 @@ class ReportProof:
     def _read_helper(self, part: HelperPart, digests: Digests, key: hpke.PrivateKey) -> HelperShare:
         """Return a report of which the signature was checked."""
         bound = part.bound
-        seed = self._own(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
+        seed = self.parameters.own_key(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
         seed.wipe()  # both keys are all that the helper needs
@@ -419,7 +411,7 @@ class ReportProof:
         Raises:
             InvalidInputError: the key is another one, or a report is of another context.
         """
-        key = self._own(key)
+        key = self.parameters.own_key(key)  # another key would make another test point
         digests = [self._joint_digest(share) for share in shares]  # may raise: no key is out yet
         verify_key = key.derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
         seeds = [
@@ -487,12 +479,7 @@ class ReportProof:
             raise InvalidInputError(
                 f"a report must be in a batch once, got {len(shares)} reports of {len(ids)} ids"
             )
-        # a sum without noise would be taken for one with noise, and the other way round
-        if (noise is None) != (parameters.noise == 0):
-            raise InvalidInputError(
-                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
-                f" noise up to {parameters.noise}"
-            )
+        parameters.check_noise(noise)
         total = field.words([0] * (self.circuit.counters + self.circuit.checksum))
         if noise is not None:
             entries_within(parameters.length, parameters.noise, noise=noise)
@@ -543,13 +530,6 @@ class ReportProof:
         return counters if possible and (checksum == count).all() else None
 
     # ---- what is refused ----
-
-    def _own(self, key: hpke.PrivateKey) -> hpke.PrivateKey:
-        if key.public != self.parameters.helper_key:  # another key would make another test point
-            raise InvalidInputError(
-                "the key is not the one that clients seal to; use that of parameters.helper_key"
-            )
-        return key
 
     def _of_this_context(self, bound: Bound) -> Bound:
         if bound.context != self.context:  # another circuit would make another test point

@@ -1,15 +1,15 @@
 """Two-server summation of reports with proofs: the frames of `proofs`, and both servers.
 
-No plan asks for it yet. The servers are those of `servers`, but for what docs/validity.md says: the
-helper sends a check of each report that it holds, and the leader takes only reports into a batch
-that it found valid. A report that is refused costs nobody else anything.
+The servers are those of `servers`, but for what docs/validity.md says: the helper sends a check of
+each report that it holds, and the leader takes only reports into a batch that it found valid. A
+report that is refused costs nobody else anything.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
 
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
@@ -24,7 +24,6 @@ from fedtally.secagg.two_server.proofs import (
     LeaderPart,
     LeaderShare,
     ReportProof,
-    Verdict,
 )
 from fedtally.secagg.two_server.reports import (
     BATCH,
@@ -38,9 +37,12 @@ from fedtally.secagg.two_server.reports import (
     BatchRefusedError,
     Kind,
     Part,
+    Refused,
     Report,
+    Verdict,
     body_of,
     frame_of,
+    message_bytes,
     shown,
 )
 from fedtally.secagg.two_server.servers import (
@@ -49,22 +51,28 @@ from fedtally.secagg.two_server.servers import (
     Journal,
     LeaderServer,
     Noise,
+    end_of_query,
 )
-from fedtally.secagg.wire import UNLISTED
+from fedtally.secagg.wire import HEADER, UNLISTED
 
 CHECKS_OF_A_FRAME = 4096
+_REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # in the journal: an identity, and the verdict
+_VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 
 
-class Refused(NamedTuple):
-    """A report that is in no sum.
+def proven_message_bytes(proof: ReportProof, reports: int, held: int) -> dict[Kind, int]:
+    """Return the bytes of every message of a batch, as `reports.message_bytes`, with proofs.
 
     Args:
-        identity: the public key of its client. It does not convict: a server could lie.
-        verdict: INVALID or INCONSISTENT.
+        proof: that of each report.
+        reports: in the batch.
+        held: reports that the helper checks; the bytes of all frames of checks are together.
     """
-
-    identity: bytes
-    verdict: Verdict
+    sizes, frames = message_bytes(proof.parameters, reports), -(-held // CHECKS_OF_A_FRAME)
+    sizes[Kind.HELPER_REPORT] += KEY_BYTES  # the digest of the leader's share of the proof
+    sizes[Kind.LEADER_REPORT] += proof.added_bytes - KEY_BYTES
+    checks = held * (ID_BYTES + proof.check_bytes)
+    return sizes | {Kind.CHECKS: frames * (HEADER.size + BATCH.size) + checks}
 
 
 def make_proven_report(
@@ -158,19 +166,14 @@ class ProvenHelper(HelperServer[HelperShare]):
             frames.append(frame_of(Kind.CHECKS, self._context, HELPER, body))
         return frames
 
-    @property
-    def _sum_bytes(self) -> int:
-        return self._proof.sum_bytes
-
     def _part_bytes(self) -> int:
         return SEALED_BYTES + KEY_BYTES
 
     def _digests(self, part: Part) -> Digests:
         return self._proof.digests(_for_helper(part))
 
-    def _take(self, part: Part) -> HelperShare:
-        read = _for_helper(part)
-        return self._proof._read_helper(read, self._proof.digests(read), self._key)
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> HelperShare:
+        return self._proof._read_helper(_for_helper(part), Digests(*signed), self._key)
 
     def _add_up(self, ids: list[bytes]) -> bytes:
         noise = None if self._draw is None else self._draw()
@@ -214,7 +217,9 @@ class ProvenLeader(LeaderServer[LeaderShare]):
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """The reports that `judge` refused, since this server started."""
+        """The reports that `judge` refused, since this server started; once the batch is closed,
+        those that were refused before it was, also after a restart.
+        """
         return tuple(self._refused)
 
     def judge(self, checks: bytes) -> None:
@@ -264,19 +269,14 @@ class ProvenLeader(LeaderServer[LeaderShare]):
             else:  # its identity stays taken: a copy of the report changes nothing
                 self._refused.append(Refused(self._held.pop(id).bound.identity, verdict))
 
-    @property
-    def _sum_bytes(self) -> int:
-        return self._proof.sum_bytes
-
     def _part_bytes(self) -> int:
         return SALT_BYTES + self._proof.words_bytes + self._proof.proof_bytes
 
     def _digests(self, part: Part) -> Digests:
         return self._proof.digests(self._for_leader(part))
 
-    def _take(self, part: Part) -> LeaderShare:
-        read = self._for_leader(part)
-        return self._proof._read_leader(read, self._proof.digests(read))
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> LeaderShare:
+        return self._proof._read_leader(self._for_leader(part), Digests(*signed))
 
     def _for_leader(self, part: Part) -> LeaderPart:
         end = SALT_BYTES + self._proof.words_bytes
@@ -286,6 +286,24 @@ class ProvenLeader(LeaderServer[LeaderShare]):
 
     def _may_count(self, id: bytes) -> bool:
         return id in self._valid
+
+    def _record(self, query: bytes, message: bytes) -> bytes:
+        # in the entry of the batch: of two processes the one that closes it says who was refused
+        refused = (
+            _REFUSED.pack(identity, _VERDICTS.index(verdict)) for identity, verdict in self._refused
+        )
+        return super()._record(query, message + b"".join(refused))
+
+    def _close(self, recorded: bytes) -> None:
+        end = end_of_query(recorded) + self._proof.sum_bytes
+        refused = recorded[end:]
+        # what a helper keeps is longer, and by no whole number of these: then it is refused
+        is_own = len(refused) % _REFUSED.size == 0
+        super()._close(recorded[:end] if is_own else recorded)
+        self._refused = [
+            Refused(identity, _VERDICTS[verdict])
+            for identity, verdict in _REFUSED.iter_unpack(refused)
+        ]
 
     def _add_up(self, ids: list[bytes]) -> bytes:
         noise = None if self._draw is None else self._draw()

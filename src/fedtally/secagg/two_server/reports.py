@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,30 @@ BATCH = struct.Struct("<III")
 
 class BatchRefusedError(FedtallyError):
     """Refuse to open a batch, or the sum that came out of it; the message says why."""
+
+
+class Verdict(Enum):
+    """What the leader finds of a report with a proof.
+
+    INVALID: the vector is not valid, or its proof does not show it. INCONSISTENT: the client gave
+    the two servers different reports of one id, or one server lies to the other.
+    """
+
+    VALID = "valid"
+    INVALID = "invalid"
+    INCONSISTENT = "inconsistent"
+
+
+class Refused(NamedTuple):
+    """A report that is in no sum.
+
+    Args:
+        identity: the public key of its client. It does not convict: a server could lie.
+        verdict: INVALID or INCONSISTENT.
+    """
+
+    identity: bytes
+    verdict: Verdict
 
 
 class Kind(IntEnum):
@@ -115,6 +139,25 @@ class TwoServerParameters:
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
         check_point(self.helper_key)  # a key of low order would seal every seed for everybody
+
+    def check_noise(self, noise: object) -> None:
+        """Refuse noise, or None for none, that is not what these parameters are for.
+
+        A sum without noise would be taken for one with noise, and the other way round.
+        """
+        if (noise is None) != (self.noise == 0):
+            raise InvalidInputError(
+                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
+                f" noise up to {self.noise}"
+            )
+
+    def own_key(self, key: hpke.PrivateKey) -> hpke.PrivateKey:
+        """Return the helper's secret key, if it is the one that clients seal to."""
+        if key.public != self.helper_key:
+            raise InvalidInputError(
+                "the key is not the one that clients seal to; use that of parameters.helper_key"
+            )
+        return key
 
     @property
     def checksum_entries(self) -> int:

@@ -31,6 +31,7 @@ from fedtally.secagg.two_server.reports import (
     Bound,
     Kind,
     Part,
+    Refused,
     TwoServerParameters,
     body_of,
     decode_ids,
@@ -131,12 +132,7 @@ class _Server(ABC, Generic[_Held]):
         context: bytes | None = None,
     ) -> None:
         policy.check(parameters)
-        # a sum without noise would be taken for one with noise, and the other way round
-        if (noise is None) != (parameters.noise == 0):
-            raise InvalidInputError(
-                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
-                f" noise up to {parameters.noise}"
-            )
+        parameters.check_noise(noise)
         # another list could have identities of an attacker's, which pad a batch around one client
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError(
@@ -198,9 +194,13 @@ class _Server(ABC, Generic[_Held]):
         part = self._parse(frame)
         if part is None:
             return Outcome.MALFORMED
-        refused = self._refuse(part)
-        if refused is not None:
-            return refused
+        if part.bound.round not in self._rounds:
+            return Outcome.OTHER_ROUND
+        if part.bound.identity not in self._allow_list:
+            return Outcome.UNKNOWN_IDENTITY
+        signed = self._digests(part)
+        if not _is_signed(part, signed):
+            return Outcome.FORGED
         id, identity = part.bound.id, part.bound.identity
         # One report of an identity in a range of rounds, for ever. With two it would count twice,
         # and two batches that differ in its report would show the difference.
@@ -216,7 +216,7 @@ class _Server(ABC, Generic[_Held]):
         # read before it is written into the journal: a report that cannot be read must not keep the
         # identity's right one out
         try:
-            held = self._take(part)
+            held = self._take(part, signed)
         except InvalidInputError:
             return Outcome.UNREADABLE
         # written before it counts; another process may have taken another report meanwhile
@@ -247,24 +247,6 @@ class _Server(ABC, Generic[_Held]):
         id, round, identity, other, signature = HEAD.unpack_from(body)
         return Part(Bound(self._context, id, round, identity), other, signature, body[HEAD.size :])
 
-    def _refuse(self, part: Part) -> Outcome | None:
-        """Return the reason to refuse a report, or None."""
-        if part.bound.round not in self._rounds:
-            return Outcome.OTHER_ROUND
-        if part.bound.identity not in self._allow_list:
-            return Outcome.UNKNOWN_IDENTITY
-        try:
-            verify(
-                part.bound.identity,
-                part.signature,
-                Label.TWO_SERVER_REPORT,
-                *part.bound.fields,
-                *self._digests(part),
-            )
-        except RejectedError:
-            return Outcome.FORGED
-        return None
-
     def _digests(self, part: Part) -> tuple[bytes, ...]:
         """Return what the client must have signed.
 
@@ -278,17 +260,17 @@ class _Server(ABC, Generic[_Held]):
         """Return the bytes of what this server gets after the head of a report."""
 
     @abstractmethod
-    def _take(self, part: Part) -> _Held:
-        """Return what is kept of a report; raise InvalidInputError if it cannot be read."""
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> _Held:
+        """Return what is kept of a report; raise InvalidInputError if it cannot be read.
+
+        Args:
+            part: from the client.
+            signed: what the client signed, `_digests`.
+        """
 
     @abstractmethod
     def _add_up(self, ids: list[bytes]) -> bytes:
         """Return this server's share of the sum of held reports, with new noise."""
-
-    @property
-    def _sum_bytes(self) -> int:
-        """The bytes of a share of the sum."""
-        return self._parameters.packed_bytes
 
     def _drop(self, held: _Held) -> None:
         """Wipe what is kept of a report, if it is secret."""
@@ -378,9 +360,24 @@ class _Server(ABC, Generic[_Held]):
         self._identities.clear()
 
 
+def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
+    """Return whether the client signed its report with these digests."""
+    label, bound = Label.TWO_SERVER_REPORT, part.bound
+    try:
+        verify(bound.identity, part.signature, label, *bound.fields, *signed)
+    except RejectedError:
+        return False
+    return True
+
+
+def end_of_query(entry: bytes) -> int:
+    """Return where the query of a recorded batch ends; its message follows."""
+    return _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
+
+
 def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
     """Return the query of a recorded batch, and its message of so many bytes."""
-    end = _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
+    end = end_of_query(entry)
     query, message = entry[_LENGTH.size : end], entry[end:]
     if len(message) != size:
         raise BatchRefusedError(
@@ -410,11 +407,7 @@ class HelperServer(_Server[_Held]):
         super().__init__(
             parameters, rounds, allow_list, policy, journal, noise, reserve, noise_source, context
         )
-        if key.public != parameters.helper_key:
-            raise InvalidInputError(
-                "the key is not the one that clients seal to; use that of parameters.helper_key"
-            )
-        self._key = key
+        self._key = parameters.own_key(key)
 
     def offer(self) -> bytes:
         """Return the ids of the reports that are held, for the leader.
@@ -424,6 +417,13 @@ class HelperServer(_Server[_Held]):
         return frame_of(
             Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held))
         )
+
+    def checks(self) -> list[bytes]:
+        """Return the checks of all reports that are held, for the leader: frames.
+
+        There are none where reports have no proofs.
+        """
+        return []
 
     def answer(self, query: bytes) -> bytes:
         """Return the sum of the masks of a batch, once.
@@ -475,7 +475,7 @@ class HelperServer(_Server[_Held]):
 
     @property
     def _answer_bytes(self) -> int:
-        return HEADER.size + KEY_BYTES + self._sum_bytes
+        return HEADER.size + KEY_BYTES + self._parameters.packed_bytes
 
     def _close(self, recorded: bytes) -> None:
         query, _ = _parts(recorded, self._answer_bytes)
@@ -513,7 +513,7 @@ class Helper(HelperServer[Secret]):
     def _part_bytes(self) -> int:
         return SEALED_BYTES
 
-    def _take(self, part: Part) -> Secret:
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> Secret:
         seed = self._key.open(part.payload, Label.TWO_SERVER_SEED, *part.bound.fields)
         key = mask_key(seed, part.bound)
         seed.wipe()  # the key of the mask is all that the helper needs
@@ -535,6 +535,19 @@ class LeaderServer(_Server[_Held]):
     """What a leader does whatever it holds of a report."""
 
     _kind = Kind.LEADER_REPORT
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """The reports that were refused; none where reports have no proofs."""
+        return ()
+
+    def judge(self, checks: bytes) -> None:
+        """Find the reports of a frame of checks valid, or refuse them.
+
+        Raises:
+            LocalProtocolError: reports have no proofs.
+        """
+        raise LocalProtocolError("reports of these parameters have no proofs, and no checks")
 
     def query(self, offer: bytes) -> bytes:
         """Close the batch over the reports that both servers hold; return the query.
@@ -576,7 +589,7 @@ class LeaderServer(_Server[_Held]):
         return self._query
 
     def _close(self, recorded: bytes) -> None:
-        self._query, self._share = _parts(recorded, self._sum_bytes)
+        self._query, self._share = _parts(recorded, self._parameters.packed_bytes)
         self._forget(self._query, BatchState.WAITING)
         self._batch = name_of_batch(self._context, self._rounds, sorted(self._counted))
 
@@ -612,7 +625,8 @@ class LeaderServer(_Server[_Held]):
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
             raise LocalProtocolError(f"this batch is {self._state.value}; make a query first")
-        body = body_of(answer, Kind.ANSWER, self._context, HELPER, 32 + self._sum_bytes)
+        most = KEY_BYTES + self._parameters.packed_bytes
+        body = body_of(answer, Kind.ANSWER, self._context, HELPER, most)
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
         self._make_reservation()  # a leader that was made of its journal can get here at once
@@ -685,7 +699,7 @@ class Leader(LeaderServer[bytes]):
     def _part_bytes(self) -> int:
         return SALT_BYTES + self._parameters.packed_bytes
 
-    def _take(self, part: Part) -> bytes:
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> bytes:
         share = part.payload[SALT_BYTES:]
         self._vector(share)  # refused now, not when the batch is opened and lost by it
         return share
