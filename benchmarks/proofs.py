@@ -61,6 +61,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         self.key = PrivateKey(Secret(source("helper")(32)))
+        self.leaders_key = PrivateKey(Secret(source("leader")(32)))
         self.people = [SigningKey(Secret(source(f"identity {i}")(32))) for i in range(self.clients)]
         self.allowed = AllowList(sorted(person.public for person in self.people))
         self.policy = BatchPolicy(min_honest=2)
@@ -70,9 +71,11 @@ class Batch:
             n_max=20_000,
             min_batch=2,
             corrupt=0,
+            leader_key=self.leaders_key.public,
             helper_key=self.key.public,
             allow_list=self.allowed.digest,
             fingerprint=NONE,
+            widths=(self.width,) * self.rows,
         )
         rng = np.random.default_rng(1)
         self.vectors: list[npt.NDArray[np.int64]] = []
@@ -81,7 +84,7 @@ class Batch:
             places = rng.integers(0, self.width, self.rows)
             vector[np.arange(self.rows), places] = rng.choice([-1, 1], self.rows)
             self.vectors.append(vector.reshape(-1))
-        self.proof = ReportProof(self.parameters, (self.width,) * self.rows, abstain=True)
+        self.proof = ReportProof(self.parameters, abstain=True)
         self.parts: list[tuple[LeaderPart, HelperPart]] = []
         self.checks: list[bytes] = []
 
@@ -92,6 +95,7 @@ class Batch:
                 self.parameters,
                 vector,
                 round=0,
+                now=0,
                 identity=self.people[i],
                 policy=self.policy,
                 random=source(f"report {i}"),
@@ -102,22 +106,23 @@ class Batch:
     def lead(self) -> None:
         """Receive the leader's parts of today's reports."""
         rounds, journal = range(1), MemoryJournal()
-        leader = Leader(self.parameters, rounds, self.allowed, self.policy, journal)
+        key = self.leaders_key
+        leader = Leader(self.parameters, rounds, self.allowed, self.policy, journal, key)
         for report in self.reports:
-            leader.receive(report.leader)
+            leader.receive(report.leader, now=0)
 
     def help(self) -> None:
         """Receive the helper's parts of today's reports."""
         rounds, journal = range(1), MemoryJournal()
         helper = Helper(self.parameters, rounds, self.allowed, self.policy, journal, self.key)
         for report in self.reports:
-            helper.receive(report.helper)
+            helper.receive(report.helper, now=0)
 
     def prove(self) -> None:
         """Make the reports with proofs, client by client."""
         self.parts = [
             self.proof.report(
-                vector, round=0, identity=self.people[i], random=source(f"report {i}")
+                vector, round=0, now=0, identity=self.people[i], random=source(f"report {i}")
             )
             for i, vector in enumerate(self.vectors)
         ]

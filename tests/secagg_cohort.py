@@ -59,7 +59,8 @@ def done_leader(
     have."""
     assert isinstance(plan.secure_sum, TwoServerConfig)
     leader = Leader.__new__(Leader)
-    leader._parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
+    fingerprint = bytes.fromhex(plan.fingerprint)
+    leader._parameters = plan.secure_sum.parameters(fingerprint, plan.spec.row_widths)
     leader._rounds, leader._state, leader._total = plan.releases[unmasking], BatchState.DONE, total
     leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
     return leader

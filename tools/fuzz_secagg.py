@@ -312,14 +312,15 @@ def pack_seed(entries: int, bits: int, number: int) -> bytes:
 
 def _two_server_targets() -> list[Target]:
     """Return the frames of the two servers, as their state machines take them."""
-    unmasking = PrivateKey(Secret(stream("helper")(32)))
+    keys = [PrivateKey(Secret(stream(server)(32))) for server in ("leader", "helper")]
     parameters = two_server.TwoServerParameters(
         length=3,
         bits=16,
         n_max=6,
         min_batch=3,
         corrupt=1,
-        helper_key=unmasking.public,
+        leader_key=keys[0].public,
+        helper_key=keys[1].public,
         allow_list=ALLOWED.digest,
         fingerprint=FINGERPRINT,
     )
@@ -329,8 +330,8 @@ def _two_server_targets() -> list[Target]:
 
     def pair() -> tuple[two_server.Leader, two_server.Helper]:
         return (
-            two_server.Leader(*arguments, two_server.MemoryJournal()),
-            two_server.Helper(*arguments, two_server.MemoryJournal(), unmasking),
+            two_server.Leader(*arguments, two_server.MemoryJournal(), keys[0]),
+            two_server.Helper(*arguments, two_server.MemoryJournal(), keys[1]),
         )
 
     reports = [
@@ -338,6 +339,7 @@ def _two_server_targets() -> list[Target]:
             parameters,
             np.array([1, 0, -1]),
             round=0,
+            now=NOW,
             identity=signer,
             policy=policy,
             random=stream("report", i),
@@ -345,10 +347,10 @@ def _two_server_targets() -> list[Target]:
         for i, signer in enumerate(SIGNERS[:4])
     ]
     closed = two_server.MemoryJournal()
-    leader, (_, helper) = two_server.Leader(*arguments, closed), pair()
+    leader, (_, helper) = two_server.Leader(*arguments, closed, keys[0]), pair()
     for report in reports:
-        leader.receive(report.leader)
-        helper.receive(report.helper)
+        leader.receive(report.leader, NOW)
+        helper.receive(report.helper, NOW)
     offer = helper.offer()
     query = leader.query(offer)
     answer = helper.answer(query)
@@ -357,7 +359,7 @@ def _two_server_targets() -> list[Target]:
 
     def receive(server: int) -> Callable[[bytes], bytes | None]:
         def check(data: bytes) -> bytes | None:
-            taken = accepting[server].receive(data) is two_server.Outcome.ACCEPTED
+            taken = accepting[server].receive(data, NOW) is two_server.Outcome.ACCEPTED
             if taken and data not in genuine:
                 raise Failure("a report was accepted that nobody signed")
             return None
@@ -368,7 +370,7 @@ def _two_server_targets() -> list[Target]:
 
     def sum_of(data: bytes) -> bytes | None:
         # one that has heard no answer yet
-        waiting = two_server.Leader(*arguments, copy.deepcopy(closed))
+        waiting = two_server.Leader(*arguments, copy.deepcopy(closed), keys[0])
         if np.abs(waiting.finish(data)).max() > len(reports):
             raise Failure("a sum was accepted that the reports cannot make")
         return None

@@ -23,6 +23,8 @@ from secagg_transcripts import numbers, shake, splice
 Json = dict[str, Any]
 CLIENT, LEADER, HELPER = 2**32 - 1, 2**32 - 2, 2**32 - 3
 LEADER_REPORT, HELPER_REPORT, OFFER, QUERY, ANSWER = range(32, 37)
+HEAD = 156
+MAX_AGE, CLOCK_SKEW = 7 * 86_400, 3_600
 
 
 class RefusedError(Exception):
@@ -93,9 +95,11 @@ class Parameters:
     n_max: int
     min_batch: int
     corrupt: int
+    leader_key: bytes
     helper_key: bytes
     allow_list: bytes
     fingerprint: bytes
+    widths: tuple[int, ...]
 
     def check(self) -> None:
         """Refuse what is out of bounds.
@@ -111,7 +115,10 @@ class Parameters:
             2 <= self.n_max <= 2**20,
             self.corrupt + 2 <= self.min_batch <= self.n_max,
             0 <= self.corrupt <= self.n_max - 2,
+            page.acceptable(self.leader_key),
             page.acceptable(self.helper_key),
+            self.leader_key != self.helper_key,
+            min(self.widths, default=0) >= 1 and sum(self.widths) == self.length,
         ]
         if not all(good) or self.entries * page.lane_width(self.bits) // 8 > 2**30:
             raise RefusedError
@@ -130,9 +137,9 @@ class Parameters:
         numbers_ = u8(1) + u64(self.length) + u8(self.bits) + u64(self.largest) + u64(self.tau)
         numbers_ += u32(self.n_max) + u32(self.min_batch) + u32(self.corrupt)
         digest = hashlib.sha256(self.allow_list).digest()
-        return page.digest(
-            "two-server context", numbers_, self.helper_key, digest, self.fingerprint
-        )
+        keys = self.leader_key + self.helper_key
+        rows = u32(len(self.widths)) + b"".join(u32(width) for width in self.widths)
+        return page.digest("two-server context", numbers_, keys, digest, self.fingerprint, rows)
 
     def frame(self, type_: int, sender: int, body: bytes) -> bytes:
         """Return header and body."""
@@ -163,16 +170,22 @@ class Report:
 
     identity: bytes
     round: int
+    time: int
     id: bytes
     seed: bytes
     salt: bytes
     ephemeral: bytes
+    ephemeral_for_leader: bytes
     vector: list[int]
 
-    def frames(self, parameters: Parameters) -> tuple[bytes, bytes]:
-        """Return LeaderReport and HelperReport."""
-        public = page.identity_of(self.identity)
-        bound = parameters.context() + self.id + u32(self.round) + public
+    @property
+    def start(self) -> bytes:
+        """Return what a head begins with."""
+        return self.id + u32(self.round) + page.identity_of(self.identity) + u64(self.time)
+
+    def parts(self, parameters: Parameters) -> tuple[bytes, bytes]:
+        """Return what the leader gets, before it is sealed, and the sealed seed."""
+        bound = parameters.context() + self.start
         sealed = hpke_seal(
             parameters.helper_key, label("two-server seed") + bound, self.seed, self.ephemeral
         )
@@ -183,12 +196,24 @@ class Report:
         share = page.pack(
             [entry % 2**parameters.bits for entry in page.add(values, mask)], parameters.bits
         )
-        parts = (self.salt + share, sealed)
+        return self.salt + share, sealed
+
+    def frames(
+        self, parameters: Parameters, parts: tuple[bytes, bytes] | None = None
+    ) -> tuple[bytes, bytes]:
+        """Return LeaderReport and HelperReport, of these parts or of its own."""
+        parts = parts or self.parts(parameters)
+        bound = parameters.context() + self.start
         digests = (part_digest(LEADER_REPORT, parts[0]), part_digest(HELPER_REPORT, parts[1]))
         signature = page.sign(self.identity, "two-server report", bound, *digests)
-        start = self.id + u32(self.round) + public
-        leader = start + digests[1] + signature + parts[0]
-        helper = start + digests[0] + signature + parts[1]
+        share = hpke_seal(
+            parameters.leader_key,
+            label("two-server share") + bound,
+            parts[0],
+            self.ephemeral_for_leader,
+        )
+        leader = self.start + digests[1] + signature + share
+        helper = self.start + digests[0] + signature + parts[1]
         return parameters.frame(LEADER_REPORT, CLIENT, leader), parameters.frame(
             HELPER_REPORT, CLIENT, helper
         )
@@ -200,7 +225,7 @@ class Receiver:
 
     Attributes:
         parameters: Of the summation.
-        secret: The helper's secret key; None for the leader.
+        secret: The server's secret key.
         rounds: First and last round.
         journal: What outlives a restart, by name: the SHA-256 of the report of an identity, and the
             batch.
@@ -209,7 +234,7 @@ class Receiver:
     """
 
     parameters: Parameters
-    secret: bytes | None
+    secret: bytes
     rounds: tuple[int, int]
     journal: dict[Any, Any] = field(default_factory=dict)
     reports: dict[bytes, bytes] = field(default_factory=dict)
@@ -224,7 +249,12 @@ class Receiver:
         """The Query of the batch and what goes with it, once the journal knows it."""
         return self.journal.get("batch")
 
-    def receive(self, data: bytes) -> str:
+    @property
+    def leads(self) -> bool:
+        """Return whether this is the leader."""
+        return isinstance(self, Leader)
+
+    def receive(self, data: bytes, now: int) -> str:
         """Take a report.
 
         Returns:
@@ -232,13 +262,11 @@ class Receiver:
         """
         p = self.parameters
         mine, other = (
-            (LEADER_REPORT, HELPER_REPORT)
-            if self.secret is None
-            else (HELPER_REPORT, LEADER_REPORT)
+            (LEADER_REPORT, HELPER_REPORT) if self.leads else (HELPER_REPORT, LEADER_REPORT)
         )
-        size = 32 + page.packed_length(p.entries, p.bits) if self.secret is None else 80
+        size = 48 + 32 + page.packed_length(p.entries, p.bits) if self.leads else 80
         body = p.body(data, mine, CLIENT)
-        is_one = body is not None and len(body) == 148 + size
+        is_one = body is not None and len(body) == HEAD + size
         once = hashlib.sha256(data).digest()
         if self.batch is not None:
             ids = [self.batch[0][i : i + 16] for i in range(60, len(self.batch[0]), 16)]
@@ -251,32 +279,40 @@ class Receiver:
             return "accepted" if is_copy else "closed"
         if not is_one or body is None:
             return "malformed"
-        id_, round_, public, digest, signature, part = (
+        id_, round_, public, time, digest, signature, part = (
             body[:16],
             page.little(body[16:20]),
             body[20:52],
-            body[52:84],
-            body[84:148],
-            body[148:],
+            page.little(body[52:60]),
+            body[60:92],
+            body[92:HEAD],
+            body[HEAD:],
         )
         if not self.rounds[0] <= round_ <= self.rounds[1]:
             return "other round"
         if public not in p.identities():
             return "unknown identity"
-        bound = p.context() + body[:52]
+        bound = p.context() + body[:60]
+        if self.leads:
+            opened = hpke_open(self.secret, label("two-server share") + bound, part)
+            if opened is None:
+                return "forged"
+            part = opened
         digests = {mine: part_digest(mine, part), other: digest}
         fields = (bound, digests[LEADER_REPORT], digests[HELPER_REPORT])
         if not page.verifies(public, signature, "two-server report", *fields):
             return "forged"
         if self.journal.get(public, once) != once:
             return "second report"
+        if public not in self.journal and not now - MAX_AGE <= time <= now + CLOCK_SKEW:
+            return "other time"
         if data in self.reports.values():
             return "accepted"
         if id_ in self.reports:
             return "id taken"
         if len(self.reports) >= p.n_max:
             return "full"
-        if self.secret is None:
+        if self.leads:
             try:
                 values = page.unpack(part[32:], p.entries, p.bits)
             except page.AbortError:
@@ -394,8 +430,8 @@ class Leader(Receiver):
 # --------------------------------------------------------------------------------------------------
 # The vectors.
 
-ROUNDS = (3, 4)
-HELPER_SECRET = shake("helper secret")
+ROUNDS, NOW = (3, 4), 0x0102030405
+LEADER_SECRET, HELPER_SECRET = shake("leader secret"), shake("helper secret")
 IDENTITIES = sorted((shake(f"two-server identity {i}") for i in range(7)), key=page.identity_of)
 
 
@@ -416,6 +452,8 @@ def parameters_of(**changes: Any) -> Parameters:
         "n_max": 5,
         "min_batch": 3,
         "corrupt": 1,
+        "widths": (2, 3),
+        "leader_key": page.public_key(LEADER_SECRET),
     }
     keys = {"helper_key": page.public_key(HELPER_SECRET), "fingerprint": shake("fingerprint")}
     allow = b"".join(page.identity_of(secret) for secret in IDENTITIES[:6])
@@ -436,6 +474,7 @@ def report(parameters: Parameters, number: int, **changes: Any) -> Report:
     draws = shake(f"two-server draws {number}", 80)
     vector = [x - 100 for x in numbers(f"two-server vector {number}", parameters.length, 201)]
     base: Json = {"identity": IDENTITIES[number], "round": ROUNDS[number % 2], "vector": vector}
+    base |= {"time": NOW - number, "ephemeral_for_leader": shake(f"ephemeral for leader {number}")}
     base |= {
         "id": draws[:16],
         "seed": draws[16:48],
@@ -470,17 +509,23 @@ def parameter_vectors() -> list[Json]:
     low = sorted(page.LOW_ORDER)
     changes: list[Json] = [{}]
     changes += [
-        {"length": 0},
-        {"length": 2**29 - 6},
-        {"length": 2**29 - 5},
+        {"length": 0, "widths": ()},
+        {"length": 0, "widths": (0,)},
+        {"length": 2**29 - 6, "widths": (2**29 - 6,)},
+        {"length": 2**29 - 5, "widths": (2**29 - 5,)},
+        {"widths": (5,)},
+        {"widths": (3, 2)},
+        {"widths": (1, 1, 1, 1, 1)},
+        {"widths": (2, 3, 0)},
+        {"widths": (2, 4)},
         {"bits": 10},
         {"bits": 65},
         {"bits": 64},
     ]
     changes += [
-        {"bits": 17, "length": 2**28 - 4},
-        {"bits": 17, "length": 2**28 - 3},
-        {"bits": 33, "length": 2**27 - 1},
+        {"bits": 17, "length": 2**28 - 4, "widths": (2**28 - 4,)},
+        {"bits": 17, "length": 2**28 - 3, "widths": (2**28 - 3,)},
+        {"bits": 33, "length": 2**27 - 1, "widths": (2**27 - 1,)},
     ]
     changes += [
         {"largest": 0},
@@ -508,6 +553,10 @@ def parameter_vectors() -> list[Json]:
     changes += [
         {"helper_key": value.to_bytes(32, "little")} for value in [*low, 2**255 - 19, 2**255 + 9]
     ]
+    changes += [
+        {"leader_key": value.to_bytes(32, "little")} for value in [*low, 2**255 - 19, 2**255 + 9]
+    ]
+    changes += [{"leader_key": page.public_key(HELPER_SECRET)}]
     found = []
     for change in changes:
         parameters = parameters_of(**change)
@@ -522,16 +571,14 @@ def parameter_vectors() -> list[Json]:
     return found
 
 
-def case(
-    name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[str, bytes, Any]
-) -> Json:
+def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[Any, ...]) -> Json:
     """Run operations on a server and return the case.
 
     Args:
         name: A unique name.
         party: A leader or a helper.
         keys: Messages that may be named.
-        operations: What is done, a message, and what is wanted of it.
+        operations: What is done, a message, what is wanted of it, and when if that matters.
 
     Returns:
         The case.
@@ -539,13 +586,14 @@ def case(
     initial: Json = {"rounds": list(party.rounds)}
     initial["n_max"] = party.parameters.n_max
     steps: list[Json] = []
-    noise = numbers(f"two-server noise {party.secret is None}", party.parameters.length, 2 * 15 + 1)
+    noise = numbers(f"two-server noise {party.leads}", party.parameters.length, 2 * 15 + 1)
     noise = [entry - 15 for entry in noise]
-    for kind, message, wanted in operations:
+    for kind, message, wanted, *when in operations:
         result: Any
+        now = when[0] if when else NOW
         try:
             if kind == "receive":
-                result = party.receive(message)
+                result = party.receive(message, now)
             elif kind == "query":
                 assert isinstance(party, Leader)
                 result = party.query(message, noise)
@@ -576,10 +624,11 @@ def case(
         shown_message: Json = best if len(str(best)) < 2 * len(message) else {"hex": message.hex()}
         if not shown_message.get("splices", True):
             del shown_message["splices"]
-        steps.append(
-            {"operation": kind, "message": shown_message, "success": good, "result": shown(result)}
-        )
-    role = "leader" if party.secret is None else "helper"
+        step = {"operation": kind, "message": shown_message, "success": good}
+        if kind == "receive":
+            step["now"] = now
+        steps.append({**step, "result": shown(result)})
+    role = "leader" if party.leads else "helper"
     return {"name": name, "role": role, **initial, "noise": noise, "operations": steps}
 
 
@@ -596,7 +645,7 @@ def sections() -> dict[str, list[Json]]:
         keys[f"leader/{number}"], keys[f"helper/{number}"] = made.frames(p)
 
     def leader(**changes: Any) -> Leader:
-        return Leader(**{"parameters": p, "secret": None, "rounds": ROUNDS, **changes})
+        return Leader(**{"parameters": p, "secret": LEADER_SECRET, "rounds": ROUNDS, **changes})
 
     def helper(**changes: Any) -> Helper:
         return Helper(**{"parameters": p, "secret": HELPER_SECRET, "rounds": ROUNDS, **changes})
@@ -606,9 +655,9 @@ def sections() -> dict[str, list[Json]]:
     first = [("receive", keys[f"leader/{i}"], "accepted") for i in (0, 2, 3, 4)]
     second = [("receive", keys[f"helper/{i}"], "accepted") for i in (4, 2, 1, 0)]
     for _, message, _ in first:
-        one.receive(message)
+        one.receive(message, NOW)
     for _, message, _ in second:
-        two.receive(message)
+        two.receive(message, NOW)
     noises = [
         [entry - 15 for entry in numbers(f"two-server noise {is_leader}", p.length, 31)]
         for is_leader in (True, False)
@@ -628,6 +677,7 @@ def sections() -> dict[str, list[Json]]:
         "success": True,
         "parameters": {**shown(asdict(p))},
         "rounds": list(ROUNDS),
+        "leader_secret": LEADER_SECRET.hex(),
         "helper_secret": HELPER_SECRET.hex(),
         "context": p.context().hex(),
         "reports": [
@@ -660,17 +710,9 @@ def sections() -> dict[str, list[Json]]:
 
         def signed(part: bytes, number: int = 0, role: str = role) -> bytes:
             made = reports[number]
-            parts = [frame[48 + 148 :] for frame in made.frames(p)]
-            parts[0 if role == "leader" else 1] = part
-            digests = [
-                part_digest(type_, data) for type_, data in zip((32, 33), parts, strict=True)
-            ]
-            start = made.id + u32(made.round) + page.identity_of(made.identity)
-            signature = page.sign(made.identity, "two-server report", p.context(), start, *digests)
-            head = start + digests[1 if role == "leader" else 0] + signature
-            return p.frame(
-                LEADER_REPORT if role == "leader" else HELPER_REPORT, CLIENT, head + part
-            )
+            leader, helper = made.parts(p)
+            parts = (part, helper) if role == "leader" else (leader, part)
+            return made.frames(p, parts)[0 if role == "leader" else 1]
 
         malformed = [
             b"",
@@ -703,17 +745,23 @@ def sections() -> dict[str, list[Json]]:
         forged = [
             edit(48, b"\0"),
             edit(64, u32(4)),
-            edit(48 + 52, b"\0\0"),
-            edit(48 + 84, b"\0\0"),
-            edit(196, b"\0\0"),
+            edit(48 + 52, u64(NOW + 1)),
+            edit(48 + 60, b"\0\0"),
+            edit(48 + 92, b"\0\0"),
+            edit(48 + HEAD, b"\0\0"),
         ]
         forged += [
             edit(len(frames[0]) - 1, u8(frames[0][-1] ^ 1)),
             edit(48 + 20, page.identity_of(IDENTITIES[1])),
         ]
         steps += [("receive", message, "forged") for message in forged]
-        part = frames[0][196:]
+        part = reports[0].parts(p)[0 if role == "leader" else 1]
         if role == "leader":
+            # a seal that does not open is not what the client signed
+            steps += [
+                ("receive", edit(48 + HEAD, data), "forged")
+                for data in (bytes(32), frames[1][48 + HEAD :], u8(9) + bytes(31))
+            ]
             offset = 32
             for plane, _ in page.planes(p.bits):
                 offset += -(-p.entries * plane // 8)
@@ -730,19 +778,27 @@ def sections() -> dict[str, list[Json]]:
                 part[:40] + u8(part[40] ^ 1) + part[41:],
                 bytes(80),
             ]
-            unreadable += [keys["helper/2"][196:]]
+            unreadable += [keys["helper/2"][48 + HEAD :]]
             unreadable += [
                 hpke_seal(page.public_key(shake("not the helper")), b"", bytes(32), shake("e"))
             ]
             steps += [("receive", signed(changed), "unreadable") for changed in unreadable]
+        times = (NOW - MAX_AGE - 1, NOW + CLOCK_SKEW + 1, 0, 2**64 - 1)
+        steps += [("receive", resent(0, time=time), "other time") for time in times]
+        steps += [("receive", frames[0], "other time", NOW + MAX_AGE + 1)]
+        steps += [("receive", frames[0], "other time", NOW - CLOCK_SKEW - 1)]
+        for number, time in ((2, NOW - MAX_AGE), (3, NOW + CLOCK_SKEW)):
+            steps += [("receive", resent(number, time=time), "accepted")]
         steps += [("receive", frames[0], "accepted"), ("receive", frames[0], "accepted")]
+        # what was taken is no older for being sent again
+        steps += [("receive", frames[0], "accepted", NOW + MAX_AGE + 1)]
         steps += [
             ("receive", resent(0, id=bytes(16)), "second report"),
             ("receive", resent(0, round=4), "second report"),
         ]
         steps += [
             ("receive", resent(0, salt=bytes(32)), "second report"),
-            ("receive", edit(196, b"\0\0"), "forged"),
+            ("receive", edit(48 + HEAD, b"\0\0"), "forged"),
         ]
         steps += [
             ("receive", resent(1, id=reports[0].id), "id taken"),
@@ -768,7 +824,8 @@ def sections() -> dict[str, list[Json]]:
             restart,
         ]
         steps += [("receive", frames[1], "second report"), ("receive", frames[0], "accepted")]
-        steps += [("receive", frames[0], "accepted")]
+        steps += [("receive", frames[0], "accepted"), restart]
+        steps += [("receive", frames[0], "accepted", NOW + MAX_AGE + 1)]
         cases.append(case(f"{role}: a restart before the batch is closed", make(), keys, *steps))
 
     def ids(*which: int) -> bytes:

@@ -83,7 +83,8 @@ _SUMMED = """    total.noise = plan.noise_mark
 _SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
-_HELPER = "rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN"
+_HELPER = """rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
+        if (proof :="""
 _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
     "campaign/books.py",
     "secagg/server.py",
@@ -95,7 +96,7 @@ _FLP_FILE, _ONE_HOT_FILE, _PROOFS_FILE, _PROOFS = (
     "secagg/two_server/proofs.py",
     "test_report_proofs.py",
 )
-_REPORTS_FILE = "secagg/two_server/reports.py"
+_REPORTS_FILE, _PAIR = "secagg/two_server/reports.py", "test_two_server.py"
 _PROVEN_FILE, _PROVEN_CAMPAIGN = "secagg/two_server/proven.py", "test_proven_campaign.py"
 _RUNS = "test_campaign_cohort.py"
 _DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
@@ -1763,7 +1764,7 @@ MUTATIONS = (
     _mutation(
         "point-of-any-key",
         _REPORTS_FILE,
-        "if key.public != self.helper_key:",
+        "if key.public != (self.leader_key if is_leader else self.helper_key):",
         "if False:",
         _PROOFS,
     ),
@@ -1825,10 +1826,59 @@ MUTATIONS = (
     ),
     _mutation(
         "proof-of-any-circuit",
-        _PROOFS_FILE,
-        '            *(width.to_bytes(4, "little") for width in circuit.widths),\n',
-        "",
+        _REPORTS_FILE,
+        "bytes([VERSION]), terms, rows)",
+        "bytes([VERSION]), terms)",
         _PROOFS,
+    ),
+    _mutation(
+        "leaders-share-in-the-clear",
+        _REPORTS_FILE,
+        "leader._replace(payload=sealed)",
+        "leader._replace(payload=leader.payload + bytes(hpke.OVERHEAD_BYTES))",
+        f"{_PAIR}::test_who_carries_a_report_reads_no_share",
+    ),
+    _mutation(
+        "leaders-share-for-the-helper",
+        _REPORTS_FILE,
+        "parameters.leader_key, share, Label",
+        "parameters.helper_key, share, Label",
+        f"{_PAIR}::test_who_carries_a_report_reads_no_share",
+    ),
+    _mutation(
+        "share-sealed-for-any-report",
+        _REPORTS_FILE,
+        "Label.TWO_SERVER_SHARE, *leader.bound.fields",
+        "Label.TWO_SERVER_SHARE",
+        f"{_PAIR}::test_who_carries_a_report_reads_no_share",
+    ),
+    _mutation(
+        "one-key-for-two-servers",
+        _REPORTS_FILE,
+        "if self.leader_key == self.helper_key:",
+        "if False:",
+        _PAIR,
+    ),
+    _mutation(
+        "time-not-signed",
+        _REPORTS_FILE,
+        "return self.context, self.id, round, self.identity, time",
+        "return self.context, self.id, round, self.identity",
+        f"{_PAIR}::test_nobody_makes_an_old_report_younger",
+    ),
+    _mutation(
+        "old-report-taken",
+        _PAIR_FILE,
+        "now - self._max_age <= part.bound.time <= now + CLOCK_SKEW",
+        "part.bound.time <= now + CLOCK_SKEW",
+        f"{_PAIR}::test_a_report_is_taken_until_it_is_too_old",
+    ),
+    _mutation(
+        "report-of-tomorrow-taken",
+        _PAIR_FILE,
+        "now - self._max_age <= part.bound.time <= now + CLOCK_SKEW",
+        "now - self._max_age <= part.bound.time",
+        f"{_PAIR}::test_a_report_is_taken_until_it_is_too_old",
     ),
     _mutation(
         "proven-batch-of-few",

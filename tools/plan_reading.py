@@ -66,6 +66,7 @@ SECURE_SUMS: dict[str, Json] = {
         "n_max": INT,
         "min_batch": INT,
         "corrupt": INT,
+        "leader_key?": TEXT,
         "helper_key?": TEXT,
         "allow_list?": TEXT,
         "largest_entry": INT,
@@ -276,6 +277,8 @@ SEED = bytes(range(32)).hex()
 KEY = "6edfa4a73d7e2a71e61fbb80aaf6e578a9c7be779382c6d7fc99e086400c830f"
 # X25519 of the secret 00 01 .. 1f
 HELPER_KEY = "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"
+# X25519 of the secret 01 02 .. 20
+LEADER_KEY = "07a37cbc142093c8b755dc1b10e86cb426374ad16aa853ed0bdfc0b2b86d1c7c"
 SMALL: Json = {
     "rows": 3,
     "width": 16,
@@ -327,6 +330,7 @@ TWO_SERVERS: Json = {
     "n_max": 12,
     "min_batch": 6,
     "corrupt": 1,
+    "leader_key": LEADER_KEY,
     "helper_key": HELPER_KEY,
     "allow_list": hashlib.sha256(b"keys").hexdigest(),
     "largest_entry": 1,
@@ -514,6 +518,11 @@ PLANS: dict[str, Json] = {
         "domain": RANGE,
         "secure_sum": without(ACTIVE, "server_key", "allow_list"),
     },
+    "not published, two servers: no leader_key": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": without(TWO_SERVERS, "leader_key"),
+    },
     "not published, two servers: no helper_key": {
         **SMALL,
         "domain": RANGE,
@@ -522,7 +531,7 @@ PLANS: dict[str, Json] = {
     "not published, two servers: no key": {
         **SMALL,
         "domain": RANGE,
-        "secure_sum": without(TWO_SERVERS, "helper_key", "allow_list"),
+        "secure_sum": without(TWO_SERVERS, "leader_key", "helper_key", "allow_list"),
     },
 } | {
     f"a total variation of 2^{power}: digits at a power of two": {

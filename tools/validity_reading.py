@@ -19,6 +19,8 @@ from gen_two_server_vectors import (
     HELPER_SECRET,
     IDENTITIES,
     LEADER_REPORT,
+    LEADER_SECRET,
+    NOW,
     Parameters,
     hpke_seal,
     parameters_of,
@@ -165,8 +167,7 @@ class OneHot:
     def context(self, parameters: Parameters) -> bytes:
         """Return the context of reports with these parameters."""
         field = u64(self.p) + u8(self.gf.k) + u64(BITS[self.p][1])
-        rows = u32(len(self.widths)) + b"".join(u32(width) for width in self.widths)
-        terms = field + u8(self.abstain) + u8(self.checksum) + rows
+        terms = field + u8(self.abstain) + u8(self.checksum)
         return digest("two-server circuit", parameters.context(), terms)
 
     def words(self, counters: Sequence[int], e: int) -> list[int]:
@@ -291,6 +292,7 @@ class Case:
             n_max=self.n_max,
             min_batch=2,
             corrupt=0,
+            widths=self.widths,
         )
 
     def draw(self, what: str, count: int = 32) -> bytes:
@@ -307,6 +309,11 @@ class Case:
         """Return the round of the report."""
         return 0x01020304
 
+    @property
+    def start(self) -> bytes:
+        """Return id, round, identity and time."""
+        return self.draw("id", 16) + u32(self.round) + identity_of(self.identity) + u64(NOW)
+
     def run(
         self, words: list[int], change: Callable[[list[Element]], list[Element]] = list
     ) -> Json:
@@ -319,7 +326,7 @@ class Case:
         circuit, parameters = self.circuit, self.parameters
         gf, (c, _, nodes) = circuit.gf, circuit.shape
         context, id_ = circuit.context(parameters), self.draw("id", 16)
-        bound = context + id_ + u32(self.round) + identity_of(self.identity)
+        bound = context + self.start
         seed, salt = self.draw("seed"), self.draw("salt")
         info = label("two-server seed") + bound
         sealed = hpke_seal(parameters.helper_key, info, seed, self.draw("ephemeral"))
@@ -350,13 +357,20 @@ class Case:
         own = circuit.query(share, proof_share, joint, random)
         total = [gf.add(a, b) for a, b in zip(own, verifier, strict=True)]
         signature = sign(self.identity, "two-server report", bound, leader, helper, proved)
-        head = id_ + u32(self.round) + identity_of(self.identity)
+        head = self.start
         check = joint_digest + point_seed + gf.encode(verifier)
         checks = u32(self.round) * 2 + u32(1) + id_ + check
-        for_leader = head + helper + signature + salt + shared + gf.encode(proof_share)
+        sealed_leader_part = hpke_seal(
+            parameters.leader_key,
+            label("two-server share") + bound,
+            salt + shared + gf.encode(proof_share),
+            self.draw("ephemeral for leader"),
+        )
+        for_leader = head + helper + signature + sealed_leader_part
         return {
             "context": context.hex(),
             "sealed": sealed.hex(),
+            "sealed_leader_part": sealed_leader_part.hex(),
             "words": shared.hex(),
             "proof": gf.encode(proof_share).hex(),
             "dL": leader.hex(),
@@ -378,8 +392,7 @@ class Case:
         """Return the digest of another seal, and a signature, that the leader gets in addition."""
         other = self.draw("another seal")
         fields = [bytes.fromhex(made[name]) for name in ("dL", "dP")]
-        bound = self.circuit.context(self.parameters) + self.draw("id", 16) + u32(self.round)
-        bound += identity_of(self.identity)
+        bound = self.circuit.context(self.parameters) + self.start
         signature = sign(self.identity, "two-server report", bound, fields[0], other, fields[1])
         return {"leader_gets": {"dH": other.hex(), "signature": signature.hex()}}
 
@@ -393,6 +406,7 @@ class Case:
             "parameters": {
                 **{name: getattr(p, name) for name in names},
                 "noise": p.tau,
+                "leader_key": p.leader_key.hex(),
                 "helper_key": p.helper_key.hex(),
                 "allow_list": hashlib.sha256(p.allow_list).hexdigest(),
                 "fingerprint": p.fingerprint.hex(),
@@ -401,9 +415,11 @@ class Case:
             "abstain": bool(self.abstain),
             "vector": list(vector),
             "e": e,
+            "leader_secret": LEADER_SECRET.hex(),
             "helper_secret": HELPER_SECRET.hex(),
             "identity": self.identity.hex(),
             "round": self.round,
+            "time": NOW,
             "id": self.draw("id", 16).hex(),
             "seed": self.draw("seed").hex(),
             "salt": self.draw("salt").hex(),
@@ -503,14 +519,14 @@ def sections() -> dict[str, list[Any]]:
 
 
 def sizes() -> list[str]:
-    """Return the page's table of sizes: today's report has two frames and heads, salt and seal."""
+    """Return the page's table of sizes: today's report has two frames and heads, salt and seals."""
     lines = []
     for rows, width in ((5, 400), (7, 571), (16, 1000)):
         circuit = OneHot(64513, (width,) * rows, 1, checksum_count(16))
         gf, (c, _, nodes) = circuit.gf, circuit.shape
         element = gf.k * gf.size
         proof, check = element * circuit.proof_length, 64 + element * (2 * c + 2)
-        today = 2 * (48 + 148) + 32 + 80 + packed_length(rows * width + circuit.checksum, 16)
+        today = 2 * (48 + 156) + 48 + 32 + 80 + packed_length(rows * width + circuit.checksum, 16)
         after = today + gf.size + proof + 32
         shown = [f"{rows} x {width}", 3 * rows + 1, c, nodes, proof, check, f"{today:,}"]
         shown += [f"{after:,}", f"{after / today:.3f}"]

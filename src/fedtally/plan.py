@@ -425,10 +425,11 @@ class Plan:
         if not isinstance(agreed, TwoServerConfig) or not agreed.has_proofs:
             return None
         fingerprint = bytes.fromhex(self.fingerprint)
-        parameters = agreed.parameters(fingerprint) if self.is_published else agreed.sizing
+        widths = self.spec.row_widths
+        parameters = agreed.parameters(fingerprint, widths) if self.is_published else agreed.sizing
         # with privacy a client without an item takes part with zeros, and nobody may see that
         abstain = self.privacy is not None
-        return agreed.proof(parameters, self.spec.row_widths, abstain=abstain)
+        return agreed.proof(parameters, widths, abstain=abstain)
 
     @property
     def why_no_proofs(self) -> str:
@@ -493,6 +494,7 @@ class Plan:
         self,
         *,
         server_key: bytes | None = None,
+        leader_key: bytes | None = None,
         helper_key: bytes | None = None,
         allow_list: bytes | None = None,
         may_lack: bool = False,
@@ -505,8 +507,9 @@ class Plan:
         Args:
             server_key: the Ed25519 public key that signs Invites, 32 bytes; for the secure sum
                 secagg.
-            helper_key: the X25519 public key that clients seal to, 32 bytes; for the secure sum
-                two-server.
+            leader_key: the leader's X25519 public key that clients seal to, 32 bytes; for the
+                secure sum two-server.
+            helper_key: the helper's, 32 bytes; as `leader_key`.
             allow_list: the `AllowList.digest` of the registered identities, 32 bytes; for secagg
                 against the adversary active, and for two-server.
             may_lack: whether keys may be missing afterwards, as where several parties add theirs
@@ -521,7 +524,12 @@ class Plan:
         >>> ideal.is_published, ideal.with_keys() == ideal
         (True, True)
         """
-        named = {"server_key": server_key, "helper_key": helper_key, "allow_list": allow_list}
+        named = {
+            "server_key": server_key,
+            "leader_key": leader_key,
+            "helper_key": helper_key,
+            "allow_list": allow_list,
+        }
         given = {name: key for name, key in named.items() if key is not None}
         plan = self
         if given:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import each_case
-from test_report_proofs import HELPER_SECRET, KEY, drawn, lying, one_hot, proof_of
+from test_report_proofs import HELPER_SECRET, KEY, LEADER_KEY, NOW, drawn, lying, one_hot, proof_of
 
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
@@ -71,6 +71,7 @@ def report(i: int, vector: Any = None, proof: ReportProof = PROOF, **fixed: byte
         identity=PEOPLE[i],
         policy=POLICY,
         random=random,
+        now=NOW,
     )
 
 
@@ -91,8 +92,8 @@ class Pair:
 
     def _arguments(self, i: int) -> tuple[Any, ...]:
         noise = (lambda: self.drawn[i]) if self.proof.parameters.noise else None
-        key = (PrivateKey(Secret(HELPER_SECRET)),) if i else ()
-        return (self.proof, ROUNDS, ALLOWED, POLICY, self.journals[i], *key, noise)
+        key = PrivateKey(Secret(HELPER_SECRET)) if i else LEADER_KEY
+        return (self.proof, ROUNDS, ALLOWED, POLICY, self.journals[i], key, noise)
 
     def start_leader(self) -> None:
         self.leader = ProvenLeader(*self._arguments(0))
@@ -102,7 +103,7 @@ class Pair:
 
     def receive(self, *reports: Report) -> None:
         for each in reports:
-            got = self.helper.receive(each.helper), self.leader.receive(each.leader)
+            got = self.helper.receive(each.helper, NOW), self.leader.receive(each.leader, NOW)
             assert got == (Outcome.ACCEPTED, Outcome.ACCEPTED)
 
     def judge(self) -> None:
@@ -167,11 +168,11 @@ def test_checks_of_reports_that_the_leader_gets_later_are_asked_for_again():
     pair = Pair()
     reports = [report(i) for i in range(4)]
     for each in reports:
-        pair.helper.receive(each.helper)
+        pair.helper.receive(each.helper, NOW)
     pair.judge()
     assert pair.leader.refused == () and len(pair.leader) == 0
     for each in reports:
-        pair.leader.receive(each.leader)
+        pair.leader.receive(each.leader, NOW)
     pair.judge()
     assert pair.total().tolist() == sum(vector_of(i) for i in range(4)).tolist()
 
@@ -185,10 +186,11 @@ def test_a_client_that_says_something_else_gets_an_error():
             identity=PEOPLE[0],
             policy=BatchPolicy(min_honest=9),
             random=lambda _: pytest.fail("drawn"),
+            now=NOW,
         )
     with pytest.raises(InvalidInputError, match="identity must be the SigningKey"):
         make_proven_report(
-            PROOF, vector_of(0), round=5, identity=key_of(0), policy=POLICY, random=bytes
+            PROOF, vector_of(0), round=5, identity=key_of(0), policy=POLICY, random=bytes, now=NOW
         )
     with pytest.raises(InvalidInputError, match="row 0 of the vector must have one entry"):
         report(0, 2 * vector_of(0))
@@ -200,20 +202,20 @@ def test_a_client_that_says_something_else_gets_an_error():
 def test_a_changed_frame_is_refused():
     made = report(0)
     for name, ends in (
-        ("leader", (40, 48, 64, 68, 100, 132, 196, 228, 228 + PROOF.words_bytes, -1)),
-        ("helper", (40, 48, 64, 68, 100, 132, 196, 276, -1)),
+        ("leader", (40, 48, 64, 68, 100, 108, 140, 204, 236, 252 + PROOF.words_bytes, -1)),
+        ("helper", (40, 48, 64, 68, 100, 108, 140, 204, 284, -1)),
     ):
         frame = getattr(made, name)
         for end in ends:
             changed = bytearray(frame)
             changed[end - 1 if end > 0 else end] ^= 1
             pair = Pair()
-            got = getattr(pair, name).receive(bytes(changed))
+            got = getattr(pair, name).receive(bytes(changed), NOW)
             wrong = {40: Outcome.MALFORMED, 48: Outcome.MALFORMED}
             wrong |= {68: Outcome.OTHER_ROUND, 100: Outcome.UNKNOWN_IDENTITY}
             assert got is wrong.get(end, Outcome.FORGED), (name, end)
-            assert getattr(pair, name).receive(frame) is Outcome.ACCEPTED
-        assert getattr(pair, name).receive(frame + b"0") is Outcome.MALFORMED
+            assert getattr(pair, name).receive(frame, NOW) is Outcome.ACCEPTED
+        assert getattr(pair, name).receive(frame + b"0", NOW) is Outcome.MALFORMED
 
 
 def test_a_report_that_cannot_be_read_does_not_keep_the_right_one_out(monkeypatch):
@@ -227,28 +229,28 @@ def test_a_report_that_cannot_be_read_does_not_keep_the_right_one_out(monkeypatc
 
         broken.setattr(field, "encode", large)
         wrong = report(0)
-    assert pair.leader.receive(wrong.leader) is Outcome.UNREADABLE
+    assert pair.leader.receive(wrong.leader, NOW) is Outcome.UNREADABLE
     with monkeypatch.context() as broken:
         broken.setattr("fedtally.crypto.hpke.seal", lambda *_: b"\x09" + bytes(79))
         sealed = report(0)
-    assert pair.helper.receive(sealed.helper) is Outcome.UNREADABLE
+    assert pair.helper.receive(sealed.helper, NOW) is Outcome.UNREADABLE
     pair.receive(right)
     again = report(0, seed=drawn("another seed"), id=drawn("another id"))
-    assert pair.leader.receive(again.leader) is Outcome.SECOND_REPORT
-    assert pair.helper.receive(again.helper) is Outcome.SECOND_REPORT
+    assert pair.leader.receive(again.leader, NOW) is Outcome.SECOND_REPORT
+    assert pair.helper.receive(again.helper, NOW) is Outcome.SECOND_REPORT
 
 
 def test_reports_with_and_without_a_proof_do_not_mix():
     plain = PROOF.parameters, ROUNDS, ALLOWED, POLICY, MemoryJournal()
     made = report(0)
-    assert Leader(*plain).receive(made.leader) is Outcome.MALFORMED
-    assert Helper(*plain, KEY).receive(made.helper) is Outcome.MALFORMED
+    assert Leader(*plain, LEADER_KEY).receive(made.leader, NOW) is Outcome.MALFORMED
+    assert Helper(*plain, KEY).receive(made.helper, NOW) is Outcome.MALFORMED
 
 
 def test_the_bytes_of_frames():
     made, pair = report(0), Pair()
-    assert len(made.leader) == 228 + PROOF.words_bytes + PROOF.proof_bytes
-    assert len(made.helper) == 308
+    assert len(made.leader) == 284 + PROOF.words_bytes + PROOF.proof_bytes
+    assert len(made.helper) == 316
     pair.receive(*(report(i) for i in range(3)))
     (frame,) = pair.helper.checks()
     assert len(frame) == 60 + 3 * (16 + PROOF.check_bytes)
@@ -269,7 +271,7 @@ def test_a_helper_that_restarts_sends_the_same_checks():
         pair.journals = pair.journals[0], journal
         pair.start_helper()
         for each in reports[::-1]:
-            assert pair.helper.receive(each.helper) is Outcome.ACCEPTED
+            assert pair.helper.receive(each.helper, NOW) is Outcome.ACCEPTED
         assert pair.helper.checks() == checks
     pair.judge()
     assert pair.leader.refused == (Refused(key_of(3), Verdict.INVALID),)
@@ -289,7 +291,7 @@ def test_a_leader_that_restarts_goes_on():
     pair.judge()
     pair.start_leader()  # between Checks and Query: it has lost the reports
     for each in reports:
-        assert pair.leader.receive(each.leader) is Outcome.ACCEPTED
+        assert pair.leader.receive(each.leader, NOW) is Outcome.ACCEPTED
     with pytest.raises(BatchRefusedError, match="got 0"):
         pair.leader.query(pair.helper.offer())
     pair.judge()

@@ -54,6 +54,8 @@ def stream(*name: object) -> Callable[[int], bytes]:
 
 
 KEY = PrivateKey(Secret(stream("helper")(32)))
+LEADER_KEY = PrivateKey(Secret(stream("leader key")(32)))
+NOW = 1_700_000_000
 PEOPLE = [SigningKey(Secret(stream("person", i)(32))) for i in range(N)]
 ALLOWED = AllowList(sorted(person.public for person in PEOPLE))
 POLICY = two_server.BatchPolicy(min_honest=2)
@@ -64,7 +66,9 @@ def plan_of(**options: Any) -> Plan:
     asked: dict[str, Any] = {"domain": DOMAIN, "rows": 3, "width": 20, "secure_sum": "two-server"}
     asked |= {"max_dropout": 0.2} | options
     made = fedtally.estimate([1] * N, **asked, confidence=0, recovery="median").plan
-    return made.without_keys().with_keys(helper_key=KEY.public, allow_list=ALLOWED.digest)
+    return made.without_keys().with_keys(
+        leader_key=LEADER_KEY.public, helper_key=KEY.public, allow_list=ALLOWED.digest
+    )
 
 
 class Liar(FrequencyClient):
@@ -110,20 +114,25 @@ class Pair:
         self.start()
         self.reports = [
             client.report(
-                0, POLICY, journal=MemoryJournal(), identity=PEOPLE[i], random=stream("report", i)
+                0,
+                POLICY,
+                journal=MemoryJournal(),
+                identity=PEOPLE[i],
+                random=stream("report", i),
+                now=NOW,
             )
             for i, client in enumerate(clients_of(plan))
         ]
 
     def start(self) -> None:
         made = 0, POLICY, ALLOWED
-        self.leader = self.server.leader(*made, self.journals[0], random=self.random[0])
+        self.leader = self.server.leader(*made, self.journals[0], LEADER_KEY, random=self.random[0])
         self.helper = self.server.helper(*made, self.journals[1], KEY, random=self.random[1])
 
     def receive(self) -> None:
         for each in self.reports:
-            self.helper.receive(each.helper)
-            self.leader.receive(each.leader)
+            self.helper.receive(each.helper, NOW)
+            self.leader.receive(each.leader, NOW)
 
     def judge(self) -> None:
         for frame in self.helper.checks():
@@ -197,7 +206,7 @@ def test_servers_that_restart_at_any_step_land_the_same_and_name_the_same(noise:
     total = pair.leader.finish(answer)
     pair.server.land_batch(pair.leader)
     with pytest.raises(two_server.BatchRefusedError, match="keeps the batch of another server"):
-        pair.server.leader(0, POLICY, ALLOWED, pair.journals[1], random=pair.random[0])
+        pair.server.leader(0, POLICY, ALLOWED, pair.journals[1], LEADER_KEY, random=pair.random[0])
     pair.start()
     assert sorted(pair.leader.refused) == EXPECTED
     if noise == "none":
@@ -220,7 +229,7 @@ def test_of_two_processes_that_close_a_batch_both_name_the_refused_of_the_one_th
     fewer = pair.server.helper(0, POLICY, ALLOWED, two_server.MemoryJournal(), KEY)
     for i, each in enumerate(pair.reports):
         if i != LIARS[0]:
-            fewer.receive(each.helper)
+            fewer.receive(each.helper, NOW)
     for frame in fewer.checks():
         slow.judge(frame)
     assert len(slow.refused) == 1
@@ -244,7 +253,7 @@ def test_of_two_processes_that_close_a_batch_both_name_the_refused_of_the_one_th
 def test_without_proofs_there_are_no_checks_and_nobody_is_refused() -> None:
     plan = plan_of(validity="none")
     server = FrequencyServer(plan)
-    leader = server.leader(0, POLICY, ALLOWED, two_server.MemoryJournal())
+    leader = server.leader(0, POLICY, ALLOWED, two_server.MemoryJournal(), LEADER_KEY)
     helper = server.helper(0, POLICY, ALLOWED, two_server.MemoryJournal(), KEY)
     assert (helper.checks(), leader.refused) == ([], ())
     with pytest.raises(LocalProtocolError, match="have no proofs, and no checks"):
@@ -261,10 +270,12 @@ def test_a_plan_without_the_proofs_is_another_plan_and_its_reports_are_refused()
         Plan.from_toml(plan.to_toml().replace('validity = "proofs"\n', ""))
     assert Plan.from_toml(plan.to_toml()) == plan and Plan.from_toml(bare.to_toml()) == bare
     sent = FrequencyClient(plan, DOMAIN, [3]).report(
-        0, POLICY, journal=MemoryJournal(), identity=PEOPLE[0], random=stream("sent")
+        0, POLICY, journal=MemoryJournal(), identity=PEOPLE[0], random=stream("sent"), now=NOW
     )
-    leader = FrequencyServer(bare).leader(0, POLICY, ALLOWED, two_server.MemoryJournal())
-    assert leader.receive(sent.leader) is two_server.Outcome.MALFORMED
+    leader = FrequencyServer(bare).leader(
+        0, POLICY, ALLOWED, two_server.MemoryJournal(), LEADER_KEY
+    )
+    assert leader.receive(sent.leader, NOW) is two_server.Outcome.MALFORMED
     with pytest.raises(InvalidInputError, match="must be proofs in a plan: leave the entry out"):
         Plan.from_dict(bare.to_dict() | {"secure_sum": bare.to_dict()["secure_sum"] | NONE})
 
@@ -278,16 +289,23 @@ def test_a_client_without_an_item_abstains_unseen_under_privacy() -> None:
     assert plan.report_proof is not None and plan.report_proof.abstain
     assert not plan_of().report_proof.abstain  # type: ignore[union-attr]
     server = FrequencyServer(plan, MemoryBooks())
-    leader = server.leader(0, POLICY, ALLOWED, two_server.MemoryJournal(), random=stream("l"))
+    leader = server.leader(
+        0, POLICY, ALLOWED, two_server.MemoryJournal(), LEADER_KEY, random=stream("l")
+    )
     helper = server.helper(0, POLICY, ALLOWED, two_server.MemoryJournal(), KEY, random=stream("h"))
     sizes = set()
     for i, items in enumerate(([], [7], [9999])):
         made = FrequencyClient(plan, DOMAIN, items).report(
-            0, POLICY, journal=MemoryJournal(), identity=PEOPLE[i], random=stream("report", i)
+            0,
+            POLICY,
+            journal=MemoryJournal(),
+            identity=PEOPLE[i],
+            random=stream("report", i),
+            now=NOW,
         )
         sizes.add((len(made.helper), len(made.leader)))
-        helper.receive(made.helper)
-        leader.receive(made.leader)
+        helper.receive(made.helper, NOW)
+        leader.receive(made.leader, NOW)
     for frame in helper.checks():
         leader.judge(frame)
     assert (leader.refused, len(leader), len(sizes)) == ((), 3, 1)

@@ -627,11 +627,13 @@ def two_server_parameters(**changes: Any) -> two_server.TwoServerParameters:
         n_max=given["n_max"],
         min_batch=given["min_batch"],
         corrupt=given["corrupt"],
+        leader_key=unhex(given["leader_key"]),
         helper_key=unhex(given["helper_key"]),
         allow_list=hashlib.sha256(unhex(given["allow_list"])).digest(),
         fingerprint=unhex(given["fingerprint"]),
         largest_entry=given["largest"],
         noise=given["tau"],
+        widths=tuple(given["widths"]),
     )
 
 
@@ -665,15 +667,21 @@ def test_two_server_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters, policy = two_server_parameters(), two_server.BatchPolicy(min_honest=2, corrupt=1)
     for number, report in enumerate(BATCH["reports"]):
         expected = [BATCH["messages"][f"{role}/{number}"] for role in ("leader", "helper")]
-        sealed = unhex(expected[1])[-80:]
+        parts = [unhex(frame)[48 + 156 :] for frame in expected]
 
         def seal(
-            public: bytes, seed: Secret, label: Label, *fields: bytes, sealed: bytes = sealed
+            public: bytes,
+            plaintext: Secret,
+            label: Label,
+            *fields: bytes,
+            parts: list[bytes] = parts,
         ) -> bytes:
-            key = PrivateKey(secret(BATCH["helper_secret"]))
-            assert public == key.public
-            assert key.open(sealed, label, *fields) == seed
-            return sealed
+            for role, sealed in zip(("leader", "helper"), parts, strict=True):
+                key = PrivateKey(secret(BATCH[f"{role}_secret"]))
+                if public == key.public:
+                    assert key.open(sealed, label, *fields) == plaintext
+                    return sealed
+            raise AssertionError("sealed to nobody")
 
         monkeypatch.setattr("fedtally.crypto.hpke.seal", seal)
         random = source(unhex(report["draws"]))
@@ -681,6 +689,7 @@ def test_two_server_reports(monkeypatch: pytest.MonkeyPatch) -> None:
             parameters,
             np.array(report["vector"], np.int64),
             round=report["round"],
+            now=report["time"],
             identity=SigningKey(secret(report["identity"])),
             policy=policy,
             random=random,
@@ -697,12 +706,12 @@ def test_two_servers(case: Vector) -> None:
     rounds = range(case["rounds"][0], case["rounds"][1] + 1)
     arguments = (two_server_parameters(n_max=case["n_max"]), rounds, identities)
     policy = two_server.BatchPolicy(min_honest=2, corrupt=1)
-    key = PrivateKey(secret(BATCH["helper_secret"]))
+    key = PrivateKey(secret(BATCH[f"{case['role']}_secret"]))
     noise = np.array(case["noise"], np.int64)
 
     def started() -> Any:
         if case["role"] == "leader":
-            return two_server.Leader(*arguments, policy, journal, lambda: noise)
+            return two_server.Leader(*arguments, policy, journal, key, lambda: noise)
         return two_server.Helper(*arguments, policy, journal, key, lambda: noise)
 
     party = started()
@@ -712,7 +721,7 @@ def test_two_servers(case: Vector) -> None:
             case "restart":
                 party = started()
             case "receive":
-                assert party.receive(data).value == expected
+                assert party.receive(data, operation["now"]).value == expected
             case "finish":
                 if operation["success"]:
                     assert party.finish(data).tolist() == expected

@@ -10,6 +10,7 @@ import hmac
 import itertools
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ from fedtally.secagg.two_server import (
 )
 
 I64 = npt.NDArray[np.int64]
-HEADER, HEAD = 48, 148  # bytes of a frame's header, and of the head of a report's body
+HEADER, HEAD = 48, 156  # bytes of a frame's header, and of the head of a report's body
 
 
 def source(seed: object) -> Callable[[int], bytes]:
@@ -59,8 +60,10 @@ def signing_key(name: object) -> SigningKey:
     return SigningKey(Secret(source(name)(32)))
 
 
-HELPER_SECRET = source("helper")(32)
+NOW = 1_700_000_000
+HELPER_SECRET, LEADER_SECRET = source("helper")(32), source("leader")(32)
 HELPER_KEY = hpke.PrivateKey(Secret(HELPER_SECRET))
+LEADER_KEY = hpke.PrivateKey(Secret(LEADER_SECRET))
 PEOPLE = sorted((signing_key(i) for i in range(8)), key=lambda key: key.public)
 ALLOWED = AllowList([key.public for key in PEOPLE])
 POLICY = BatchPolicy(min_honest=2)
@@ -74,6 +77,7 @@ def parameters(**changed: Any) -> TwoServerParameters:
             "n_max": 6,
             "min_batch": 3,
             "corrupt": 1,
+            "leader_key": LEADER_KEY.public,
             "helper_key": HELPER_KEY.public,
             "allow_list": ALLOWED.digest,
             "fingerprint": bytes(range(32)),
@@ -95,7 +99,9 @@ def report(
 ) -> Report:
     random = source(f"report of {who} in {round} {seed}")
     entries = np.array(vector, np.int64)
-    return make_report(p, entries, round=round, identity=PEOPLE[who], policy=POLICY, random=random)
+    return make_report(
+        p, entries, round=round, identity=PEOPLE[who], policy=POLICY, random=random, now=NOW
+    )
 
 
 class Pair(NamedTuple):
@@ -103,11 +109,14 @@ class Pair(NamedTuple):
     helper: Helper
 
     def sides(self, made: Report) -> list[tuple[Callable[[bytes], Outcome], bytes]]:
-        return [(self.leader.receive, made.leader), (self.helper.receive, made.helper)]
+        return [
+            (partial(self.leader.receive, now=NOW), made.leader),
+            (partial(self.helper.receive, now=NOW), made.helper),
+        ]
 
     def receive(self, *reports: Report) -> list[tuple[str, str]]:
         return [
-            (str(self.leader.receive(one.leader)), str(self.helper.receive(one.helper)))
+            (str(self.leader.receive(one.leader, NOW)), str(self.helper.receive(one.helper, NOW)))
             for one in reports
         ]
 
@@ -125,7 +134,7 @@ def servers(
         noise = (np.zeros(p.length, np.int64),) * 2 if p.noise else (None, None)
     draws = [None if entries is None else lambda entries=entries: entries for entries in noise]
     return Pair(
-        Leader(p, rounds, ALLOWED, policy, one, draws[0]),
+        Leader(p, rounds, ALLOWED, policy, one, LEADER_KEY, draws[0]),
         Helper(p, rounds, ALLOWED, policy, other, HELPER_KEY, draws[1]),
     )
 
@@ -145,6 +154,20 @@ def reframe(frame: bytes, body: bytes) -> bytes:
     return frame[:44] + struct.pack("<I", len(body)) + body
 
 
+def bound_of(frame: bytes) -> bytes:
+    """Return context, id, round, identity and time, joined."""
+    return frame[8:40] + frame[HEADER : HEADER + 60]
+
+
+def bare(made: Report) -> Report:
+    """Return a report with the leader's part as it was before it was sealed."""
+    head, sealed = made.leader[HEADER : HEADER + HEAD], made.leader[HEADER + HEAD :]
+    info = b"fedtally-secagg/1 two-server share" + bound_of(made.leader)
+    part = open_base(2, sealed, LEADER_SECRET, info)
+    assert len(sealed) == len(part) + 48
+    return Report(reframe(made.leader, head + part), made.helper)
+
+
 def reading(
     p: TwoServerParameters,
     entries: I64,
@@ -156,14 +179,16 @@ def reading(
     salt: bytes,
     sealed: bytes,
     share: bytes | None = None,
+    now: int = NOW,
 ) -> Report:
-    """Return the report of a client, for 16 bits; the sealed seed, and any other share, may be
-    false."""
+    """Return the report of a client, for 16 bits, before the leader's part is sealed; the sealed
+    seed, and any other share, may be false."""
     label = b"fedtally-secagg/1 two-server "
     terms = struct.pack(
         "<QBQQIII", p.length, p.bits, p.largest_entry, p.noise, p.n_max, p.min_batch, p.corrupt
     )
-    terms += p.helper_key + p.allow_list + p.fingerprint
+    terms += p.leader_key + p.helper_key + p.allow_list + p.fingerprint
+    terms += struct.pack(f"<I{len(p.widths)}I", len(p.widths), *p.widths)
     context = hashlib.sha256(label + b"context" + b"\x01" + terms).digest()
     signer = Ed25519PrivateKey.from_private_bytes(identity)
     public = signer.public_key().public_bytes_raw()
@@ -181,11 +206,12 @@ def reading(
         hashlib.sha256(label + b"part" + bytes([kind]) + part).digest()
         for kind, part in ((32, share), (33, sealed))
     ]
-    bound = context + id + struct.pack("<I", round) + public
+    start = id + struct.pack("<I", round) + public + struct.pack("<Q", now)
+    bound = context + start
     signature = signer.sign(label + b"report" + bound + digests[0] + digests[1])
 
     def frame(kind: int, other: bytes, part: bytes) -> bytes:
-        body = id + struct.pack("<I", round) + public + other + signature + part
+        body = start + other + signature + part
         return (
             b"FTSA\x01"
             + bytes([kind])
@@ -200,7 +226,7 @@ def reading(
 
 
 def seal(p: TwoServerParameters, seed: bytes, id: bytes, round: int, identity: bytes) -> bytes:
-    fields = p.context, id, struct.pack("<I", round), identity
+    fields = p.context, id, struct.pack("<I", round), identity, struct.pack("<Q", NOW)
     return hpke.seal(p.helper_key, Secret(seed), Label.TWO_SERVER_SEED, *fields)
 
 
@@ -212,20 +238,14 @@ def test_a_report_is_what_the_specification_says(length: int) -> None:
     id, seed, salt = random(16), random(32), random(32)
     identity = SigningKey(Secret(secret))
     made = make_report(
-        p, entries, round=9, identity=identity, policy=POLICY, random=source("drawn")
+        p, entries, round=9, identity=identity, policy=POLICY, random=source("drawn"), now=NOW
     )
     sealed = made.helper[-80:]
     expected = reading(
         p, entries, round=9, identity=secret, id=id, seed=seed, salt=salt, sealed=sealed
     )
-    assert made == expected
-    info = (
-        b"fedtally-secagg/1 two-server seed"
-        + made.leader[8:40]
-        + id
-        + struct.pack("<I", 9)
-        + identity.public
-    )
+    assert bare(made) == expected
+    info = b"fedtally-secagg/1 two-server seed" + bound_of(made.helper)
     assert open_base(2, sealed, HELPER_SECRET, info) == seed
 
 
@@ -252,7 +272,7 @@ def test_messages_between_the_servers_are_what_the_specification_says() -> None:
     answer = pair.helper.answer(query)
     assert answer[:-11] == frame(36, 2**32 - 3, bytes(43))[:HEADER] + batch
     # 3 entries and 8 checksum entries of 8 bits
-    shares = sum(np.frombuffer(one.leader[-11:], np.uint8).astype(int) for one in REPORTS[:3])
+    shares = sum(np.frombuffer(bare(one).leader[-11:], np.uint8).astype(int) for one in REPORTS[:3])
     total = (shares + np.frombuffer(answer[-11:], np.uint8)) % 256
     assert total.tolist() == [3, 0, 253] + [3] * 8
 
@@ -264,7 +284,7 @@ def test_the_kinds_are_not_those_of_the_other_protocol() -> None:
 def test_sizes() -> None:
     p = parameters(length=20_000, bits=16)
     made = report(0, [0] * 20_000, p=p)
-    assert (len(made.leader), len(made.helper)) == (48 + 148 + 32 + 40_008, 48 + 148 + 80)
+    assert (len(made.leader), len(made.helper)) == (48 + 156 + 48 + 32 + 40_008, 48 + 156 + 80)
     assert p.report_bytes == len(made.leader) + len(made.helper)
 
 
@@ -291,9 +311,9 @@ def test_the_sum_is_exact(data: st.DataObject) -> None:
             else ""
         )
         if at != "leader":
-            assert pair.leader.receive(one.leader) is Outcome.ACCEPTED
+            assert pair.leader.receive(one.leader, NOW) is Outcome.ACCEPTED
         if at != "helper":
-            assert pair.helper.receive(one.helper) is Outcome.ACCEPTED
+            assert pair.helper.receive(one.helper, NOW) is Outcome.ACCEPTED
         if at:
             kept.remove(who)
     total = opened(pair)
@@ -346,7 +366,7 @@ def test_the_vector_may_be_read_only_and_not_contiguous_and_is_not_changed() -> 
     wide = np.arange(6, dtype=np.int64) % 2
     vector = wide[::2]
     vector.setflags(write=False)
-    make_report(P, vector, round=5, identity=PEOPLE[0], policy=POLICY, random=source(0))
+    make_report(P, vector, round=5, identity=PEOPLE[0], policy=POLICY, random=source(0), now=NOW)
     assert wide.tolist() == [0, 1] * 3
 
 
@@ -425,6 +445,10 @@ def test_noise_is_given_where_it_is_planned_and_there_alone() -> None:
         ({"helper_key": bytes(32)}, "low order"),
         ({"helper_key": b"\xff" * 32}, "below 2"),
         ({"helper_key": bytes(31)}, "32 bytes"),
+        ({"leader_key": bytes(32)}, "low order"),
+        ({"leader_key": HELPER_KEY.public}, "the keys of two servers, got one key for both"),
+        ({"widths": (2, 2)}, "widths must sum to the length, 3, got 4"),
+        ({"widths": (3, 0)}, "width must be at least 1, got 0"),
         ({"length": 1.5}, "length must be an integer"),
     ],
 )
@@ -440,15 +464,19 @@ def test_the_context_depends_on_every_parameter() -> None:
         "n_max": 7,
         "min_batch": 4,
         "corrupt": 0,
+        "leader_key": (9).to_bytes(32, "little"),
         "helper_key": (9).to_bytes(32, "little"),
         "allow_list": bytes(32),
         "fingerprint": bytes(32),
         "largest_entry": 2,
         "noise": 1,
+        "widths": (2, 1),
     }
     assert set(other) == {field.name for field in dataclasses.fields(TwoServerParameters)}
     contexts = {parameters(**{name: value}).context for name, value in other.items()}
-    assert len(contexts | {P.context}) == len(other) + 1
+    others = {parameters(widths=widths).context for widths in ((1, 2), (1, 1, 1))}
+    assert len(contexts | others | {P.context}) == len(other) + 3
+    assert parameters(widths=(3,)).context == P.context
 
 
 def test_the_policy_refuses_what_is_weaker_or_larger() -> None:
@@ -464,7 +492,13 @@ def test_the_policy_refuses_what_is_weaker_or_larger() -> None:
             Helper(P, range(1), ALLOWED, policy, MemoryJournal(), HELPER_KEY)
         with pytest.raises(UnsafeParametersError, match=message):
             make_report(
-                P, np.zeros(3, int), round=0, identity=PEOPLE[0], policy=policy, random=source(0)
+                P,
+                np.zeros(3, int),
+                round=0,
+                identity=PEOPLE[0],
+                policy=policy,
+                random=source(0),
+                now=NOW,
             )
     BatchPolicy(min_honest=2, corrupt=1, max_clients=6, max_length=3).check(P)
     for bad in (
@@ -478,7 +512,9 @@ def test_the_policy_refuses_what_is_weaker_or_larger() -> None:
 
 def test_servers_are_of_one_plan() -> None:
     with pytest.raises(InvalidInputError, match="allow-list is not the one"):
-        Leader(parameters(allow_list=bytes(32)), range(1), ALLOWED, POLICY, MemoryJournal())
+        Leader(
+            parameters(allow_list=bytes(32)), range(1), ALLOWED, POLICY, MemoryJournal(), LEADER_KEY
+        )
     with pytest.raises(InvalidInputError, match="not the one that clients seal to"):
         Helper(P, range(1), ALLOWED, POLICY, MemoryJournal(), hpke.PrivateKey(Secret(bytes(32))))
     rounds: Any
@@ -508,7 +544,9 @@ def test_servers_are_of_one_plan() -> None:
 )
 def test_bad_vectors(vector: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        make_report(P, vector, round=5, identity=PEOPLE[0], policy=POLICY, random=source(0))
+        make_report(
+            P, vector, round=5, identity=PEOPLE[0], policy=POLICY, random=source(0), now=NOW
+        )
 
 
 @pytest.mark.parametrize("round", [-1, 2**32, 1.0])
@@ -523,7 +561,9 @@ def test_randomness_that_is_too_short(length: int) -> None:
         return bytes(n - (n == length))
 
     with pytest.raises(InvalidInputError, match="random_.* must be"):
-        make_report(P, np.zeros(3, int), round=5, identity=PEOPLE[0], policy=POLICY, random=random)
+        make_report(
+            P, np.zeros(3, int), round=5, identity=PEOPLE[0], policy=POLICY, random=random, now=NOW
+        )
 
 
 # ---- what a client may try ----
@@ -541,7 +581,7 @@ def flips(data: bytes) -> Iterable[tuple[int, bytes]]:
 def test_every_truncation_and_flipped_bit_of_a_report_is_refused(side: str) -> None:
     server, frame = getattr(servers(), side), getattr(REPORTS[0], side)
     for cut in [frame[:length] for length in range(len(frame))] + [frame + b"\x00"]:
-        assert server.receive(cut) is Outcome.MALFORMED
+        assert server.receive(cut, NOW) is Outcome.MALFORMED
     for place, flipped in flips(frame):
         body = place - HEADER
         expected = Outcome.FORGED
@@ -551,30 +591,30 @@ def test_every_truncation_and_flipped_bit_of_a_report_is_refused(side: str) -> N
             expected = Outcome.OTHER_ROUND
         elif 20 <= body < 52:
             expected = Outcome.UNKNOWN_IDENTITY
-        assert server.receive(flipped) is expected, place
+        assert server.receive(flipped, NOW) is expected, place
     assert len(server) == 0
-    assert server.receive(frame) is Outcome.ACCEPTED
+    assert server.receive(frame, NOW) is Outcome.ACCEPTED
 
 
 @pytest.mark.parametrize(
-    "frame", [None, "text", 5, b"", bytearray(REPORTS[0].helper), bytes(276), b"\xff" * 276]
+    "frame", [None, "text", 5, b"", bytearray(REPORTS[0].helper), bytes(284), b"\xff" * 284]
 )
 def test_what_is_no_report(frame: Any) -> None:
     for server in servers():
-        assert server.receive(frame) is Outcome.MALFORMED
+        assert server.receive(frame, NOW) is Outcome.MALFORMED
 
 
 def test_reports_of_the_other_server_are_refused() -> None:
     pair = servers()
-    assert pair.leader.receive(REPORTS[0].helper) is Outcome.MALFORMED
-    assert pair.helper.receive(REPORTS[0].leader) is Outcome.MALFORMED
+    assert pair.leader.receive(REPORTS[0].helper, NOW) is Outcome.MALFORMED
+    assert pair.helper.receive(REPORTS[0].leader, NOW) is Outcome.MALFORMED
 
 
 def test_a_declared_length_is_not_believed() -> None:
     frame = REPORTS[0].helper
     for length in (0, 2**32 - 1):
         assert (
-            servers().helper.receive(frame[:44] + struct.pack("<I", length) + frame[48:])
+            servers().helper.receive(frame[:44] + struct.pack("<I", length) + frame[48:], NOW)
             is Outcome.MALFORMED
         )
 
@@ -582,7 +622,7 @@ def test_a_declared_length_is_not_believed() -> None:
 def test_an_identity_that_is_not_listed_is_refused() -> None:
     stranger = signing_key("stranger")
     made = make_report(
-        P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0)
+        P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0), now=NOW
     )
     assert servers().receive(made) == [("unknown identity",) * 2]
 
@@ -590,7 +630,7 @@ def test_an_identity_that_is_not_listed_is_refused() -> None:
 def test_a_signature_of_somebody_else_is_refused() -> None:
     stranger = signing_key("stranger")
     made = make_report(
-        P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0)
+        P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0), now=NOW
     )
     for receive, frame in servers().sides(made):
         claimed = frame[: HEADER + 20] + PEOPLE[0].public + frame[HEADER + 52 :]
@@ -608,11 +648,91 @@ def test_one_report_an_identity() -> None:
     assert len(pair.leader) == len(pair.helper) == 1
 
 
+def timed(who: int, now: int, p: TwoServerParameters = P) -> Report:
+    vector = np.array([1, 0, -1])
+    fixed: Any = {"round": 5, "identity": PEOPLE[who], "policy": POLICY}
+    return make_report(p, vector, now=now, random=source(f"timed {who} {now}"), **fixed)
+
+
+@pytest.mark.parametrize("age", [0, 60, 7 * 86_400])
+def test_a_report_is_taken_until_it_is_too_old(age: int) -> None:
+    pair = servers(policy=BatchPolicy(min_honest=2, max_age=age))
+    for made, now in ((timed(0, NOW), NOW + age + 1), (timed(1, NOW), NOW - 3_601)):
+        for server, frame in zip(pair, (made.leader, made.helper), strict=True):
+            assert server.receive(frame, now) is Outcome.OTHER_TIME
+    assert len(pair.leader) == len(pair.helper) == 0
+    for made, now in ((timed(0, NOW), NOW + age), (timed(1, NOW), NOW - 3_600)):
+        for server, frame in zip(pair, (made.leader, made.helper), strict=True):
+            assert server.receive(frame, now) is Outcome.ACCEPTED
+
+
+def test_what_came_in_time_may_come_again_late() -> None:
+    """After a restart, too; and what was not taken before is as late as any other report."""
+    journals, late = (MemoryJournal(), MemoryJournal()), NOW + 10**9
+    for lost in (False, True):
+        pair = servers(journals=journals)
+        for server, name in ((pair.leader, "leader"), (pair.helper, "helper")):
+            first, second = (getattr(made, name) for made in REPORTS[:2])
+            if not lost:
+                assert server.receive(first, NOW) is Outcome.ACCEPTED
+            assert server.receive(first, late) is Outcome.ACCEPTED
+            assert server.receive(second, late) is Outcome.OTHER_TIME
+            assert len(server) == 1
+
+
+def test_nobody_makes_an_old_report_younger() -> None:
+    """Who carries it can change the time in the head, and the signature does not fit then."""
+    pair, made = servers(), timed(0, NOW - 10**8)
+    for receive, frame in pair.sides(made):
+        assert receive(frame) is Outcome.OTHER_TIME
+        younger = frame[: HEADER + 52] + struct.pack("<Q", NOW) + frame[HEADER + 60 :]
+        assert receive(younger) is Outcome.FORGED
+
+
+@pytest.mark.parametrize("now", [-1, 2**64, 1.5, None])
+def test_the_time_of_a_report_is_checked(now: Any) -> None:
+    with pytest.raises(InvalidInputError, match="now must be"):
+        timed(0, now)
+    for end in (0, 2**64 - 1):
+        assert timed(0, end).helper[HEADER + 52 : HEADER + 60] == struct.pack("<Q", end)
+
+
+def test_who_carries_a_report_reads_no_share() -> None:
+    """A proxy at which TLS ends, whose operator has the helper's key, too."""
+    p = parameters(length=64, bits=16)
+    made = report(0, [1, 0, -1, 0] * 16, p=p)
+    sealed = made.leader[HEADER + HEAD :]
+    part = bare(made).leader[HEADER + HEAD :]
+    assert len(sealed) == len(part) + 48
+    # no piece of the part is in the frame: eight bytes that agree would be a chance of 2^-48 or so
+    pieces = {part[i : i + 8] for i in range(len(part) - 7)}
+    assert not any(made.leader[i : i + 8] in pieces for i in range(len(made.leader) - 7))
+    bound = (
+        made.leader[8:40],
+        *(made.leader[HEADER:][a:b] for a, b in ((0, 16), (16, 20), (20, 52), (52, 60))),
+    )
+    assert bytes(LEADER_KEY.open(sealed, Label.TWO_SERVER_SHARE, *bound).reveal()) == part
+    for label in (Label.TWO_SERVER_SHARE, Label.TWO_SERVER_SEED):
+        with pytest.raises(RejectedError, match="does not open"):
+            HELPER_KEY.open(sealed, label, *bound)
+    with pytest.raises(InvalidInputError, match="use that of parameters.leader_key"):
+        Leader(P, range(1), ALLOWED, POLICY, MemoryJournal(), HELPER_KEY)
+
+
+def test_a_part_is_sealed_for_its_report_alone() -> None:
+    """Not for another report of the same client, nor in a frame of another client's."""
+    pair, other = servers(), report(0, seed="another")
+    for seal in (other.leader, REPORTS[1].leader):
+        moved = REPORTS[0].leader[: HEADER + HEAD] + seal[HEADER + HEAD :]
+        assert pair.leader.receive(moved, NOW) is Outcome.FORGED
+    assert len(pair.leader) == 0
+
+
 def test_two_reports_of_which_each_server_takes_another_leave_the_batch() -> None:
     pair, second = servers(), report(0, seed="again")
     pair.receive(*REPORTS[1:4])
-    assert pair.leader.receive(REPORTS[0].leader) is Outcome.ACCEPTED
-    assert pair.helper.receive(second.helper) is Outcome.ACCEPTED
+    assert pair.leader.receive(REPORTS[0].leader, NOW) is Outcome.ACCEPTED
+    assert pair.helper.receive(second.helper, NOW) is Outcome.ACCEPTED
     assert opened(pair).tolist() == [3, 0, -3]
     assert pair.leader.count == 3
 
@@ -621,7 +741,13 @@ def test_an_id_is_taken_once() -> None:
     pair = servers()
     same = [
         make_report(
-            P, np.zeros(3, int), round=5, identity=PEOPLE[i], policy=POLICY, random=source(0)
+            P,
+            np.zeros(3, int),
+            round=5,
+            identity=PEOPLE[i],
+            policy=POLICY,
+            random=source(0),
+            now=NOW,
         )
         for i in (0, 1)
     ]
@@ -673,17 +799,21 @@ class Corrupt(NamedTuple):
         secret = next(
             source(i)(32) for i in range(8) if signing_key(i).public == PEOPLE[self.who].public
         )
-        return reading(
+        made = reading(
             p,
             np.zeros(p.length, np.int64),
             round=5,
             identity=secret,
             id=id,
             seed=bytes(32),
-            salt=report_of.leader[HEADER + HEAD : HEADER + HEAD + 32],
+            salt=bare(report_of).leader[HEADER + HEAD : HEADER + HEAD + 32],
             sealed=sealed,
             share=share,
         )
+        head, part = made.leader[HEADER : HEADER + HEAD], made.leader[HEADER + HEAD :]
+        of = [head[:16], head[16:20], head[20:52], head[52:60]]
+        share = hpke.seal(p.leader_key, Secret(part), Label.TWO_SERVER_SHARE, p.context, *of)
+        return Report(reframe(made.leader, head + share), made.helper)
 
 
 def test_what_was_sealed_by_one_identity_does_not_open_for_another() -> None:
@@ -694,7 +824,7 @@ def test_what_was_sealed_by_one_identity_does_not_open_for_another() -> None:
     id, sealed, share = (
         theirs.leader[HEADER : HEADER + 16],
         theirs.helper[-80:],
-        theirs.leader[HEADER + HEAD + 32 :],
+        bare(theirs).leader[HEADER + HEAD + 32 :],
     )
     for copied in (id, source("another")(16)):
         stolen = Corrupt(1).sign(theirs, id=copied, sealed=sealed, share=share, p=p)
@@ -720,8 +850,8 @@ def test_points_of_low_order_and_other_garbage_in_the_seal_leave_the_batch(point
         bytes(80),
     ):
         bad = Corrupt(0).sign(good[0], id=id, sealed=sealed, share=None, p=p)
-        assert pair.helper.receive(bad.helper) is Outcome.UNREADABLE
-    assert pair.leader.receive(bad.leader) is Outcome.ACCEPTED
+        assert pair.helper.receive(bad.helper, NOW) is Outcome.UNREADABLE
+    assert pair.leader.receive(bad.leader, NOW) is Outcome.ACCEPTED
     assert pair.receive(*good) == [BOTH] * 3
     assert opened(pair).tolist() == [3, 0, -3]
 
@@ -730,14 +860,14 @@ def test_a_share_with_another_encoding_leaves_the_batch() -> None:
     """11 bits: 3 entries and 6 checksum entries fill 9 bits of two bytes in the last plane."""
     p = parameters(bits=11)
     good = [report(who, p=p) for who in range(4)]
-    body = bytearray(good[0].leader[HEADER + HEAD :])
+    body = bytearray(bare(good[0]).leader[HEADER + HEAD :])
     body[-1] |= 0x80
     bad = Corrupt(0).sign(
         good[0], id=source("id")(16), sealed=good[0].helper[-80:], share=bytes(body[32:]), p=p
     )
     pair = servers(p)
-    assert pair.leader.receive(bad.leader) is Outcome.UNREADABLE
-    assert pair.helper.receive(good[0].helper) is Outcome.ACCEPTED
+    assert pair.leader.receive(bad.leader, NOW) is Outcome.UNREADABLE
+    assert pair.helper.receive(good[0].helper, NOW) is Outcome.ACCEPTED
     assert pair.receive(*good[1:]) == [BOTH] * 3
     assert opened(pair).tolist() == [3, 0, -3]
 
@@ -796,10 +926,11 @@ def test_the_leader_sees_uniform_bytes() -> None:
     """
     p = parameters(length=4_096, bits=8)
     zeros = np.zeros(4_096, np.int64)
+    fixed: Any = {"round": 5, "now": NOW, "identity": PEOPLE[0], "policy": POLICY}
     shares = [
-        make_report(
-            p, zeros, round=5, identity=PEOPLE[0], policy=POLICY, random=source(f"uniform {i}")
-        ).leader[HEADER + HEAD + 32 :]
+        bare(make_report(p, zeros, random=source(f"uniform {i}"), **fixed)).leader[
+            HEADER + HEAD + 32 :
+        ]
         for i in range(64)
     ]
     together = b"".join(shares)
@@ -818,13 +949,13 @@ def test_the_helper_cannot_try_candidates_for_the_vector() -> None:
     made = report(0, [0, 1, 0], p=p)
     id, salt, share = (
         made.leader[HEADER:][:16],
-        made.leader[HEADER + HEAD :][:32],
-        made.leader[HEADER + HEAD + 32 :],
+        bare(made).leader[HEADER + HEAD :][:32],
+        bare(made).leader[HEADER + HEAD + 32 :],
     )
     known = made.helper
-    info = p.context, id, struct.pack("<I", 5), PEOPLE[0].public
+    info = p.context, id, struct.pack("<I", 5), PEOPLE[0].public, struct.pack("<Q", NOW)
     seed = HELPER_KEY.open(known[-80:], Label.TWO_SERVER_SEED, *info)
-    key, seen = hkdf(seed, p.context + id, Label.TWO_SERVER_MASK), known[HEADER + 52 : HEADER + 84]
+    key, seen = hkdf(seed, p.context + id, Label.TWO_SERVER_MASK), known[HEADER + 60 : HEADER + 92]
 
     def guesses(salts: Sequence[bytes]) -> set[bytes]:
         found = set()
@@ -853,7 +984,7 @@ def test_secrets_do_not_print() -> None:
         return drawn[-1]
 
     made = make_report(
-        P, np.zeros(3, int), round=5, identity=PEOPLE[0], policy=POLICY, random=random
+        P, np.zeros(3, int), round=5, identity=PEOPLE[0], policy=POLICY, random=random, now=NOW
     )
     assert repr(made) == "Report()"
     pair = servers()
@@ -923,6 +1054,7 @@ def test_a_batch_is_not_filled_with_reports_of_the_leader() -> None:
             identity=signing_key(f"s{i}"),
             policy=POLICY,
             random=source(i),
+            now=NOW,
         )
         for i in range(5)
     ]
@@ -1025,7 +1157,7 @@ def test_the_helper_answers_one_query() -> None:
     assert pair.helper.answer(frames[0]) == answer
     # the first four are in the batch: their senders may have missed the first answer
     for who in range(8):
-        assert pair.helper.receive(reports[who].helper) is (
+        assert pair.helper.receive(reports[who].helper, NOW) is (
             Outcome.ACCEPTED if who < 4 else Outcome.CLOSED
         )
 
@@ -1034,7 +1166,7 @@ def test_batches_do_not_overlap_though_two_were_collected_at_once() -> None:
     journal = MemoryJournal()
     helpers = [servers(journals=(MemoryJournal(), journal)).helper for _ in range(2)]
     for one, helper in itertools.product(REPORTS, helpers):
-        assert helper.receive(one.helper) is Outcome.ACCEPTED
+        assert helper.receive(one.helper, NOW) is Outcome.ACCEPTED
     answer = helpers[0].answer(query := query_for(map(id_of, REPORTS[:3])))
     with pytest.raises(BatchRefusedError, match="there is no second query"):
         helpers[1].answer(query_for(map(id_of, REPORTS)))
@@ -1081,7 +1213,11 @@ def test_a_restart_opens_no_second_batch_of_the_same_rounds() -> None:
     assert later.receive(*(report(who, seed="again") for who in (0, 4, 5))) == [("closed",) * 2] * 3
     assert later.receive(report(0, round=6)) == [("closed",) * 2]
     for garbage in (b"", REPORTS[0].leader[:-1], REPORTS[0].helper + b"x"):
-        assert later.leader.receive(garbage) is later.helper.receive(garbage) is Outcome.CLOSED
+        assert (
+            later.leader.receive(garbage, NOW)
+            is later.helper.receive(garbage, NOW)
+            is Outcome.CLOSED
+        )
     with pytest.raises(LocalProtocolError, match="a leader asks once"):
         later.leader.query(later.helper.offer())
     with pytest.raises(BatchRefusedError, match="there is no second query"):
@@ -1101,7 +1237,13 @@ def test_a_restart_takes_no_second_report_of_an_identity() -> None:
         ("second report",) * 2,
     ]
     same = make_report(
-        P, np.zeros(3, int), round=5, identity=PEOPLE[5], policy=POLICY, random=source("id")
+        P,
+        np.zeros(3, int),
+        round=5,
+        identity=PEOPLE[5],
+        policy=POLICY,
+        random=source("id"),
+        now=NOW,
     )
     assert later.receive(same) == [BOTH]
     assert later.receive(*REPORTS) == [BOTH] * 4
@@ -1173,9 +1315,9 @@ def test_reports_that_one_server_lacks_leave_the_batch() -> None:
     pair = servers()
     reports = [report(who, [who, 0, 0] if who < 2 else [1, 1, 1]) for who in range(6)]
     for one in reports[:5]:
-        pair.leader.receive(one.leader)
+        pair.leader.receive(one.leader, NOW)
     for one in reports[1:]:
-        pair.helper.receive(one.helper)
+        pair.helper.receive(one.helper, NOW)
     assert opened(pair).tolist() == [4, 3, 3]
     assert pair.leader.count == 4
 
@@ -1196,7 +1338,7 @@ def test_offers_that_are_none() -> None:
     pair.leader.query(good)
     with pytest.raises(LocalProtocolError, match="this batch is waiting; a leader asks once"):
         pair.leader.query(good)
-    assert pair.leader.receive(report(5).leader) is Outcome.CLOSED
+    assert pair.leader.receive(report(5).leader, NOW) is Outcome.CLOSED
 
 
 # ---- the answer ----
@@ -1309,7 +1451,7 @@ def test_a_helper_that_crashes_while_it_writes(after: bool) -> None:
         NOISY, journals=(MemoryJournal(), restarted(journal)), noise=(sevens, sevens)
     ).helper
     assert later.state is (BatchState.DONE if after else BatchState.COLLECTING)
-    assert [str(later.receive(one.helper)) for one in reports] == ["accepted"] * 4
+    assert [str(later.receive(one.helper, NOW)) for one in reports] == ["accepted"] * 4
     # Nothing had left: where nothing was written either, the noise of the second try is the only
     # one.
     expected = [6, 4, 2] if after else [4 + 1 + 7, 2 + 7, -4 + 3 + 7]
@@ -1337,7 +1479,7 @@ def test_a_leader_that_crashes_while_it_writes_has_asked_nothing_or_asks_the_sam
         with pytest.raises(ConnectionError):
             pair.leader.query(pair.helper.offer())
         later = servers(journals=(kept := restarted(journal), MemoryJournal())).leader
-        assert [str(later.receive(one.leader)) for one in REPORTS] == ["accepted"] * 4
+        assert [str(later.receive(one.leader, NOW)) for one in REPORTS] == ["accepted"] * 4
         assert later.state is (BatchState.WAITING if after else BatchState.COLLECTING)
         query = later.resume() if after else later.query(pair.helper.offer())
         assert kept.kept(b"batch" + P.context + struct.pack("<II", 5, 5)) is not None
@@ -1360,7 +1502,7 @@ def test_the_journals_of_the_servers_are_not_shared() -> None:
     pair.receive(*REPORTS)
     opened(pair)
     for make in (
-        lambda: Leader(P, range(5, 6), ALLOWED, POLICY, journals[1]),
+        lambda: Leader(P, range(5, 6), ALLOWED, POLICY, journals[1], LEADER_KEY),
         lambda: Helper(P, range(5, 6), ALLOWED, POLICY, journals[0], HELPER_KEY),
     ):
         with pytest.raises(BatchRefusedError, match="each server has its own journal"):
@@ -1375,14 +1517,14 @@ def test_the_journals_of_the_servers_are_not_shared() -> None:
 def test_garbage_never_leaves_as_another_exception(data: bytes, dressed: int) -> None:
     pair = servers()
     for kind, sender, take in (
-        (32, 2**32 - 1, pair.leader.receive),
-        (33, 2**32 - 1, pair.helper.receive),
+        (32, 2**32 - 1, partial(pair.leader.receive, now=NOW)),
+        (33, 2**32 - 1, partial(pair.helper.receive, now=NOW)),
         (34, 2**32 - 3, pair.leader.query),
         (35, 2**32 - 2, pair.helper.answer),
     ):
         frame = data
         if dressed:
-            size = {32: HEAD + 43, 33: HEAD + 80}.get(kind, len(data))
+            size = {32: HEAD + 43 + 48, 33: HEAD + 80}.get(kind, len(data))
             body = data.ljust(size, b"\x01")[:size] if dressed == 2 else data
             frame = (
                 b"FTSA\x01"
@@ -1439,8 +1581,8 @@ def test_a_leader_of_other_rounds_does_not_resume_a_batch() -> None:
     pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
     pair.receive(*REPORTS)
     query = pair.leader.query(pair.helper.offer())
-    other = Leader(P, range(7, 8), ALLOWED, POLICY, journal)
+    other = Leader(P, range(7, 8), ALLOWED, POLICY, journal, LEADER_KEY)
     assert other.state is BatchState.COLLECTING
     with pytest.raises(LocalProtocolError, match="not closed yet"):
         other.resume()
-    assert Leader(P, range(5, 6), ALLOWED, POLICY, journal).resume() == query
+    assert Leader(P, range(5, 6), ALLOWED, POLICY, journal, LEADER_KEY).resume() == query

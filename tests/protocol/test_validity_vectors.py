@@ -42,12 +42,13 @@ def proof_of(vector: dict[str, Any]) -> ReportProof:
         name: bytes.fromhex(value) if isinstance(value, str) else value
         for name, value in vector["parameters"].items()
     }
-    return ReportProof(TwoServerParameters(**given), tuple(vector["widths"]), vector["abstain"])
+    given["widths"] = tuple(vector["widths"])
+    return ReportProof(TwoServerParameters(**given), vector["abstain"])
 
 
 def parts_of(vector: dict[str, Any], proof: ReportProof) -> tuple[LeaderPart, HelperPart]:
     id, secret = raw(vector, "id", "identity")
-    bound = proof.bound(id, vector["round"], SigningKey(Secret(secret)).public)
+    bound = proof.bound(id, vector["round"], SigningKey(Secret(secret)).public, vector["time"])
     helper, signature = raw(vector | vector.get("leader_gets", {}), "dH", "signature")
     leader = LeaderPart(bound, helper, signature, *raw(vector, "salt", "words", "proof"))
     return leader, HelperPart(bound, *raw(vector, "dL", "dP", "signature", "sealed"))
@@ -69,6 +70,7 @@ def test_clients(monkeypatch, vector):
     made = proof.report(
         counters,
         round=vector["round"],
+        now=vector["time"],
         identity=SigningKey(Secret(identity)),
         random=lambda _: next(draws),
     )
@@ -99,19 +101,22 @@ def test_frames(monkeypatch, vector):
 
     leader, helper = parts_of({**vector, "leader_gets": {}}, proof)
     monkeypatch.setattr(ReportProof, "report", lambda *_, **__: (leader, helper))
+    (sealed,) = raw(vector, "sealed_leader_part")
+    monkeypatch.setattr(proofs.hpke, "seal", lambda *_: sealed)  # which draws a key of its own
     made = make_proven_report(
-        proof, None, round=0, identity=None, policy=BatchPolicy(min_honest=2), random=bytes
+        proof, None, round=0, now=0, identity=None, policy=BatchPolicy(min_honest=2), random=bytes
     )
     assert same("leader", made.leader) and same("helper", made.helper)
-    rounds, (secret,) = range(vector["round"], vector["round"] + 1), raw(vector, "helper_secret")
+    rounds = range(vector["round"], vector["round"] + 1)
+    keys = [PrivateKey(Secret(each)) for each in raw(vector, "leader_secret", "helper_secret")]
     servers = proof, rounds, ALLOWED, BatchPolicy(min_honest=2), MemoryJournal()
     noise = (lambda: None) if proof.parameters.noise else None
-    server = ProvenHelper(*servers, PrivateKey(Secret(secret)), noise)
-    assert server.receive(made.helper) is Outcome.ACCEPTED
+    server = ProvenHelper(*servers, keys[1], noise)
+    assert server.receive(made.helper, vector["time"]) is Outcome.ACCEPTED
     (checks,) = server.checks()
     assert same("checks", checks)
-    server = ProvenLeader(*servers[:-1], MemoryJournal(), noise)
-    assert server.receive(made.leader) is Outcome.ACCEPTED
+    server = ProvenLeader(*servers[:-1], MemoryJournal(), keys[0], noise)
+    assert server.receive(made.leader, vector["time"]) is Outcome.ACCEPTED
     server.judge(checks)
     verdict = "valid" if vector["verdict"] == "inconsistent" else vector["verdict"]
     assert [each.verdict.value for each in server.refused] == [verdict][verdict == "valid" :]

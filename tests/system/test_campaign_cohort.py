@@ -44,6 +44,7 @@ DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N = 3, 16, 8
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 HELPER_KEY = PrivateKey(Secret(stream("helper")(32)))
+LEADER_KEY = PrivateKey(Secret(stream("leader key")(32)))
 PEOPLE = sorted(
     (SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public
 )
@@ -375,6 +376,7 @@ def two_servers(trust: str | None = "distributed") -> Plan:
         n_max=N,
         min_batch=4,
         corrupt=1,
+        leader_key=LEADER_KEY.public,
         helper_key=HELPER_KEY.public,
         allow_list=ALLOWED.digest,
         noise=noise,
@@ -396,17 +398,17 @@ class Pair:
             client = FrequencyClient(self.plan, DOMAIN, [1 + i])
             random = stream(("report", i))
             report = client.report(
-                0, POLICY, journal=MemoryJournal(), identity=PEOPLE[i], random=random
+                0, POLICY, now=NOW, journal=MemoryJournal(), identity=PEOPLE[i], random=random
             )
-            self.leader.receive(report.leader)
-            self.helper.receive(report.helper)
+            self.leader.receive(report.leader, NOW)
+            self.helper.receive(report.helper, NOW)
 
     def make(self) -> None:
         """Make both sides, also again after a restart: of their journals."""
         self.server = FrequencyServer(self.plan, self.books[0])
         helping = FrequencyServer(self.plan, self.books[1])
         self.leader = self.server.leader(
-            0, POLICY, ALLOWED, self.journals[0], random=stream("leader")
+            0, POLICY, ALLOWED, self.journals[0], LEADER_KEY, random=stream("leader")
         )
         self.helper = helping.helper(
             0, POLICY, ALLOWED, self.journals[1], HELPER_KEY, random=stream("helper")

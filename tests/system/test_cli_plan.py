@@ -147,8 +147,9 @@ SECURE = (
             "two-server",
             "--helper-key",
             (
-                "without helper_key (fedtally keys add --helper-key) and allow_list, who may take"
-                " part (fedtally keys add --allow-list)"
+                "without leader_key (fedtally keys add --leader-key) and helper_key (fedtally keys"
+                " add --helper-key) and allow_list, who may take part (fedtally keys add"
+                " --allow-list)"
             ),
         ),
     ],
@@ -165,7 +166,7 @@ def test_a_plan_has_no_keys_but_those_that_are_given(
     assert said in words_of(out)
     assert not any(
         f"{name} =" in Path("plan.toml").read_text()
-        for name in ("server_key", "helper_key", "allow_list")
+        for name in ("server_key", "leader_key", "helper_key", "allow_list")
     )
     key = (
         SigningKey(Secret(bytes(32))).public

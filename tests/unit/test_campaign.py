@@ -52,6 +52,7 @@ DOMAINS: dict[str, Domain] = {
 ROWS, WIDTH, N = 3, 16, 12
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 HELPER_KEY = PrivateKey(Secret(stream("helper")(32)))
+LEADER_KEY = PrivateKey(Secret(stream("leader key")(32)))
 PEOPLE = sorted(
     (SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public
 )
@@ -87,6 +88,7 @@ def two_servers(**changed: Any) -> TwoServerConfig:
         "n_max": N,
         "min_batch": 6,
         "corrupt": 1,
+        "leader_key": LEADER_KEY.public,
         "helper_key": HELPER_KEY.public,
         "allow_list": ALLOWED.digest,
     }
@@ -174,15 +176,20 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
 def test_two_servers_land_the_sketches_of_who_reported() -> None:
     plan = plan_of(two_servers())
     server, policy = FrequencyServer(plan), two_server.BatchPolicy(min_honest=2)
-    leader = server.leader(1, policy, ALLOWED, two_server.MemoryJournal())
+    leader = server.leader(1, policy, ALLOWED, two_server.MemoryJournal(), LEADER_KEY)
     helper = server.helper(1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY)
     for i in range(8):
         client = FrequencyClient(plan, DOMAIN, items(i))
         report = client.report(
-            1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i))
+            1,
+            policy,
+            journal=MemoryJournal(),
+            identity=PEOPLE[i],
+            random=stream(("report", i)),
+            now=NOW,
         )
-        leader.receive(report.leader)
-        helper.receive(report.helper)
+        leader.receive(report.leader, NOW)
+        helper.receive(report.helper, NOW)
     with pytest.raises(LocalProtocolError, match="this batch has no sum: it is collecting"):
         server.land_batch(leader)
     answer = helper.answer(leader.query(helper.offer()))
@@ -256,7 +263,10 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
     plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
     server, policy = server_of(plan), two_server.BatchPolicy(min_honest=2)
     arguments = 1, policy, ALLOWED, two_server.MemoryJournal()
-    for make in (lambda: server.leader(*arguments), lambda: server.helper(*arguments, HELPER_KEY)):
+    for make in (
+        lambda: server.leader(*arguments, LEADER_KEY),
+        lambda: server.helper(*arguments, HELPER_KEY),
+    ):
         with pytest.raises(
             InvalidInputError, match="each server adds the plan's noise before a sum is opened"
         ):
@@ -270,17 +280,24 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
         return drawn[-1].copy()
 
     monkeypatch.setattr(Noise, "draw", noted)
-    leader = server.leader(1, policy, ALLOWED, two_server.MemoryJournal(), random=stream("leader"))
+    leader = server.leader(
+        1, policy, ALLOWED, two_server.MemoryJournal(), LEADER_KEY, random=stream("leader")
+    )
     helper = server.helper(
         1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY, random=stream("helper")
     )
     for i in range(8):
         client = FrequencyClient(plan, DOMAIN, items(i))
         report = client.report(
-            1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i))
+            1,
+            policy,
+            journal=MemoryJournal(),
+            identity=PEOPLE[i],
+            random=stream(("report", i)),
+            now=NOW,
         )
-        leader.receive(report.leader)
-        helper.receive(report.helper)
+        leader.receive(report.leader, NOW)
+        helper.receive(report.helper, NOW)
     assert drawn == []
     total = leader.finish(helper.answer(leader.query(helper.offer())))
     assert len(drawn) == 2 and not np.array_equal(*drawn)
@@ -299,7 +316,7 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
     plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
     server, policy = server_of(plan), two_server.BatchPolicy(min_honest=2)
     assert isinstance(plan.secure_sum, TwoServerConfig)
-    parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
+    parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint), plan.spec.row_widths)
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
     bare = two_server.Leader(
         parameters,
@@ -307,23 +324,29 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
         ALLOWED,
         policy,
         journals[0],
+        LEADER_KEY,
         lambda: np.zeros(ROWS * WIDTH, np.int64),
     )
     helper = server.helper(1, policy, ALLOWED, journals[1], HELPER_KEY, random=stream("helper"))
     for i in range(8):
         client = FrequencyClient(plan, DOMAIN, items(i))
         report = client.report(
-            1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i))
+            1,
+            policy,
+            journal=MemoryJournal(),
+            identity=PEOPLE[i],
+            random=stream(("report", i)),
+            now=NOW,
         )
-        bare.receive(report.leader)
-        helper.receive(report.helper)
+        bare.receive(report.leader, NOW)
+        helper.receive(report.helper, NOW)
     # while the other one collects
-    own = server.leader(1, policy, ALLOWED, journals[0], random=stream("leader"))
+    own = server.leader(1, policy, ALLOWED, journals[0], LEADER_KEY, random=stream("leader"))
     bare.finish(helper.answer(bare.query(helper.offer())))
     with pytest.raises(
         two_server.BatchRefusedError, match="has noise of another source, or of none"
     ):
-        server.leader(1, policy, ALLOWED, journals[0], random=stream("leader"))
+        server.leader(1, policy, ALLOWED, journals[0], LEADER_KEY, random=stream("leader"))
     with pytest.raises(
         two_server.BatchRefusedError, match="has noise of another source, or of none"
     ):
@@ -334,6 +357,7 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
         ALLOWED,
         policy,
         journals[0],
+        LEADER_KEY,
         lambda: np.zeros(ROWS * WIDTH, np.int64),
     )
     assert again.resume() == bare.resume()
@@ -351,12 +375,12 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
 def test_items_are_reported_once() -> None:
     client, journal = FrequencyClient(plan_of(two_servers()), DOMAIN, [1]), MemoryJournal()
     options: dict[str, Any] = {"journal": journal, "identity": PEOPLE[0], "random": stream("once")}
-    client.report(0, POLICY, **options)
+    client.report(0, POLICY, **options, now=NOW)
     for round in (0, 1):
         with pytest.raises(
             LocalProtocolError, match="refuses these items: they may be spent, and a second"
         ):
-            client.report(round, POLICY, **options)
+            client.report(round, POLICY, **options, now=NOW)
 
 
 def test_a_client_must_have_candidates_and_no_more_than_the_plan_allows() -> None:
@@ -700,14 +724,14 @@ def test_a_record_books_the_round_that_is_reported(tmp_path: Path) -> None:
     options: dict[str, Any] = {"identity": PEOPLE[0], "random": stream("report")}
     me = FrequencyClient(plan, DOMAIN, [3])
     with pytest.raises(InvalidInputError, match="journal is that of round 0, .* joins round 1"):
-        me.report(1, POLICY, journal=Journal(record, plan, 0, NOW), **options)
+        me.report(1, POLICY, journal=Journal(record, plan, 0, NOW), **options, now=NOW)
     assert record.participations(plan.fingerprint) == []
-    me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
+    me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options, now=NOW)
     assert record.participations(plan.fingerprint) == [1]
     with pytest.raises(
         LocalProtocolError, match="refuses these items: the client took part in round 1 of plan"
     ):
-        me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
+        me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options, now=NOW)
 
 
 def test_a_report_asks_the_policy_before_it_makes_anything() -> None:
@@ -723,7 +747,9 @@ def test_a_report_asks_the_policy_before_it_makes_anything() -> None:
 
     client.contribution = never  # type: ignore[method-assign]
     with pytest.raises(UnsafeParametersError, match="min_batch - corrupt must be at least 6"):
-        client.report(0, refusing, journal=MemoryJournal(), identity=PEOPLE[0], random=never)
+        client.report(
+            0, refusing, journal=MemoryJournal(), identity=PEOPLE[0], random=never, now=NOW
+        )
 
 
 def test_a_client_demands_privacy_of_a_sum_before_anything_is_recorded(tmp_path: Path) -> None:
@@ -750,9 +776,9 @@ def test_a_client_demands_privacy_of_two_servers_before_it_makes_a_report(tmp_pa
     client, demand = FrequencyClient(plan, DOMAIN, [3]), PrivacyPolicy(epsilon=8.0, delta=1e-6)
     options: dict[str, Any] = {"journal": Journal(record, plan, 0, NOW), "identity": PEOPLE[0]}
     with pytest.raises(WeakPrivacyError, match="the plan has none"):
-        client.report(0, POLICY, privacy=demand, random=stream("x"), **options)
+        client.report(0, POLICY, privacy=demand, random=stream("x"), **options, now=NOW)
     assert record.participations(plan.fingerprint) == []
-    client.report(0, POLICY, random=stream("x"), **options)
+    client.report(0, POLICY, random=stream("x"), **options, now=NOW)
 
 
 def test_the_round_of_a_verified_invite_can_be_joined() -> None:
@@ -787,7 +813,7 @@ def test_what_a_client_holds_neither_prints_nor_copies() -> None:
 def test_the_servers_of_a_batch_do_not_copy() -> None:
     """Two that hold the same reports could answer two queries, whose sums differ by one client."""
     server = FrequencyServer(TWO)
-    for one in (server.leader(*BATCH), server.helper(*BATCH, HELPER_KEY)):
+    for one in (server.leader(*BATCH, LEADER_KEY), server.helper(*BATCH, HELPER_KEY)):
         for leak in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
                 leak(one)
@@ -865,11 +891,11 @@ BATCH = (0, POLICY, ALLOWED, two_server.MemoryJournal())
         (lambda: open_session(RING, 0, signing_key=PEOPLE[0]), "signing key is not the one"),
         (lambda: open_session(ACTIVE, 0, allow_list=OTHER_LIST), "allow-list is not the one"),
         (lambda: open_session(ACTIVE, 0), "allow-list is not the one"),
-        (lambda: FrequencyServer(RING).leader(*BATCH), "not summed by two servers"),
+        (lambda: FrequencyServer(RING).leader(*BATCH, LEADER_KEY), "not summed by two servers"),
         (lambda: FrequencyServer(RING).helper(*BATCH, HELPER_KEY), "not summed by two servers"),
         (
             lambda: FrequencyClient(RING, DOMAIN, [1]).report(
-                0, POLICY, journal=MemoryJournal(), identity=PEOPLE[0], random=stream(1)
+                0, POLICY, journal=MemoryJournal(), identity=PEOPLE[0], random=stream(1), now=NOW
             ),
             "not summed by two servers",
         ),
@@ -1208,7 +1234,9 @@ def test_no_report_that_fails_leaves_the_items_behind(
 
     def report(after: int = 99, journal: Any = None) -> two_server.Report:
         journal = MemoryJournal() if journal is None else journal
-        return client.report(0, POLICY, journal=journal, identity=PEOPLE[0], random=failing(after))
+        return client.report(
+            0, POLICY, journal=journal, identity=PEOPLE[0], random=failing(after), now=NOW
+        )
 
     with pytest.raises(LocalProtocolError, match="refuses") as refused:
         report(journal=spent)
@@ -1239,7 +1267,7 @@ def test_a_report_needs_the_identity_of_its_client(identity: Any) -> None:
     client, journal = FrequencyClient(plan_of(two_servers()), DOMAIN, [3]), MemoryJournal()
     message = f"identity must be the SigningKey .* allow-list, got {type(identity).__name__}"
     with pytest.raises(InvalidInputError, match=message) as refused:
-        client.report(0, POLICY, journal=journal, identity=identity, random=failing(0))
+        client.report(0, POLICY, journal=journal, identity=identity, random=failing(0), now=NOW)
     assert left_behind(refused.value) == [] and not journal.is_spent
 
 
@@ -1309,6 +1337,14 @@ def test_landed_sketches_of_two_plans_do_not_mix() -> None:
         (
             lambda: replace(secagg(), allow_list=bytes(32)),
             "an allow_list goes with the adversary active",
+        ),
+        (
+            lambda: replace(two_servers(), leader_key=HELPER_KEY.public),
+            "must be the keys of two servers, got one key for both",
+        ),
+        (
+            lambda: replace(two_servers(), leader_key=bytes(32)),
+            "leader_key is no valid key: .* of low order",
         ),
         (
             lambda: replace(two_servers(), helper_key=b"short"),
@@ -1407,6 +1443,7 @@ def test_terms_in_a_file_must_be_whole() -> None:
 
 KEYS = {
     "server_key": SERVER_KEY.public,
+    "leader_key": LEADER_KEY.public,
     "helper_key": HELPER_KEY.public,
     "allow_list": ALLOWED.digest,
 }
@@ -1415,6 +1452,7 @@ UNPUBLISHED = [
     (secagg("active"), ["server_key"]),
     (secagg("active"), ["allow_list"]),
     (secagg("active"), ["server_key", "allow_list"]),
+    (two_servers(), ["leader_key"]),
     (two_servers(), ["helper_key"]),
     (two_servers(), ["allow_list"]),
     (two_servers(), ["helper_key", "allow_list"]),
@@ -1475,9 +1513,9 @@ def runs_of_two_servers(plan: Plan) -> list[Callable[[], Any]]:
     finished = done_leader(full, plain(full, 0, list(range(6))).counters.reshape(-1), 6)
     return [
         lambda: client.report(
-            0, batch, journal=MemoryJournal(), identity=PEOPLE[0], random=stream("x")
+            0, batch, journal=MemoryJournal(), identity=PEOPLE[0], random=stream("x"), now=NOW
         ),
-        lambda: server.leader(0, batch, ALLOWED, two_server.MemoryJournal()),
+        lambda: server.leader(0, batch, ALLOWED, two_server.MemoryJournal(), LEADER_KEY),
         lambda: server.helper(0, batch, ALLOWED, two_server.MemoryJournal(), HELPER_KEY),
         lambda: server.land_batch(finished),
     ]
@@ -1488,7 +1526,7 @@ def test_parameters_of_two_servers_have_keys(names: list[str]) -> None:
     with pytest.raises(
         InvalidInputError, match=f"secure_sum lacks {' and '.join(names)}; add_keys adds them"
     ):
-        without(two_servers(), names).parameters(bytes(32))
+        without(two_servers(), names).parameters(bytes(32), (ROWS * WIDTH,))
 
 
 @pytest.mark.parametrize(("terms", "names"), UNPUBLISHED)
@@ -1556,7 +1594,7 @@ def test_keys_are_added_one_after_the_other() -> None:
         (
             two_servers(),
             {"server_key": SERVER_KEY.public},
-            "two-server has no server_key: it uses helper_key and allow",
+            "two-server has no server_key: it uses leader_key and helper_key and allow",
         ),
         (
             secagg(),

@@ -594,7 +594,7 @@ def test_documents(call: Call) -> None:
         ),
         (["add", "run.toml", "--allow-list", "other.allow"], "the plan has another --allow-list"),
         (["add", "lax.toml", "--allow-list", "other.allow"], "(semi-honest) has no --allow-list"),
-        (["add", "sized.toml"], "name --server-key or --helper-key"),
+        (["add", "sized.toml"], "name --server-key, --leader-key or --helper-key"),
     ],
 )
 def test_what_is_refused_is_one_line_and_writes_nothing(

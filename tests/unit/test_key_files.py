@@ -21,6 +21,7 @@ from fedtally.campaign.key_files import (
     create_key_files,
     load_client_key,
     load_helper_key,
+    load_leader_key,
     load_public_key,
     load_registrar_key,
     load_server_key,
@@ -39,12 +40,14 @@ from fedtally.secagg.proposal import propose
 SECRET = bytes(range(32))
 LOADERS: dict[str, Callable[[Any], SigningKey | PrivateKey]] = {
     "server": load_server_key,
+    "leader": load_leader_key,
     "helper": load_helper_key,
     "registrar": load_registrar_key,
     "client": load_client_key,
 }
 KINDS: dict[str, type[SigningKey] | type[PrivateKey]] = {
     "server": SigningKey,
+    "leader": PrivateKey,
     "helper": PrivateKey,
     "registrar": SigningKey,
     "client": SigningKey,
@@ -116,7 +119,7 @@ def test_every_key_is_another(tmp_path: Path) -> None:
         for i in range(3)
         for role in Role
     }
-    assert len(keys) == 12
+    assert len(keys) == 15
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
@@ -220,14 +223,14 @@ def test_the_key_of_the_other_role_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ["", "Server", "owner", None, b"server"])
-def test_there_are_four_roles(role: Any, tmp_path: Path) -> None:
+def test_there_are_five_roles(role: Any, tmp_path: Path) -> None:
     for call in (
         lambda: create_key_files(tmp_path / "a", role, known),
         lambda: read_public_key("00" * 32, role),
     ):
         with pytest.raises(
             InvalidInputError,
-            match="the role of a key must be server, helper, registrar or client, got ",
+            match="the role of a key must be server, leader, helper, registrar or client, got ",
         ):
             call()
     assert os.listdir(tmp_path) == []
@@ -407,7 +410,10 @@ def test_keys_make_the_plan_that_is_run(call: Call, tmp_path: Path) -> None:
 def test_what_is_still_missing_is_said(
     call: Call, tmp_path: Path, method: str, adversary: str, role: str
 ) -> None:
-    sized(method, adversary).save("plan.toml")
+    plan = sized(method, adversary)
+    if method == "two-server":  # the leader's key was added before
+        plan = plan.with_keys(leader_key=PrivateKey(Secret(bytes(32))).public, may_lack=True)
+    plan.save("plan.toml")
     made(tmp_path, role)
     arguments = ("add", "plan.toml", f"--{role}-key", f"{role}.key.pub", "--output")
     code, out, err = call(*arguments, "half.toml")
@@ -429,7 +435,7 @@ def test_what_is_still_missing_is_said(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan.toml"], "no key is given: name --server-key or --helper-key"),
+        (["plan.toml"], "no key is given: name --server-key, --leader-key or --helper-key"),
         (
             ["plan.toml", "--helper-key", "helper.key.pub"],
             "secagg (semi-honest) has no --helper-key",

@@ -421,7 +421,7 @@ def test_the_page_has_every_entry():
         (
             "two-server",
             fields_of(TwoServerConfig) | {"method"},
-            {"helper_key", "allow_list", "validity"},
+            {"leader_key", "helper_key", "allow_list", "validity"},
         ),
         ("privacy", fields_of(PrivacyConfig), set()),
         (

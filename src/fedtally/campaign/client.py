@@ -390,6 +390,7 @@ class FrequencyClient:
         round: int,
         policy: two_server.BatchPolicy,
         *,
+        now: int,
         journal: Journal,
         identity: SigningKey,
         random: Callable[[int], bytes],
@@ -402,6 +403,8 @@ class FrequencyClient:
         Args:
             round: 0 .. num_rounds - 1.
             policy: the client's demands, whatever the plan says; they are checked first.
+            now: seconds since 1970. The client signs it, and servers refuse a report that is too
+                old.
             journal: the journal of these items, and of this round if it is of one round. The items
                 are spent before the report is returned.
             identity: the client's registered key.
@@ -425,7 +428,8 @@ class FrequencyClient:
         round = self._checked_round(round, journal)
         vector = self.contribution(round, random)
         try:
-            named: dict[str, Any] = {"round": round, "identity": identity, "policy": policy}
+            named: dict[str, Any] = {"round": round, "now": now, "identity": identity}
+            named["policy"] = policy
             if proof is None:
                 report = two_server.make_report(parameters, vector, **named, random=random)
             else:
@@ -577,4 +581,4 @@ def _two_server(plan: Plan) -> two_server.TwoServerParameters:
     if not isinstance(plan.secure_sum, TwoServerConfig):
         raise InvalidInputError("this plan is not summed by two servers (secure_sum two-server)")
     plan.check_published()
-    return plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
+    return plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint), plan.spec.row_widths)

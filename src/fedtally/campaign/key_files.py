@@ -6,16 +6,16 @@ A private key file is three lines of ASCII, each ended by one line feed::
     public PUBLIC
     secret SECRET
 
-ROLE is ``server`` (Ed25519: it signs Invites), ``helper`` (X25519: clients seal to it),
-``registrar`` (Ed25519: it signs plans) or ``client`` (Ed25519: its public key is the client's
+ROLE is ``server`` (Ed25519: it signs Invites), ``leader`` or ``helper`` (X25519: clients seal to
+it), ``registrar`` (Ed25519: it signs plans) or ``client`` (Ed25519: its public key is the client's
 identity). PUBLIC and SECRET are 64 lower-case hexadecimal digits. Beside it lies its public key, in
 a file of the same name with ``.pub`` at its end, of one line::
 
     fedtally-public-key/1 ROLE PUBLIC
 
-`create_key_files` makes both, and never overwrites. `load_server_key`, `load_helper_key`,
-`load_registrar_key` and `load_client_key` read a private one, and refuse a file that others than
-its owner may read or write. `read_public_key` reads a key for a plan.
+`create_key_files` makes both, and never overwrites. `load_server_key`, `load_leader_key`,
+`load_helper_key`, `load_registrar_key` and `load_client_key` read a private one, and refuse a file
+that others than its owner may read or write. `read_public_key` reads a key for a plan.
 
 The randomness is an argument. A secret leaves these functions in its file and in the key object
 alone; it is in no error.
@@ -54,11 +54,12 @@ _PUBLIC = re.compile(rb"%s (\w+) (%s)\n?" % (PUBLIC_SCHEMA.encode(), _HEX))
 class Role(StrEnum):
     """The owner of a key.
 
-    `SERVER`: of secagg. `HELPER`: of two servers. `REGISTRAR`: who says which clients may take
-    part, and signs plans. `CLIENT`: one of them.
+    `SERVER`: of secagg. `LEADER`, `HELPER`: of two servers. `REGISTRAR`: who says which clients may
+    take part, and signs plans. `CLIENT`: one of them.
     """
 
     SERVER = "server"
+    LEADER = "leader"
     HELPER = "helper"
     REGISTRAR = "registrar"
     CLIENT = "client"
@@ -70,7 +71,7 @@ class PublicKey:
 
     Args:
         role: the role of the owner.
-        value: 32 bytes: of X25519 for the helper, of Ed25519 for the others.
+        value: 32 bytes: of X25519 for leader and helper, of Ed25519 for the others.
     """
 
     role: Role
@@ -165,6 +166,17 @@ def load_client_key(path: str | os.PathLike[str]) -> SigningKey:
     return _signing_key(path, Role.CLIENT)
 
 
+def load_leader_key(path: str | os.PathLike[str]) -> PrivateKey:
+    """Return the leader's key, which opens what clients seal: `FrequencyServer.leader` takes it.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
+        InvalidInputError: others than its owner may read or write it, or it is of another role.
+    """
+    return _opening_key(path, Role.LEADER)
+
+
 def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
     """Return the helper's key, which opens what clients seal: `FrequencyServer.helper` takes it.
 
@@ -173,9 +185,7 @@ def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
             version.
         InvalidInputError: others than its owner may read or write it, or it is of another role.
     """
-    key = _load(path, Role.HELPER)[1]
-    assert isinstance(key, PrivateKey)
-    return key
+    return _opening_key(path, Role.HELPER)
 
 
 def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
@@ -250,6 +260,12 @@ def _signing_key(path: str | os.PathLike[str], role: Role) -> SigningKey:
     return key
 
 
+def _opening_key(path: str | os.PathLike[str], role: Role) -> PrivateKey:
+    key = _load(path, role)[1]
+    assert isinstance(key, PrivateKey)
+    return key
+
+
 def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, SigningKey | PrivateKey]:
     """Return the key in a private key file, and its role; it must be that role if one is given."""
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
@@ -291,7 +307,7 @@ def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, Signin
 
 def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey:
     """Return the key, and wipe the secret that it is made of."""
-    key = PrivateKey(secret) if role is Role.HELPER else SigningKey(secret)
+    key = PrivateKey(secret) if role in (Role.LEADER, Role.HELPER) else SigningKey(secret)
     secret.wipe()
     return key
 

@@ -215,6 +215,7 @@ class FrequencyServer:
         policy: two_server.BatchPolicy,
         allow_list: AllowList,
         journal: two_server.Journal,
+        key: PrivateKey,
         *,
         random: Callable[[int], bytes] | None = None,
     ) -> two_server.Leader | two_server.ProvenLeader:
@@ -228,19 +229,20 @@ class FrequencyServer:
             policy: the leader's own.
             allow_list: the list whose digest is in the plan.
             journal: the leader's own.
+            key: the secret key of the plan's `leader_key`, which clients seal to.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
                 The plan's noise is drawn from it, where the servers add noise.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is summed by another protocol, there is no such release, or
-                no randomness where it is needed.
+            InvalidInputError: the plan is summed by another protocol, there is no such release, no
+                randomness where it is needed, or the key is not the plan's.
             BatchRefusedError: the journal keeps a batch of these rounds whose noise was not drawn
                 here.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        books = rounds, allow_list, policy, journal, noise, reserve, _OF_PLAN
+        books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
         made: two_server.Leader | two_server.ProvenLeader
         if (proof := self.plan.report_proof) is None:
             made = two_server.Leader(parameters, *books)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # the names in `campaign.key_files.Role`, repeated so that no --help waits for the cryptography; a
 # test compares the two
-_ROLES = ("server", "helper", "registrar", "client")
+_ROLES = ("server", "leader", "helper", "registrar", "client")
 
 public_key_options = options(
     option(
@@ -25,6 +25,12 @@ public_key_options = options(
         "--server-key",
         metavar="HEX|FILE",
         help="Public key of the server of secagg: 64 digits, or the FILE.pub of fedtally keys new.",
+    ),
+    option(
+        "Keys",
+        "--leader-key",
+        metavar="HEX|FILE",
+        help="Public key of the leader of two-server: 64 digits, or its FILE.pub.",
     ),
     option(
         "Keys",
@@ -89,7 +95,11 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
     from fedtally.campaign.enrolment import load_allow_list
     from fedtally.campaign.key_files import Role, read_public_key
 
-    named = {"server_key": Role.SERVER, "helper_key": Role.HELPER}
+    named = {
+        "server_key": Role.SERVER,
+        "leader_key": Role.LEADER,
+        "helper_key": Role.HELPER,
+    }
     found = {
         name: read_public_key(given[name], role)
         for name, role in named.items()
@@ -108,6 +118,7 @@ def lacking(plan: Plan) -> str:
         return ""
     ways = {
         "server_key": "server_key (fedtally keys add --server-key)",
+        "leader_key": "leader_key (fedtally keys add --leader-key)",
         "helper_key": "helper_key (fedtally keys add --helper-key)",
         "allow_list": "allow_list, who may take part (fedtally keys add --allow-list)",
     }
@@ -137,6 +148,7 @@ def keys() -> None:
     short_help="Make a private key file and its public key.",
     examples=[
         ("the key of the server of secagg", "fedtally keys new server --output server.key"),
+        ("the key of the leader of two servers", "fedtally keys new leader --output leader.key"),
         ("the key of the helper of two servers", "fedtally keys new helper --output helper.key"),
         ("the key of who enrols clients", "fedtally keys new registrar --output registrar.key"),
         ("the identity of a client", "fedtally keys new client --output client.key"),
@@ -236,8 +248,8 @@ def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
     read = read_keys(given)
     if not read.by_name:
         raise InvalidInputError(
-            "no key is given: name --server-key or --helper-key (fedtally keys new makes one), or"
-            " --allow-list"
+            "no key is given: name --server-key, --leader-key or --helper-key (fedtally keys new"
+            " makes one), or --allow-list"
         )
     keyed = read.add_to(Plan.load(plan))
     keyed.save(output)

@@ -266,8 +266,8 @@ def plan(**options: Any) -> None:
     --max-bytes alone, there is no differential privacy. If no plan meets the target, the error
     names the smallest changes that would.
 
-    A plan with a secure sum is written without keys, for simulations, unless --server-key or
-    --helper-key is given. `fedtally keys` makes keys, and adds them later too.
+    A plan with a secure sum is written without keys, for simulations, unless --server-key, or
+    --leader-key and --helper-key, are given. `fedtally keys` makes keys, and adds them later too.
     """
     from fedtally.secagg.config import check_keys
     from fedtally.secagg.params import Adversary

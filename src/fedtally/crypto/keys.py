@@ -87,6 +87,7 @@ class Label(bytes, Enum):
     PLAN = _PREFIX + b"plan"
     TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
     TWO_SERVER_SEED = _PREFIX + b"two-server seed"
+    TWO_SERVER_SHARE = _PREFIX + b"two-server share"
     TWO_SERVER_MASK = _PREFIX + b"two-server mask"
     TWO_SERVER_PART = _PREFIX + b"two-server part"
     TWO_SERVER_REPORT = _PREFIX + b"two-server report"

@@ -449,7 +449,13 @@ def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) ->
     vector = (counters + parameters.checksum_entries) * lane(parameters.bits).itemsize
     planes = counters * (parameters.bits.bit_count() - 1)
     written = extended(
-        _contributed(plan), message=1, counter=counters, plane=planes, mask=vector, digest=packed
+        _contributed(plan),
+        seal=1,
+        message=1,
+        counter=counters,
+        plane=planes,
+        mask=vector,
+        digest=packed,
     )
     opened: Work = {
         "phase": 1,
@@ -480,6 +486,7 @@ def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) ->
                 phase=1,
                 receipt=came,
                 verification=came,
+                unseal=came,
                 digest=2 * came * packed,
                 plane=came * planes,
             ),

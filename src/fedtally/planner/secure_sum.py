@@ -265,6 +265,7 @@ class Keys(NamedTuple):
     """The keys of a simulated campaign, with a registered identity for each client."""
 
     server: SigningKey
+    leader: PrivateKey
     helper: PrivateKey
     identities: tuple[SigningKey, ...]
     allow_list: AllowList | None
@@ -284,9 +285,12 @@ def make_keys(
     if summation.is_two_server or summation.adversary is Adversary.ACTIVE:
         made = [SigningKey(Secret(random(KEY_BYTES))) for _ in range(max(num_clients))]
         identities = tuple(sorted(made, key=lambda key: key.public))
+    server = SigningKey(Secret(random(KEY_BYTES)))
+    helper, leader = (PrivateKey(Secret(random(KEY_BYTES))) for _ in range(2))
     return Keys(
-        SigningKey(Secret(random(KEY_BYTES))),
-        PrivateKey(Secret(random(KEY_BYTES))),
+        server,
+        leader,
+        helper,
         identities,
         AllowList(key.public for key in identities) if identities else None,
     )
@@ -490,4 +494,5 @@ def replace_keys(agreed: Terms, keys: Keys) -> Terms:
     listed = None if keys.allow_list is None else keys.allow_list.digest
     if isinstance(agreed, SecAggConfig):
         return replace(agreed, server_key=keys.server.public, allow_list=listed)
-    return replace(agreed, helper_key=keys.helper.public, allow_list=listed)
+    leader, helper = keys.leader.public, keys.helper.public
+    return replace(agreed, leader_key=leader, helper_key=helper, allow_list=listed)

@@ -21,11 +21,12 @@ from fedtally.secagg.params import Adversary, Parameters, modulus_bits
 from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
-KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
-# X25519's base point, in the place of a key where sizes are computed before there is one. Anybody
-# can open what is sealed to it, since the shared secret is the public ephemeral key: never send
-# such bytes.
-_STAND_IN = (9).to_bytes(KEY_BYTES, "little")
+# of either protocol: what a sized plan may lack
+KEYS = ("server_key", "leader_key", "helper_key", "allow_list")
+# X25519's base point and another one, in the places of keys where sizes are computed before there
+# are any. Anybody can open what is sealed to the base point, since the shared secret is the public
+# ephemeral key: never send such bytes.
+_STAND_IN, _OTHER_STAND_IN = (point.to_bytes(KEY_BYTES, "little") for point in (9, 10))
 
 
 class SecureSum(StrEnum):
@@ -184,8 +185,8 @@ class SecAggConfig:
 class TwoServerConfig:
     """Clients report to two servers that do not collude.
 
-    The fields are those of `TwoServerParameters`; `helper_key` and `allow_list` are None where they
-    are not there yet.
+    The fields are those of `TwoServerParameters`; `leader_key`, `helper_key` and `allow_list` are
+    None where they are not there yet. The widths of the rows are in the plan's encoding.
 
     Args:
         validity: whether each report has a proof; a `Validity`, or its name. With proofs
@@ -200,6 +201,7 @@ class TwoServerConfig:
     n_max: int
     min_batch: int
     corrupt: int
+    leader_key: bytes | None = None
     helper_key: bytes | None = None
     allow_list: bytes | None = None
     largest_entry: int = 1
@@ -209,7 +211,13 @@ class TwoServerConfig:
     method = SecureSum.TWO_SERVER
 
     def __post_init__(self) -> None:
+        check_key("leader_key", self.leader_key)
         check_key("helper_key", self.helper_key)
+        if self.leader_key is not None and self.leader_key == self.helper_key:
+            raise InvalidInputError(
+                "secure_sum.leader_key and helper_key must be the keys of two servers, got one key"
+                " for both"
+            )
         check_key("allow_list", self.allow_list)
         object.__setattr__(self, "validity", Validity.parse(self.validity))
         checked = self.sizing
@@ -229,18 +237,22 @@ class TwoServerConfig:
         """The names of `needed_keys` that are not there yet."""
         return _missing(self)
 
-    def parameters(self, fingerprint: bytes) -> TwoServerParameters:
+    def parameters(self, fingerprint: bytes, widths: Sequence[int]) -> TwoServerParameters:
         """Return the parameters of the protocol, for the plan with that fingerprint.
 
+        Args:
+            fingerprint: of the plan, 32 bytes.
+            widths: the counters of each row of a client's vector.
+
         Raises:
-            InvalidInputError: a key is missing.
+            InvalidInputError: a key is missing, or the widths do not sum to the length.
         """
         if self.missing_keys:
             raise InvalidInputError(
                 f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them"
             )
         named = {name: getattr(self, name) for name in (*_NUMBERS, *self.needed_keys)}
-        return TwoServerParameters(fingerprint=fingerprint, **named)
+        return TwoServerParameters(fingerprint=fingerprint, widths=tuple(widths), **named)
 
     @property
     def has_proofs(self) -> bool:
@@ -262,7 +274,7 @@ class TwoServerConfig:
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
-        return ReportProof(parameters, tuple(widths), abstain)
+        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain)
 
     @property
     def sizing(self) -> TwoServerParameters:
@@ -273,7 +285,11 @@ class TwoServerConfig:
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         nobody = bytes(KEY_BYTES)  # no digest of any list
         return TwoServerParameters(
-            helper_key=_STAND_IN, allow_list=nobody, fingerprint=nobody, **numbers
+            leader_key=_OTHER_STAND_IN,
+            helper_key=_STAND_IN,
+            allow_list=nobody,
+            fingerprint=nobody,
+            **numbers,
         )
 
     @property
@@ -317,7 +333,7 @@ class TwoServerConfig:
         fields = dataclasses.fields(cls)
         optional = [f.name for f in fields if f.default is not dataclasses.MISSING]
         found = _validate.table("secure_sum", values, [f.name for f in fields], optional)
-        for name in ("helper_key", "allow_list"):
+        for name in ("leader_key", "helper_key", "allow_list"):
             if name in found:
                 found[name] = _unhex(name, found[name])
         made = cls(**found)
@@ -366,10 +382,11 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
         adversary: the profile, which matters for "secagg" alone.
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
-    (('server_key',), ('helper_key', 'allow_list'), ())
+    (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
     """
     listed = ("allow_list",) if method == "two-server" or adversary is Adversary.ACTIVE else ()
-    return {"ideal": (), "secagg": ("server_key",), "two-server": ("helper_key",)}[method] + listed
+    own = {"ideal": (), "secagg": ("server_key",), "two-server": ("leader_key", "helper_key")}
+    return own[method] + listed
 
 
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
@@ -415,7 +432,10 @@ def check_key(name: str, value: Any) -> None:
     if not isinstance(value, bytes) or len(value) != KEY_BYTES:
         raise InvalidInputError(f"secure_sum.{name} must be {KEY_BYTES} bytes")
     try:
-        {"server_key": check_identity, "helper_key": check_point, "allow_list": bytes}[name](value)
+        if name == "server_key":
+            check_identity(value)
+        elif name != "allow_list":
+            check_point(value)
     except RejectedError as error:
         raise InvalidInputError(f"secure_sum.{name} is no valid key: {error}") from error
 

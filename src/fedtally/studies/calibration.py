@@ -221,22 +221,29 @@ def _run_two_server(
     random, server = key_bytes(1, b"round"), FrequencyServer(plan)
     assert keys.allow_list is not None
     policy = two_server.BatchPolicy(min_honest=2)
-    leader = server.leader(0, policy, keys.allow_list, two_server.MemoryJournal(), random=random)
+    leader = server.leader(
+        0, policy, keys.allow_list, two_server.MemoryJournal(), keys.leader, random=random
+    )
     helper = server.helper(
         0, policy, keys.allow_list, two_server.MemoryJournal(), keys.helper, random=random
     )
     for i, person in enumerate(people):
         with clock(REPORTS, "client"):
             report = person.report(
-                0, policy, journal=MemoryJournal(), identity=keys.identities[i], random=random
+                0,
+                policy,
+                now=0,
+                journal=MemoryJournal(),
+                identity=keys.identities[i],
+                random=random,
             )
         # A dropout of two servers is a client whose report reaches one of them alone.
         if i >= gone or i % 2:
             with clock("report to the leader", "server"):
-                leader.receive(report.leader)
+                leader.receive(report.leader, now=0)
         if i >= gone or not i % 2:
             with clock("report to the helper", "server"):
-                helper.receive(report.helper)
+                helper.receive(report.helper, now=0)
     with clock("combining", "server"):
         for frame in helper.checks():
             leader.judge(frame)

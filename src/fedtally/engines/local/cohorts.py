@@ -232,7 +232,9 @@ def _two_server_batch(
         min_honest=agreed.min_batch - agreed.corrupt, corrupt=agreed.corrupt
     )
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
-    leader = server.leader(release, policy, allow_list, journals[0], random=run.random)
+    leader = server.leader(
+        release, policy, allow_list, journals[0], run.keys.leader, random=run.random
+    )
     helper = server.helper(
         release, policy, allow_list, journals[1], run.keys.helper, random=run.random
     )
@@ -243,7 +245,7 @@ def _two_server_batch(
         run.tick(len(people))
         start = time.process_time()
         report = person.report(
-            round, policy, journal=MemoryJournal(), identity=identity, random=run.random
+            round, policy, now=0, journal=MemoryJournal(), identity=identity, random=run.random
         )
         sent = time.process_time()
         for name, party, frame in (
@@ -252,7 +254,7 @@ def _two_server_batch(
         ):
             if leaves.get(i) != name:  # else the report is lost on its way to this one
                 traffic.carry(f"report to the {name}", "up", len(frame))
-                party.receive(frame)
+                party.receive(frame, now=0)
         traffic.client_seconds += sent - start
         traffic.server_seconds += time.process_time() - sent
     with traffic.serving():

@@ -1,7 +1,7 @@
 """Two-server summation: each client sends one report, and two servers learn the sum of a batch.
 
-The leader gets the client's vector under a mask. The helper gets the seed of the mask, sealed to
-its key. A batch is opened once: the leader asks, and the helper answers with the sum of the masks.
+The leader gets the client's vector under a mask, and the helper the seed of the mask: both are
+sealed. A batch is opened once: the leader asks, and the helper answers with the sum of the masks.
 As long as the two do not collude, nothing but a sum over at least `min_batch - corrupt` honest
 identities leaves the pair, whichever of the two lies. docs/protocol_two_server.md has every byte,
 and what is not claimed. Without proofs nothing protects from clients that report false vectors;
@@ -19,21 +19,21 @@ must not forget is in its `Journal`.
 >>> def source(name):  # of random bytes; here none at all
 ...     state = hashlib.shake_256(name)
 ...     return lambda n: state.update(b".") or state.digest(n)
->>> key = PrivateKey(Secret(source(b"helper")(32)))
+>>> keys = [PrivateKey(Secret(source(server)(32))) for server in (b"leader", b"helper")]
 >>> people = [SigningKey(Secret(source(b"%d" % i)(32))) for i in range(3)]
 >>> allowed = AllowList(sorted(person.public for person in people))
 >>> parameters = TwoServerParameters(
-...     length=2, bits=8, n_max=10, min_batch=3, corrupt=1, helper_key=key.public,
-...     allow_list=allowed.digest, fingerprint=bytes(32))
+...     length=2, bits=8, n_max=10, min_batch=3, corrupt=1, leader_key=keys[0].public,
+...     helper_key=keys[1].public, allow_list=allowed.digest, fingerprint=bytes(32))
 >>> policy = BatchPolicy(min_honest=2, corrupt=1)
->>> leader = Leader(parameters, range(1), allowed, policy, MemoryJournal())
->>> helper = Helper(parameters, range(1), allowed, policy, MemoryJournal(), key)
+>>> leader = Leader(parameters, range(1), allowed, policy, MemoryJournal(), keys[0])
+>>> helper = Helper(parameters, range(1), allowed, policy, MemoryJournal(), keys[1])
 >>> for i, person in enumerate(people):
 ...     item = np.array([1, -1]) * (-1) ** i
 ...     report = make_report(
-...         parameters, item, round=0, identity=person, policy=policy,
+...         parameters, item, round=0, now=0, identity=person, policy=policy,
 ...         random=source(b"client %d" % i))
-...     print(leader.receive(report.leader), helper.receive(report.helper))
+...     print(helper.receive(report.helper, now=9), leader.receive(report.leader, now=9))
 accepted accepted
 accepted accepted
 accepted accepted

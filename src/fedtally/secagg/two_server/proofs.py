@@ -43,6 +43,7 @@ from fedtally.flp.one_hot import SignedOneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
 from fedtally.secagg.two_server.reports import (
     ID_BYTES,
+    LAST_TIME,
     SALT_BYTES,
     SEALED_BYTES,
     SEED_BYTES,
@@ -81,7 +82,7 @@ class LeaderPart:
     """What the leader gets of a report.
 
     Args:
-        bound: context, id, round and identity.
+        bound: context, id, round, identity and time.
         helper: the digest of the sealed seed, as the client states it.
         signature: 64 bytes, over `bound` and all three digests.
         salt: 32 bytes, which the helper must not learn.
@@ -102,7 +103,7 @@ class HelperPart:
     """What the helper gets of a report.
 
     Args:
-        bound: context, id, round and identity.
+        bound: context, id, round, identity and time.
         leader: the digest of the leader's share of the words, as the client states it.
         proof: the digest of the leader's share of the proof, as the client states it.
         signature: 64 bytes, the one of the leader's part.
@@ -124,7 +125,7 @@ class LeaderShare:
     """A report as the leader has read it, from `ReportProof.of_leader`.
 
     Args:
-        bound: context, id, round and identity.
+        bound: context, id, round, identity and time.
         digests: what the client signed.
         words: a share of the vector's words, encoded; all are below p.
         proof: a share of the proof, encoded.
@@ -141,7 +142,7 @@ class HelperShare:
     """A report as the helper has read it, from `ReportProof.of_helper`.
 
     Args:
-        bound: context, id, round and identity.
+        bound: context, id, round, identity and time.
         digests: what the client signed.
         mask_key: the key of the helper's share of the words, 32 bytes.
         proof_mask_key: the key of the helper's share of the proof, 32 bytes.
@@ -166,9 +167,8 @@ class ReportProof:
     report is sealed and signed for: so a report has one circuit.
 
     Args:
-        parameters: what clients and servers agree on, with a `largest_entry` of 1, and with the
-            `bits` of the field (16, 24 or 32).
-        widths: the counters of each row, which make up the `length` of the parameters.
+        parameters: what clients and servers agree on, with a `largest_entry` of 1, with the `bits`
+            of the field (16, 24 or 32), and with the `widths` of the sketch's rows.
         abstain: whether a client may hold nothing.
 
     Raises:
@@ -176,20 +176,20 @@ class ReportProof:
 
     >>> import os
     >>> import numpy as np
-    >>> key, person = hpke.PrivateKey(Secret(os.urandom(32))), SigningKey(Secret(os.urandom(32)))
+    >>> leaders, key = (hpke.PrivateKey(Secret(os.urandom(32))) for _ in range(2))
+    >>> person = SigningKey(Secret(os.urandom(32)))
     >>> parameters = TwoServerParameters(
-    ...     length=5, bits=16, n_max=100, min_batch=2, corrupt=0, helper_key=key.public,
-    ...     allow_list=bytes(32), fingerprint=bytes(32))
-    >>> proof = ReportProof(parameters, widths=(3, 2))
+    ...     length=5, bits=16, n_max=100, min_batch=2, corrupt=0, leader_key=leaders.public,
+    ...     helper_key=key.public, allow_list=bytes(32), fingerprint=bytes(32), widths=(3, 2))
+    >>> proof = ReportProof(parameters)
     >>> leader, helper = proof.report(
-    ...     np.array([0, 1, 0, 0, -1]), round=0, identity=person, random=os.urandom)
+    ...     np.array([0, 1, 0, 0, -1]), round=0, now=0, identity=person, random=os.urandom)
     >>> checks = proof.check([proof.of_helper(helper, key)], key)
     >>> proof.decide([proof.of_leader(leader)], checks)
     [<Verdict.VALID: 'valid'>]
     """
 
     parameters: TwoServerParameters
-    widths: tuple[int, ...]
     abstain: bool = False
 
     def __post_init__(self) -> None:
@@ -206,12 +206,6 @@ class ReportProof:
                 f"bits must be {bits} for proofs with n_max = {parameters.n_max} and noise ="
                 f" {parameters.noise}, got {parameters.bits}"
             )
-        object.__setattr__(self, "widths", self.circuit.widths)
-        if self.circuit.counters != parameters.length:
-            raise InvalidInputError(
-                f"widths must sum to the length of the parameters, {parameters.length}, got"
-                f" {self.circuit.counters}"
-            )
 
     @property
     def _field(self) -> Field:
@@ -222,7 +216,7 @@ class ReportProof:
     def circuit(self) -> SignedOneHot:
         """The statement that is proven."""
         return SignedOneHot(
-            self.widths, self._field, self.abstain, self.parameters.checksum_entries
+            self.parameters.widths, self._field, self.abstain, self.parameters.checksum_entries
         )
 
     @cached_property
@@ -241,8 +235,6 @@ class ReportProof:
             bytes([circuit.field.degree]),
             circuit.field.generator.to_bytes(8, "little"),
             bytes([circuit.abstain, circuit.checksum]),
-            circuit.rows.to_bytes(4, "little"),  # how many widths follow: no two circuits are alike
-            *(width.to_bytes(4, "little") for width in circuit.widths),
         )
 
     @property
@@ -265,19 +257,21 @@ class ReportProof:
         """The bytes of a check: joint digest 32, point seed 32, verifier share."""
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
-    def bound(self, id: bytes, round: int, identity: bytes) -> Bound:
+    def bound(self, id: bytes, round: int, identity: bytes, time: int) -> Bound:
         """Return what every key and signature of a report is bound to.
 
         Args:
             id: 16 bytes.
             round: 0 .. 2^32 - 1.
             identity: the client's public key, 32 bytes.
+            time: seconds since 1970, 0 .. 2^64 - 1.
         """
         return Bound(
             self.context,
             exactly(ID_BYTES, id=id),
             _validate.integer(0, 2**32 - 1, round=round),
             exactly(KEY_BYTES, identity=identity),
+            _validate.integer(0, LAST_TIME, time=time),
         )
 
     # ---- the client ----
@@ -287,6 +281,7 @@ class ReportProof:
         vector: npt.NDArray[Any],
         *,
         round: int,
+        now: int,
         identity: SigningKey,
         random: Callable[[int], bytes],
     ) -> tuple[LeaderPart, HelperPart]:
@@ -297,6 +292,7 @@ class ReportProof:
         Args:
             vector: integers [counters], valid (see `SignedOneHot.encode`).
             round: 0 .. 2^32 - 1.
+            now: seconds since 1970; the time that the client signs.
             identity: the client's key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source;
                 asked for an id of 16 bytes, then for seed, salt and prove seed, 32 bytes each.
@@ -305,7 +301,8 @@ class ReportProof:
             InvalidInputError: the vector, the round or the random bytes are not as above.
         """
         words, identity = self.circuit.encode(vector), is_signing_key(identity)
-        bound = self.bound(exactly(ID_BYTES, random_id=random(ID_BYTES)), round, identity.public)
+        id = exactly(ID_BYTES, random_id=random(ID_BYTES))
+        bound = self.bound(id, round, identity.public, now)
         with ExitStack() as secrets:  # wiped at the end, and by an error
 
             def kept(secret: Secret) -> Secret:
@@ -534,8 +531,8 @@ class ReportProof:
     def _of_this_context(self, bound: Bound) -> Bound:
         if bound.context != self.context:  # another circuit would make another test point
             raise InvalidInputError(
-                "the report is of another context: use the proof of the parameters, widths and"
-                " abstain that it was made for"
+                "the report is of another context: use the proof of the parameters, and of the"
+                " abstain, that it was made for"
             )
         return self.bound(*bound[1:])
 

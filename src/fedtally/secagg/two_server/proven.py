@@ -27,7 +27,6 @@ from fedtally.secagg.two_server.proofs import (
 )
 from fedtally.secagg.two_server.reports import (
     BATCH,
-    HEAD,
     HELPER,
     I64,
     ID_BYTES,
@@ -42,6 +41,7 @@ from fedtally.secagg.two_server.reports import (
     Verdict,
     body_of,
     frame_of,
+    frames_of,
     message_bytes,
     shown,
 )
@@ -53,7 +53,7 @@ from fedtally.secagg.two_server.servers import (
     Noise,
     end_of_query,
 )
-from fedtally.secagg.wire import HEADER, UNLISTED
+from fedtally.secagg.wire import HEADER
 
 CHECKS_OF_A_FRAME = 4096
 _REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # in the journal: an identity, and the verdict
@@ -80,6 +80,7 @@ def make_proven_report(
     vector: I64,
     *,
     round: int,
+    now: int,
     identity: SigningKey,
     policy: BatchPolicy,
     random: Callable[[int], bytes],
@@ -93,6 +94,7 @@ def make_proven_report(
         proof: that of the plan.
         vector: integers [counters], valid (see `SignedOneHot.encode`).
         round: 0 .. 2^32 - 1.
+        now: seconds since 1970; the time that the client signs.
         identity: the client's key; its public key is in the allow-list.
         policy: the client's own.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
@@ -102,14 +104,12 @@ def make_proven_report(
         InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
     """
     policy.check(proof.parameters)
-    leader, helper = proof.report(vector, round=round, identity=identity, random=random)
-    context, id, round, public = leader.bound
-    head, parts = (id, round, public), (leader.salt + leader.words + leader.proof)
-    for_leader = HEAD.pack(*head, leader.helper, leader.signature) + parts
-    for_helper = HEAD.pack(*head, helper.leader, helper.signature) + helper.sealed + helper.proof
-    return Report(
-        frame_of(Kind.LEADER_REPORT, context, UNLISTED, for_leader),
-        frame_of(Kind.HELPER_REPORT, context, UNLISTED, for_helper),
+    leader, helper = proof.report(vector, round=round, now=now, identity=identity, random=random)
+    bound, signature = leader.bound, leader.signature
+    return frames_of(
+        proof.parameters,
+        Part(bound, leader.helper, signature, leader.salt + leader.words + leader.proof),
+        Part(bound, helper.leader, signature, helper.sealed + helper.proof),
     )
 
 
@@ -192,6 +192,7 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         allow_list: the list whose digest is in the parameters.
         policy: the leader's own.
         journal: the leader's own.
+        key: the secret key of `parameters.leader_key`.
         noise, reserve, noise_source: as for `Leader`.
 
     Raises:
@@ -205,6 +206,7 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         allow_list: AllowList,
         policy: BatchPolicy,
         journal: Journal,
+        key: PrivateKey,
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
         noise_source: bytes = b"caller",
@@ -212,7 +214,7 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         self._proof = proof
         self._valid: set[bytes] = set()  # ids that were found valid
         self._refused: list[Refused] = []
-        books = journal, noise, reserve, noise_source
+        books = journal, key, noise, reserve, noise_source
         super().__init__(proof.parameters, rounds, allow_list, policy, *books, proof.context)
 
     @property

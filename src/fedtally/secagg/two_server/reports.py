@@ -40,11 +40,12 @@ from fedtally.secagg.wire import HEADER, MAGIC, SERVER, UNLISTED, VERSION
 ID_BYTES, SEED_BYTES, SALT_BYTES = 16, 32, 32
 SEALED_BYTES = SEED_BYTES + hpke.OVERHEAD_BYTES
 LEADER, HELPER = SERVER, SERVER - 1
+LAST_TIME = 2**64 - 1
 
 I64 = npt.NDArray[np.int64]
 
-_TERMS = struct.Struct("<QBQQIII32s32s32s")
-HEAD = struct.Struct(f"<{ID_BYTES}sI{KEY_BYTES}s32s{SIGNATURE_BYTES}s")
+_TERMS = struct.Struct("<QBQQIII32s32s32s32s")
+HEAD = struct.Struct(f"<{ID_BYTES}sI{KEY_BYTES}sQ32s{SIGNATURE_BYTES}s")
 BATCH = struct.Struct("<III")
 
 
@@ -99,11 +100,13 @@ class TwoServerParameters:
         n_max: the most reports in a batch, at most 2^20.
         min_batch: the fewest reports in a batch, at least 2 more than corrupt.
         corrupt: C, the most identities of the allow-list that are corrupt.
+        leader_key: the leader's public key, 32 bytes, another one than the helper's.
         helper_key: the helper's public key, 32 bytes.
         allow_list: the digest of the identities that may report, 32 bytes.
         fingerprint: that of the plan, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, from `params.noise_bound`, of the noise of both servers together; 0: none.
+        widths: the entries of each row of the vector; by default it is one row.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -114,11 +117,13 @@ class TwoServerParameters:
     n_max: int
     min_batch: int
     corrupt: int
+    leader_key: bytes
     helper_key: bytes
     allow_list: bytes
     fingerprint: bytes
     largest_entry: int = 1
     noise: int = 0
+    widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         def bounded(minimum: int, maximum: int | None, name: str) -> None:
@@ -138,7 +143,21 @@ class TwoServerParameters:
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
-        check_point(self.helper_key)  # a key of low order would seal every seed for everybody
+        # a key of low order would seal every seed for everybody
+        check_point(self.leader_key)
+        check_point(self.helper_key)
+        # who has both keys opens both parts of a report, and so reads its vector
+        if self.leader_key == self.helper_key:
+            raise InvalidInputError(
+                "leader_key and helper_key must be the keys of two servers, got one key for both"
+            )
+        widths = tuple(self.widths) or (self.length,)
+        widths = tuple(_validate.integer(1, 2**32 - 1, width=width) for width in widths)
+        object.__setattr__(self, "widths", widths)
+        if sum(widths) != self.length:
+            raise InvalidInputError(
+                f"widths must sum to the length, {self.length}, got {sum(widths)}"
+            )
 
     def check_noise(self, noise: object) -> None:
         """Refuse noise, or None for none, that is not what these parameters are for.
@@ -151,11 +170,13 @@ class TwoServerParameters:
                 f" noise up to {self.noise}"
             )
 
-    def own_key(self, key: hpke.PrivateKey) -> hpke.PrivateKey:
-        """Return the helper's secret key, if it is the one that clients seal to."""
-        if key.public != self.helper_key:
+    def own_key(self, key: hpke.PrivateKey, kind: Kind = Kind.HELPER_REPORT) -> hpke.PrivateKey:
+        """Return a server's secret key, if it is the one that clients seal its reports to."""
+        is_leader = kind is Kind.LEADER_REPORT
+        if key.public != (self.leader_key if is_leader else self.helper_key):
             raise InvalidInputError(
-                "the key is not the one that clients seal to; use that of parameters.helper_key"
+                "the key is not the one that clients seal to; use that of"
+                f" parameters.{'leader' if is_leader else 'helper'}_key"
             )
         return key
 
@@ -172,7 +193,8 @@ class TwoServerParameters:
     @property
     def report_bytes(self) -> int:
         """Bytes of a report, to both servers together, frames and all."""
-        return 2 * (HEADER.size + HEAD.size) + SALT_BYTES + self.packed_bytes + SEALED_BYTES
+        sizes = message_bytes(self, 0)
+        return sizes[Kind.LEADER_REPORT] + sizes[Kind.HELPER_REPORT]
 
     @property
     def context(self) -> bytes:
@@ -185,11 +207,14 @@ class TwoServerParameters:
             self.n_max,
             self.min_batch,
             self.corrupt,
+            self.leader_key,
             self.helper_key,
             self.allow_list,
             self.fingerprint,
         )
-        return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms)
+        # how many widths follow: no two shapes are alike
+        rows = b"".join(number.to_bytes(4, "little") for number in (len(self.widths), *self.widths))
+        return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,12 +226,14 @@ class BatchPolicy:
         corrupt: the number of identities of the allow-list that may be corrupt.
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
+        max_age: of a server: the seconds after its time at which a report is taken at the latest.
     """
 
     min_honest: int
     corrupt: int = 0
     max_clients: int = MAX_CLIENTS
     max_length: int = 2**24
+    max_age: int = 7 * 86_400
 
     def __post_init__(self) -> None:
         for minimum, name in (
@@ -214,6 +241,7 @@ class BatchPolicy:
             (0, "corrupt"),
             (2, "max_clients"),
             (1, "max_length"),
+            (0, "max_age"),
         ):
             object.__setattr__(
                 self, name, _validate.integer(minimum, **{name: getattr(self, name)})
@@ -251,7 +279,7 @@ class Report:
     """The report of one client: one frame for each server.
 
     Args:
-        leader: for the leader alone, over a channel that the helper cannot read.
+        leader: for the leader, sealed to it.
         helper: for the helper; the leader may pass it on.
     """
 
@@ -264,6 +292,7 @@ def make_report(
     vector: I64,
     *,
     round: int,
+    now: int,
     identity: SigningKey,
     policy: BatchPolicy,
     random: Callable[[int], bytes],
@@ -276,6 +305,7 @@ def make_report(
         parameters: the parameters of the plan.
         vector: int64 [V], every entry within +-largest_entry.
         round: 0 .. 2^32 - 1.
+        now: seconds since 1970; the time that the client signs.
         identity: the client's key; its public key is in the allow-list.
         policy: the client's own.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
@@ -287,6 +317,7 @@ def make_report(
     policy.check(parameters)  # before anything of their size is allocated
     identity = is_signing_key(identity)
     round = _validate.integer(0, 2**32 - 1, round=round)
+    now = _validate.integer(0, LAST_TIME, now=now)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
     id = exactly(ID_BYTES, random_id=random(ID_BYTES))
     with ExitStack() as secrets:  # wiped at the end, and by an error, whose traceback holds them
@@ -298,7 +329,7 @@ def make_report(
         # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
         # plan, round or identity. Without the identity a corrupt client could sign a copy of this
         # report as its own, and this client's vector would be in one batch twice.
-        bound = Bound(parameters.context, id, round, identity.public)
+        bound = Bound(parameters.context, id, round, identity.public, now)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
         key, checksum_entries = mask_key(seed, bound), with_checksum(parameters, vector, 1)
         secrets.callback(key.wipe)
@@ -314,11 +345,10 @@ def make_report(
     # the other one got the part that the client meant.
     digests = part_digest(Kind.LEADER_REPORT, share), part_digest(Kind.HELPER_REPORT, sealed)
     signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *digests)
-    for_leader = HEAD.pack(id, round, identity.public, digests[1], signature) + share
-    for_helper = HEAD.pack(id, round, identity.public, digests[0], signature) + sealed
-    return Report(
-        frame_of(Kind.LEADER_REPORT, bound.context, UNLISTED, for_leader),
-        frame_of(Kind.HELPER_REPORT, bound.context, UNLISTED, for_helper),
+    return frames_of(
+        parameters,
+        Part(bound, digests[1], signature, share),
+        Part(bound, digests[0], signature, sealed),
     )
 
 
@@ -332,11 +362,13 @@ class Bound(NamedTuple):
     id: bytes
     round: int
     identity: bytes
+    time: int
 
     @property
     def fields(self) -> tuple[bytes, ...]:
         """The fields, as they are hashed and signed."""
-        return self.context, self.id, self.round.to_bytes(4, "little"), self.identity
+        round, time = self.round.to_bytes(4, "little"), self.time.to_bytes(8, "little")
+        return self.context, self.id, round, self.identity, time
 
 
 class Part(NamedTuple):
@@ -364,6 +396,25 @@ def name_of_batch(context: bytes, rounds: range, ids: Sequence[bytes]) -> bytes:
 
 
 # ---- bytes ----
+
+
+def frames_of(parameters: TwoServerParameters, leader: Part, helper: Part) -> Report:
+    """Return the frames of a report; what is for the leader is sealed to it."""
+    # With the seed the share gives the vector. Where TLS ends at a proxy, its operator could be the
+    # helper's too: so nobody but the leader can read the share.
+    share = Secret(leader.payload)
+    sealed = hpke.seal(parameters.leader_key, share, Label.TWO_SERVER_SHARE, *leader.bound.fields)
+    share.wipe()
+    return Report(
+        _report_frame(Kind.LEADER_REPORT, leader._replace(payload=sealed)),
+        _report_frame(Kind.HELPER_REPORT, helper),
+    )
+
+
+def _report_frame(kind: Kind, part: Part) -> bytes:
+    context, id, round, identity, time = part.bound
+    head = HEAD.pack(id, round, identity, time, part.other, part.signature)
+    return frame_of(kind, context, UNLISTED, head + part.payload)
 
 
 def frame_of(kind: Kind, context: bytes, sender: int, body: bytes) -> bytes:
@@ -470,7 +521,9 @@ def message_bytes(parameters: TwoServerParameters, reports: int) -> dict[Kind, i
     """
     ids = BATCH.size + ID_BYTES * reports
     bodies = {
-        Kind.LEADER_REPORT: HEAD.size + SALT_BYTES + parameters.packed_bytes,
+        Kind.LEADER_REPORT: (
+            HEAD.size + SALT_BYTES + parameters.packed_bytes + hpke.OVERHEAD_BYTES
+        ),
         Kind.HELPER_REPORT: HEAD.size + SEALED_BYTES,
         Kind.OFFER: ids,
         Kind.QUERY: ids,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.crypto.hpke import PrivateKey
+from fedtally.crypto.hpke import OVERHEAD_BYTES, PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, Secret, verify
 from fedtally.crypto.prg import Lanes, Masking
 from fedtally.errors import InvalidInputError
@@ -51,6 +51,7 @@ I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
 _NUMBERS = struct.Struct("<II")  # first and last round
 _LENGTH = struct.Struct("<I")
+CLOCK_SKEW = 3_600  # seconds that a client's clock may be ahead of a server's
 _Held = TypeVar("_Held")
 
 
@@ -61,6 +62,7 @@ class Outcome(StrEnum):
     CLOSED = "closed"
     MALFORMED = "malformed"
     OTHER_ROUND = "other round"
+    OTHER_TIME = "other time"
     UNKNOWN_IDENTITY = "unknown identity"
     FORGED = "forged"
     SECOND_REPORT = "second report"
@@ -126,6 +128,7 @@ class _Server(ABC, Generic[_Held]):
         allow_list: AllowList,
         policy: BatchPolicy,
         journal: Journal,
+        key: PrivateKey,
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
         noise_source: bytes = b"caller",
@@ -144,7 +147,8 @@ class _Server(ABC, Generic[_Held]):
             )
         _validate.integer(0, 2**32 - 1, first_round=rounds[0])
         _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
-        self._parameters, self._rounds = parameters, rounds
+        self._parameters, self._rounds, self._max_age = parameters, rounds, policy.max_age
+        self._key = parameters.own_key(key, self._kind)
         self._context = parameters.context if context is None else context
         self._allow_list, self._journal, self._draw = allow_list, journal, noise
         self._reserve, self._noise_source = reserve, noise_source
@@ -183,11 +187,15 @@ class _Server(ABC, Generic[_Held]):
     def __len__(self) -> int:
         return len(self._held)
 
-    def receive(self, frame: bytes) -> Outcome:
+    def receive(self, frame: bytes, now: int) -> Outcome:
         """Take the report of a client; a copy of a report that was taken changes nothing.
 
         Any party may pass it on, since it is signed. "Accepted" is returned after the report of
         that identity was written into the journal.
+
+        Args:
+            frame: from the client.
+            now: seconds since 1970.
         """
         if self._state is not BatchState.COLLECTING:
             return Outcome.ACCEPTED if self._is_counted(frame) else Outcome.CLOSED
@@ -198,6 +206,10 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.OTHER_ROUND
         if part.bound.identity not in self._allow_list:
             return Outcome.UNKNOWN_IDENTITY
+        try:
+            part = self._unsealed(part)
+        except RejectedError:  # nothing shows that its client sent this
+            return Outcome.FORGED
         signed = self._digests(part)
         if not _is_signed(part, signed):
             return Outcome.FORGED
@@ -205,8 +217,12 @@ class _Server(ABC, Generic[_Held]):
         # One report of an identity in a range of rounds, for ever. With two it would count twice,
         # and two batches that differ in its report would show the difference.
         name, this = self._name_of_report(identity), hashlib.sha256(frame).digest()
-        if self._journal.kept(name) not in (None, this):
+        kept = self._journal.kept(name)
+        if kept not in (None, this):
             return Outcome.SECOND_REPORT
+        # what the journal keeps came in time, and may come again after a restart
+        if kept is None and not now - self._max_age <= part.bound.time <= now + CLOCK_SKEW:
+            return Outcome.OTHER_TIME
         if identity in self._identities:
             return Outcome.ACCEPTED
         if id in self._held:
@@ -240,12 +256,21 @@ class _Server(ABC, Generic[_Held]):
         )
 
     def _parse(self, frame: bytes) -> Part | None:
-        size = HEAD.size + self._part_bytes()
+        size = HEAD.size + self._payload_bytes()
         body = body_of(frame, self._kind, self._context, UNLISTED, size)
         if body is None or len(body) != size:
             return None
-        id, round, identity, other, signature = HEAD.unpack_from(body)
-        return Part(Bound(self._context, id, round, identity), other, signature, body[HEAD.size :])
+        id, round, identity, time, other, signature = HEAD.unpack_from(body)
+        bound = Bound(self._context, id, round, identity, time)
+        return Part(bound, other, signature, body[HEAD.size :])
+
+    def _payload_bytes(self) -> int:
+        """Return the bytes that follow the head of a report."""
+        return self._part_bytes()
+
+    def _unsealed(self, part: Part) -> Part:
+        """Return a part as its client signed it; raise RejectedError if it does not open."""
+        return part
 
     def _digests(self, part: Part) -> tuple[bytes, ...]:
         """Return what the client must have signed.
@@ -257,7 +282,7 @@ class _Server(ABC, Generic[_Held]):
 
     @abstractmethod
     def _part_bytes(self) -> int:
-        """Return the bytes of what this server gets after the head of a report."""
+        """Return the bytes of what this server gets of a report, unsealed."""
 
     @abstractmethod
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> _Held:
@@ -391,24 +416,6 @@ class HelperServer(_Server[_Held]):
 
     _kind = Kind.HELPER_REPORT
 
-    def __init__(
-        self,
-        parameters: TwoServerParameters,
-        rounds: range,
-        allow_list: AllowList,
-        policy: BatchPolicy,
-        journal: Journal,
-        key: PrivateKey,
-        noise: Noise | None = None,
-        reserve: Callable[[], None] | None = None,
-        noise_source: bytes = b"caller",
-        context: bytes | None = None,
-    ) -> None:
-        super().__init__(
-            parameters, rounds, allow_list, policy, journal, noise, reserve, noise_source, context
-        )
-        self._key = parameters.own_key(key)
-
     def offer(self) -> bytes:
         """Return the ids of the reports that are held, for the leader.
 
@@ -535,6 +542,13 @@ class LeaderServer(_Server[_Held]):
     """What a leader does whatever it holds of a report."""
 
     _kind = Kind.LEADER_REPORT
+
+    def _payload_bytes(self) -> int:
+        return self._part_bytes() + OVERHEAD_BYTES
+
+    def _unsealed(self, part: Part) -> Part:
+        share = self._key.open(part.payload, Label.TWO_SERVER_SHARE, *part.bound.fields)
+        return part._replace(payload=bytes(share.reveal()))
 
     @property
     def refused(self) -> tuple[Refused, ...]:
@@ -679,6 +693,7 @@ class Leader(LeaderServer[bytes]):
         policy: the leader's own.
         journal: the leader's own, which the helper must not see: with what the helper answered it
             gives the sum.
+        key: the secret key of `parameters.leader_key`.
         noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
             noise; None where the parameters have none.
         reserve: called before each query, and before an answer is taken; if it raises, nothing is
@@ -691,7 +706,8 @@ class Leader(LeaderServer[bytes]):
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the allow-list, the rounds or the noise do not fit the parameters.
+        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
+            parameters.
         BatchRefusedError: the journal is another server's, or its batch has noise of another
             source.
     """
