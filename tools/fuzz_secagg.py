@@ -352,6 +352,7 @@ def _two_server_targets() -> list[Target]:
         leader.receive(report.leader, NOW)
         helper.receive(report.helper, NOW)
     offer = helper.offer()
+    leader.stop()
     query = leader.query(offer)
     answer = helper.answer(query)
     genuine = {report.leader for report in reports} | {report.helper for report in reports}
@@ -368,6 +369,10 @@ def _two_server_targets() -> list[Target]:
 
     asked = pair()
 
+    def of_offer(data: bytes) -> None:
+        asked[0].stop()
+        asked[0].query(data)
+
     def sum_of(data: bytes) -> bytes | None:
         # one that has heard no answer yet
         waiting = two_server.Leader(*arguments, copy.deepcopy(closed), keys[0])
@@ -380,7 +385,7 @@ def _two_server_targets() -> list[Target]:
         Target("two-server leader", receive(0), (), [report.leader for report in reports]),
         Target("two-server helper", receive(1), (), [report.helper for report in reports]),
         Target("two-server query", lambda data: asked[1].answer(data), refused, [query]),
-        Target("two-server offer", lambda data: asked[0].query(data), refused, [offer]),
+        Target("two-server offer", of_offer, refused, [offer]),
         Target("two-server answer", sum_of, (two_server.BatchRefusedError,), [answer]),
     ]
 

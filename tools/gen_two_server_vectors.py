@@ -231,6 +231,7 @@ class Receiver:
             batch.
         reports: Whole messages by id.
         held: What is kept of the part, by id.
+        has_stopped: Whether the leader takes no more.
     """
 
     parameters: Parameters
@@ -239,6 +240,7 @@ class Receiver:
     journal: dict[Any, Any] = field(default_factory=dict)
     reports: dict[bytes, bytes] = field(default_factory=dict)
     held: dict[bytes, list[int]] = field(default_factory=dict)
+    has_stopped: bool = False
 
     def restarted(self) -> Receiver:
         """Return the server after a restart: only the journal is left."""
@@ -268,8 +270,10 @@ class Receiver:
         body = p.body(data, mine, CLIENT)
         is_one = body is not None and len(body) == HEAD + size
         once = hashlib.sha256(data).digest()
-        if self.batch is not None:
-            ids = [self.batch[0][i : i + 16] for i in range(60, len(self.batch[0]), 16)]
+        if self.batch is not None or self.has_stopped:
+            ids = list(self.held)
+            if self.batch is not None:
+                ids = [self.batch[0][i : i + 16] for i in range(60, len(self.batch[0]), 16)]
             is_copy = (
                 is_one
                 and body is not None
@@ -386,6 +390,11 @@ class Helper(Receiver):
 class Leader(Receiver):
     """The leader."""
 
+    def stop(self) -> str:
+        """Take no more reports."""
+        self.has_stopped = True
+        return "stopped"
+
     def query(self, offer: bytes, noise: Sequence[int]) -> bytes | str:
         """Return the Query for the ids that both hold, or ``closed``.
 
@@ -393,8 +402,9 @@ class Leader(Receiver):
             RefusedError: The Offer is refused, or there are too few.
         """
         p = self.parameters
-        if self.batch is not None:
-            return "closed"
+        if self.batch is not None or not self.has_stopped:
+            return "closed" if self.batch is not None else "collecting"
+        self.has_stopped = False  # if the Offer is refused
         offered = self.ids_of(p.body(offer, OFFER, HELPER))
         ids = [id_ for id_ in offered if id_ in self.held]
         if not p.min_batch <= len(ids) <= p.n_max:
@@ -600,6 +610,9 @@ def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[
             elif kind == "answer":
                 assert isinstance(party, Helper)
                 result = party.answer(message, noise)
+            elif kind == "stop":
+                assert isinstance(party, Leader)
+                result = party.stop()
             elif kind == "restart":
                 party, result = party.restarted(), "restarted"
             else:
@@ -620,7 +633,7 @@ def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[
             ),
             key=lambda row: len(str(row)),
         )
-        good = result in ("accepted", "restarted") or not isinstance(result, str)
+        good = result in ("accepted", "restarted", "stopped") or not isinstance(result, str)
         shown_message: Json = best if len(str(best)) < 2 * len(message) else {"hex": message.hex()}
         if not shown_message.get("splices", True):
             del shown_message["splices"]
@@ -663,6 +676,7 @@ def sections() -> dict[str, list[Json]]:
         for is_leader in (True, False)
     ]
     keys["offer"] = two.offer()
+    one.stop()
     query = one.query(keys["offer"], noises[0])
     assert isinstance(query, bytes)
     keys["query"] = query
@@ -876,11 +890,14 @@ def sections() -> dict[str, list[Json]]:
         p.frame(OFFER, HELPER, bad) for bad in [*bad_bodies, ids(0, 2), ids(), ids(0, 1, 2)]
     ]
     of_offer += [p.frame(OFFER, LEADER, body), p.frame(QUERY, HELPER, body)]
-    steps = [
-        *first,
-        *(("query", message, "refused") for message in of_offer),
-        ("query", keys["offer"], keys["query"]),
-    ]
+    stop = ("stop", b"", "stopped")
+    steps = [*first, ("query", keys["offer"], "collecting")]
+    for message in of_offer:  # a leader that refuses an Offer collects again
+        steps += [stop, stop, ("query", message, "refused")]
+    steps += [("query", keys["offer"], "collecting"), stop]
+    # what came before is still accepted, and nothing else
+    steps += [("receive", keys["leader/0"], "accepted"), ("receive", keys["leader/1"], "closed")]
+    steps += [("query", keys["offer"], keys["query"]), stop]
     for after in ([], [restart]):
         steps += [
             *after,
@@ -914,7 +931,7 @@ def sections() -> dict[str, list[Json]]:
         answered = list(values)
         answered[at] = (answered[at] + by) % 2**p.bits
         message = p.frame(ANSWER, HELPER, answer[48:80] + page.pack(answered, p.bits))
-        steps = [*first, ("query", keys["offer"], keys["query"]), ("finish", message, wanted)]
+        steps = [*first, stop, ("query", keys["offer"], keys["query"]), ("finish", message, wanted)]
         cases.append(case(f"leader: an Answer with {name} changed", leader(), keys, *steps))
     hpke = []
     for number in range(3):

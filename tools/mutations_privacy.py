@@ -1059,8 +1059,8 @@ MUTATIONS = (
     _mutation(
         "asked-unreserved",
         _PAIR_FILE,
-        "        self._check_batch(rounds, len(ids))\n        self._make_reservation()\n",
-        "        self._check_batch(rounds, len(ids))\n",
+        "            self._check_batch(rounds, len(ids))\n            self._make_reservation()\n",
+        "            self._check_batch(rounds, len(ids))\n",
         _RUNS,
     ),
     _mutation(
@@ -1872,6 +1872,22 @@ MUTATIONS = (
         "now - self._max_age <= part.bound.time <= now + CLOCK_SKEW",
         "part.bound.time <= now + CLOCK_SKEW",
         f"{_PAIR}::test_a_report_is_taken_until_it_is_too_old",
+    ),
+    _mutation(
+        "acknowledged-report-missed",
+        _PAIR_FILE,
+        "            self._state = BatchState.STOPPED\n",
+        "            pass\n",
+        f"{_PAIR}::test_no_report_that_both_servers_accepted_is_missed",
+    ),
+    _mutation(
+        "report-taken-after-the-stop",
+        _PAIR_FILE,
+        """        if self._state is not BatchState.COLLECTING:
+            return Outcome.ACCEPTED if""",
+        """        if self._state not in (BatchState.COLLECTING, BatchState.STOPPED):
+            return Outcome.ACCEPTED if""",
+        f"{_PAIR}::test_no_report_that_both_servers_accepted_is_missed",
     ),
     _mutation(
         "report-of-tomorrow-taken",

@@ -111,6 +111,7 @@ class Pair:
             self.leader.judge(frame)
 
     def total(self) -> Any:
+        self.leader.stop()
         return self.leader.finish(self.helper.answer(self.leader.query(self.helper.offer())))
 
 
@@ -145,6 +146,7 @@ def test_liars_do_not_stop_a_batch_of_min_batch_honest_reports():
     lies = [lie(i) for i in range(2, 11)]
     pair.receive(report(0), report(1), *lies)
     pair.judge()
+    pair.leader.stop()
     with pytest.raises(BatchRefusedError, match="must have 3 .. 12 reports that both .* got 2"):
         pair.leader.query(pair.helper.offer())
     pair.receive(*lies)  # copies change nothing
@@ -255,6 +257,7 @@ def test_the_bytes_of_frames():
     (frame,) = pair.helper.checks()
     assert len(frame) == 60 + 3 * (16 + PROOF.check_bytes)
     pair.judge()
+    pair.leader.stop()
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     assert len(answer) == 80 + PROOF.sum_bytes
 
@@ -275,6 +278,7 @@ def test_a_helper_that_restarts_sends_the_same_checks():
         assert pair.helper.checks() == checks
     pair.judge()
     assert pair.leader.refused == (Refused(key_of(3), Verdict.INVALID),)
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     answer = pair.helper.answer(query)
     pair.start_helper()
@@ -292,9 +296,11 @@ def test_a_leader_that_restarts_goes_on():
     pair.start_leader()  # between Checks and Query: it has lost the reports
     for each in reports:
         assert pair.leader.receive(each.leader, NOW) is Outcome.ACCEPTED
+    pair.leader.stop()
     with pytest.raises(BatchRefusedError, match="got 0"):
         pair.leader.query(pair.helper.offer())
     pair.judge()
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     pair.start_leader()  # between Query and Answer
     assert pair.leader.state is BatchState.WAITING and pair.leader.resume() == query
@@ -377,6 +383,7 @@ def test_an_answer_that_cannot_be_right_costs_the_batch():
     pair = Pair()
     pair.receive(*(report(i) for i in range(3)))
     pair.judge()
+    pair.leader.stop()
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     with pytest.raises(BatchRefusedError, match="answer cannot be read: every word must be below"):
         pair.leader.finish(answer[:-2] + b"\xff\xff")

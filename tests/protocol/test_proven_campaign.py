@@ -170,6 +170,7 @@ def test_a_batch_with_liars_lands_the_honest_sum_of_the_rest(
     assert len(pair.leader) == len(pair.helper) == N
     pair.judge()
     assert sorted(pair.leader.refused) == EXPECTED
+    pair.leader.stop()
     total = pair.leader.finish(pair.helper.answer(pair.leader.query(pair.helper.offer())))
     assert len(drawn) == (2 if noise == "distributed" else 0)
     honest = honest_sum(plan).vector
@@ -195,6 +196,7 @@ def test_servers_that_restart_at_any_step_land_the_same_and_name_the_same(noise:
     assert pair.leader.refused == ()
     pair.receive()
     pair.judge()
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     share = pair.leader._share
     pair.start()  # between query and answer: who was refused is in the journal
@@ -242,10 +244,13 @@ def test_of_two_processes_that_close_a_batch_both_name_the_refused_of_the_one_th
     keep = pair.journals[0].keep
     with monkeypatch.context() as broken:
         broken.setattr(pair.journals[0], "keep", full)
+        slow.stop()
         with pytest.raises(OSError, match="the disk is full"):
             slow.query(fewer.offer())
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     assert sorted(pair.leader.refused) == EXPECTED
+    slow.stop()
     assert slow.query(fewer.offer()) == query
     assert sorted(slow.refused) == EXPECTED
 

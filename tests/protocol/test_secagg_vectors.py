@@ -720,6 +720,8 @@ def test_two_servers(case: Vector) -> None:
         match operation["operation"]:
             case "restart":
                 party = started()
+            case "stop":
+                party.stop()
             case "receive":
                 assert party.receive(data, operation["now"]).value == expected
             case "finish":
@@ -735,7 +737,9 @@ def test_two_servers(case: Vector) -> None:
                     assert call(data).hex() == expected
                 else:
                     error = (
-                        LocalProtocolError if expected == "closed" else two_server.BatchRefusedError
+                        LocalProtocolError
+                        if expected in ("closed", "collecting")
+                        else two_server.BatchRefusedError
                     )
                     with pytest.raises(error):
                         call(data)

@@ -140,6 +140,7 @@ def servers(
 
 
 def opened(pair: Pair) -> I64:
+    pair.leader.stop()
     return pair.leader.finish(pair.helper.answer(pair.leader.query(pair.helper.offer())))
 
 
@@ -266,6 +267,7 @@ def test_messages_between_the_servers_are_what_the_specification_says() -> None:
 
     offer = pair.helper.offer()
     assert offer == frame(34, 2**32 - 3, listed)
+    pair.leader.stop()
     query = pair.leader.query(offer)
     assert query == frame(35, 2**32 - 2, listed)
     batch = hashlib.sha256(b"fedtally-secagg/1 two-server batch" + P.context + listed).digest()
@@ -381,6 +383,7 @@ def test_both_servers_add_noise_and_none_to_the_checksum_entries() -> None:
     )
     pair = servers(p, noise=(np.array([10, -20, 0]), np.zeros(3, np.int64)))._replace(helper=helper)
     pair.receive(*(report(who, p=p) for who in range(3)))
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     answer = pair.helper.answer(query)
     assert pair.leader.finish(answer).tolist() == [3 + 7, -100, -3 + 100]
@@ -414,8 +417,10 @@ def test_noise_is_given_where_it_is_planned_and_there_alone() -> None:
         for each in (pair, bad):
             each.receive(*(report(who, p=p) for who in range(3)))
         offer = pair.helper.offer()
+        bad.leader.stop()
         with pytest.raises(InvalidInputError, match=message):
             bad.leader.query(offer)
+        pair.leader.stop()
         query = pair.leader.query(offer)
         with pytest.raises(InvalidInputError, match=message):
             bad.helper.answer(query)
@@ -879,6 +884,7 @@ def test_the_checksum_entries_catch_a_wrong_seed() -> None:
     good = [report(who, p=p) for who in range(1, 4)]
     bad = Corrupt(0).sign(good[0], id=id, sealed=wrong, share=None, p=p)
     assert pair.receive(bad, *good) == [BOTH] * 4
+    pair.leader.stop()
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     with pytest.raises(BatchRefusedError, match="checksum entries do not count the reports"):
         pair.leader.finish(answer)
@@ -1015,6 +1021,7 @@ def test_the_masks_are_wiped_when_the_batch_is_answered() -> None:
     pair = servers()
     pair.receive(*REPORTS)
     kept = list(pair.helper._held.values())
+    pair.leader.stop()
     pair.helper.answer(pair.leader.query(pair.helper.offer()))
     assert len(kept) == 4 and len(pair.helper) == len(pair.leader) == 0
     for key in kept:
@@ -1070,6 +1077,7 @@ def test_a_batch_is_not_filled_with_reports_of_the_leader() -> None:
     with pytest.raises(BatchRefusedError, match="4 of 6 reports of the query are not held"):
         pair.helper.answer(query_for(map(id_of, [*REPORTS[:2], *again[:4]])))
     # nor does an honest leader ask
+    pair.leader.stop()
     with pytest.raises(BatchRefusedError, match="a batch must have 3"):
         pair.leader.query(pair.helper.offer())
     assert pair.helper.state is pair.leader.state is BatchState.COLLECTING
@@ -1127,8 +1135,10 @@ def test_every_truncation_and_flipped_bit_of_offer_and_query_is_refused() -> Non
         + [offer + b"\x00"]
         + [bad for _, bad in flips(offer)]
     ):
+        pair.leader.stop()
         with pytest.raises(BatchRefusedError):
             pair.leader.query(bad)
+    pair.leader.stop()
     query = pair.leader.query(offer)
     for bad in (
         [query[:length] for length in range(len(query))]
@@ -1189,8 +1199,10 @@ def test_of_two_processes_that_write_at_once_one_decides() -> None:
     reports = [report(who, p=NOISY) for who in range(5)]
     for each in (one, other):
         each.receive(*reports[:4])
+    one.leader.stop()
     query = one.leader.query(one.helper.offer())
     other.receive(reports[4])
+    other.leader.stop()
     assert other.leader.query(other.helper.offer()) == query  # not that of five reports
     answer = one.helper.answer(query)
     assert other.helper.answer(query) == answer
@@ -1205,6 +1217,7 @@ def test_a_restart_opens_no_second_batch_of_the_same_rounds() -> None:
     journals = MemoryJournal(), MemoryJournal()
     pair = servers(journals=journals)
     pair.receive(*REPORTS[:3])
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     answer = pair.helper.answer(query)
     later = servers(journals=journals)
@@ -1218,6 +1231,7 @@ def test_a_restart_opens_no_second_batch_of_the_same_rounds() -> None:
             is later.helper.receive(garbage, NOW)
             is Outcome.CLOSED
         )
+    later.leader.stop()
     with pytest.raises(LocalProtocolError, match="a leader asks once"):
         later.leader.query(later.helper.offer())
     with pytest.raises(BatchRefusedError, match="there is no second query"):
@@ -1269,6 +1283,7 @@ def test_a_round_is_in_one_range_for_ever() -> None:
         each.receive(*REPORTS[:3])
     opened(pair)
     offer = ids_frame(34, 2**32 - 3, sorted(map(id_of, REPORTS[:3])), rounds=(4, 5))
+    wider.leader.stop()
     for open_it in (
         lambda: wider.leader.query(offer),
         lambda: wider.helper.answer(query_for(map(id_of, REPORTS[:3]), rounds=(4, 5))),
@@ -1279,6 +1294,7 @@ def test_a_round_is_in_one_range_for_ever() -> None:
     # round 4 was taken by the range that failed: nothing opens
     before = servers(rounds=range(4, 5), journals=journals)
     before.receive(*(report(who, round=4) for who in range(3)))
+    before.leader.stop()
     with pytest.raises(BatchRefusedError, match=r"round 4 is in a batch of rounds 4 \.\. 5"):
         before.leader.query(before.helper.offer())
 
@@ -1301,6 +1317,7 @@ def test_nothing_is_said_that_was_not_written() -> None:
             receive(frame)
     assert len(pair.leader) == len(pair.helper) == 3
     offer = pair.helper.offer()
+    pair.leader.stop()
     for open_it in (
         lambda: pair.leader.query(offer),
         lambda: pair.helper.answer(query_for(map(id_of, REPORTS[:3]))),
@@ -1308,6 +1325,61 @@ def test_nothing_is_said_that_was_not_written() -> None:
         with pytest.raises(OSError, match="no space"):
             open_it()
     Broken.full = False
+    assert opened(pair).tolist() == [3, 0, -3]
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_no_report_that_both_servers_accepted_is_missed(data: st.DataObject) -> None:
+    """Clients that send to the helper first, and to the leader once it accepted, at any time."""
+    pair = servers()
+    told = {"helper": set[int](), "leader": set[int]()}
+    # three clients are there in time, or the batch is too small; five steps are in any order
+    steps = [("helper", who) for who in range(4)] + [("leader", who) for who in range(4)]
+    late = data.draw(st.permutations([*steps[3:4], *steps[7:], ("stop", 0), ("offer", 0)]))
+    offer = b""
+    for step, who in [*steps[:3], *steps[4:7], *late]:
+        if step == "stop":
+            pair.leader.stop()
+        elif step == "offer":
+            offer = pair.helper.offer()
+        elif step == "helper" or who in told["helper"]:
+            server = getattr(pair, step)
+            if server.receive(getattr(REPORTS[who], step), NOW) is Outcome.ACCEPTED:
+                told[step].add(who)
+    if late.index(("offer", 0)) < late.index(("stop", 0)):
+        offer = pair.helper.offer()  # a leader asks for another one
+    pair.leader.finish(pair.helper.answer(pair.leader.query(offer)))
+    assert pair.leader.count == len(told["helper"] & told["leader"]) >= 3
+
+
+def test_a_leader_stops_before_it_is_offered_anything() -> None:
+    pair = servers()
+    pair.receive(*REPORTS[:3])
+    with pytest.raises(LocalProtocolError, match="is collecting; stop the leader, then ask"):
+        pair.leader.query(pair.helper.offer())
+    pair.leader.stop()
+    pair.leader.stop()
+    assert pair.leader.state is BatchState.STOPPED
+    for call in (pair.leader.resume, lambda: pair.leader.count):
+        with pytest.raises(LocalProtocolError, match="is not closed yet; make a query first"):
+            call()
+    offer = pair.helper.offer()
+    assert pair.receive(REPORTS[3], REPORTS[0]) == [("closed", "accepted"), BOTH]
+    query = pair.leader.query(offer)
+    pair.leader.stop()
+    assert pair.leader.state is BatchState.WAITING and pair.leader.resume() == query
+
+
+def test_a_leader_that_has_too_few_reports_collects_again() -> None:
+    pair = servers()
+    pair.receive(*REPORTS[:2])
+    pair.leader.stop()
+    assert pair.leader.receive(REPORTS[2].leader, NOW) is Outcome.CLOSED
+    with pytest.raises(BatchRefusedError, match="got 2"):
+        pair.leader.query(pair.helper.offer())
+    assert pair.leader.state is BatchState.COLLECTING
+    assert pair.receive(REPORTS[2]) == [BOTH]
     assert opened(pair).tolist() == [3, 0, -3]
 
 
@@ -1333,9 +1405,12 @@ def test_offers_that_are_none() -> None:
         (ids_frame(34, 2**32 - 3, ids, rounds=(4, 5)), "of rounds 4 .. 5, not 5 .. 5"),
         (ids_frame(34, 2**32 - 3, [bytes([i]) * 16 for i in range(5)]), "both servers hold, got 0"),
     ):
+        pair.leader.stop()
         with pytest.raises(BatchRefusedError, match=message):
             pair.leader.query(bad)
+    pair.leader.stop()
     pair.leader.query(good)
+    pair.leader.stop()
     with pytest.raises(LocalProtocolError, match="this batch is waiting; a leader asks once"):
         pair.leader.query(good)
     assert pair.leader.receive(report(5).leader, NOW) is Outcome.CLOSED
@@ -1353,6 +1428,7 @@ def test_answers_are_for_one_batch_and_changes_are_caught_where_they_can_be() ->
     with pytest.raises(LocalProtocolError, match="not closed yet"):
         _ = pair.leader.count
     pair.receive(*REPORTS)
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     answer = pair.helper.answer(query)
     before = copy.deepcopy(journal)
@@ -1387,6 +1463,8 @@ def test_an_answer_for_another_batch_is_dropped() -> None:
     one, other = servers(), servers()
     one.receive(*REPORTS[:3])
     other.receive(*REPORTS)
+    one.leader.stop()
+    other.leader.stop()
     queries = [pair.leader.query(pair.helper.offer()) for pair in (one, other)]
     with pytest.raises(BatchRefusedError, match="this is no answer"):
         one.leader.finish(other.helper.answer(queries[1]))
@@ -1425,6 +1503,7 @@ def test_a_helper_that_restarts_sends_the_same_bytes() -> None:
     journal, noise = MemoryJournal(), np.array([1, 2, 3])
     pair = servers(NOISY, journals=(MemoryJournal(), journal), noise=(noise, noise))
     pair.receive(*(report(who, p=NOISY) for who in range(4)))
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     answer = pair.helper.answer(query)
     for rounds in (range(5, 6), range(90, 91)):
@@ -1443,6 +1522,7 @@ def test_a_helper_that_crashes_while_it_writes(after: bool) -> None:
     reports = [report(who, p=NOISY) for who in range(4)]
     pair = servers(NOISY, journals=(MemoryJournal(), journal), noise=(noise, noise))
     pair.receive(*reports)
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     with pytest.raises(ConnectionError):
         pair.helper.answer(query)
@@ -1464,6 +1544,7 @@ def test_a_leader_that_restarts_asks_the_same() -> None:
     pair.receive(*(report(who, p=NOISY) for who in range(4)))
     with pytest.raises(LocalProtocolError, match="not closed yet"):
         pair.leader.resume()
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     later = servers(NOISY, journals=(restarted(journal), MemoryJournal())).leader
     assert later.resume() == query == pair.leader.resume()
@@ -1476,11 +1557,13 @@ def test_a_leader_that_crashes_while_it_writes_has_asked_nothing_or_asks_the_sam
         journal = Crashing(after=after)
         pair = servers(journals=(journal, MemoryJournal()))
         pair.receive(*REPORTS)
+        pair.leader.stop()
         with pytest.raises(ConnectionError):
             pair.leader.query(pair.helper.offer())
         later = servers(journals=(kept := restarted(journal), MemoryJournal())).leader
         assert [str(later.receive(one.leader, NOW)) for one in REPORTS] == ["accepted"] * 4
         assert later.state is (BatchState.WAITING if after else BatchState.COLLECTING)
+        later.stop()
         query = later.resume() if after else later.query(pair.helper.offer())
         assert kept.kept(b"batch" + P.context + struct.pack("<II", 5, 5)) is not None
         assert later.finish(pair.helper.answer(query)).tolist() == [4, 0, -4]
@@ -1516,10 +1599,15 @@ def test_the_journals_of_the_servers_are_not_shared() -> None:
 @given(st.binary(max_size=400), st.integers(0, 2))
 def test_garbage_never_leaves_as_another_exception(data: bytes, dressed: int) -> None:
     pair = servers()
+
+    def asked(offer: bytes) -> bytes:
+        pair.leader.stop()
+        return pair.leader.query(offer)
+
     for kind, sender, take in (
         (32, 2**32 - 1, partial(pair.leader.receive, now=NOW)),
         (33, 2**32 - 1, partial(pair.helper.receive, now=NOW)),
-        (34, 2**32 - 3, pair.leader.query),
+        (34, 2**32 - 3, asked),
         (35, 2**32 - 2, pair.helper.answer),
     ):
         frame = data
@@ -1550,6 +1638,7 @@ def test_a_leader_hears_one_answer_to_a_batch_for_ever() -> None:
     """A helper that may try several learns the sum from which of them are refused."""
     pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
     pair.receive(*REPORTS)
+    pair.leader.stop()
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     wrong = answer[:-1] + bytes([answer[-1] ^ 1])
     with pytest.raises(BatchRefusedError, match="checksum entries"):
@@ -1565,6 +1654,7 @@ def test_a_leader_hears_one_answer_to_a_batch_for_ever() -> None:
 def test_a_sum_once_given_is_given_again_and_no_other() -> None:
     pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
     pair.receive(*REPORTS)
+    pair.leader.stop()
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     total = pair.leader.finish(answer)
     entry = HEADER + 32
@@ -1580,6 +1670,7 @@ def test_a_sum_once_given_is_given_again_and_no_other() -> None:
 def test_a_leader_of_other_rounds_does_not_resume_a_batch() -> None:
     pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
     pair.receive(*REPORTS)
+    pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     other = Leader(P, range(7, 8), ALLOWED, POLICY, journal, LEADER_KEY)
     assert other.state is BatchState.COLLECTING

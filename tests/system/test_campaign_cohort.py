@@ -426,13 +426,14 @@ def test_two_servers_ask_and_answer_after_each_has_reserved(
     trust: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(two_servers(trust))
+    pair.leader.stop()
     offer = pair.helper.offer()
     with monkeypatch.context() as patch:
         patch.setattr(
             Noise, "draw", lambda *_: pytest.fail("noise was drawn before its release was reserved")
         )
         pair.refused(0, lambda: pair.leader.query(offer))
-    assert pair.leader.state is two_server.BatchState.COLLECTING
+    assert pair.leader.state is two_server.BatchState.STOPPED
     query = pair.leader.query(offer)
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -460,6 +461,7 @@ def test_two_servers_ask_and_answer_after_each_has_reserved(
 
 def test_two_servers_without_privacy_reserve_nothing() -> None:
     pair = Pair(two_servers(None))
+    pair.leader.stop()
     total = pair.leader.finish(pair.helper.answer(pair.leader.query(pair.helper.offer())))
     assert pair.books[0].asked == pair.books[1].asked == []
     assert np.array_equal(total, plain(pair.plan, list(range(N))).counters.reshape(-1))

@@ -192,6 +192,7 @@ def test_two_servers_land_the_sketches_of_who_reported() -> None:
         helper.receive(report.helper, NOW)
     with pytest.raises(LocalProtocolError, match="this batch has no sum: it is collecting"):
         server.land_batch(leader)
+    leader.stop()
     answer = helper.answer(leader.query(helper.offer()))
     with pytest.raises(LocalProtocolError, match="this batch has no sum: it is waiting"):
         server.land_batch(leader)
@@ -299,6 +300,7 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
         leader.receive(report.leader, NOW)
         helper.receive(report.helper, NOW)
     assert drawn == []
+    leader.stop()
     total = leader.finish(helper.answer(leader.query(helper.offer())))
     assert len(drawn) == 2 and not np.array_equal(*drawn)
     np.testing.assert_array_equal(
@@ -342,6 +344,7 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
         helper.receive(report.helper, NOW)
     # while the other one collects
     own = server.leader(1, policy, ALLOWED, journals[0], LEADER_KEY, random=stream("leader"))
+    bare.stop()
     bare.finish(helper.answer(bare.query(helper.offer())))
     with pytest.raises(
         two_server.BatchRefusedError, match="has noise of another source, or of none"

@@ -437,11 +437,12 @@ def _secagg_lines(
 def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) -> list[Line]:
     """Return the stages of one batch of n clients of two servers, of which `gone` drop out.
 
-    Of every two reports that are lost, one is taken to be the leader's.
+    Of every two reports that are lost, one reaches the helper. A client sends to the leader once
+    the helper has accepted.
     """
     parameters, proof = agreed.sizing, plan.report_proof
-    counters, kept, came = parameters.length, n - gone, n - gone / 2
-    packed, held = parameters.packed_bytes, round(came)  # at the helper
+    counters, kept, came = parameters.length, n - gone, n - gone / 2  # at the helper
+    packed, held = parameters.packed_bytes, round(came)
     if proof is None:
         sizes = message_bytes(parameters, kept)
     else:
@@ -468,9 +469,9 @@ def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) ->
     if proof is not None:
         words = proof.circuit.length
         written = extended(written, proof=1, word=words)
-        read = {"word": came * words}
+        read = {"word": kept * words}
         # checked by both servers, and added up by both; modular arithmetic replaces what was priced
-        opened = extended(opened, proof=2 * held, word=2 * (held + kept) * words)
+        opened = extended(opened, proof=held + kept, word=(held + 3 * kept) * words)
     if plan.privacy is not None and plan.privacy.event.trust is Trust.DISTRIBUTED:
         opened = extended(opened, **noise_work(plan.privacy.noise(), 2 * counters))
     kinds = (ReportKind.OFFER, ReportKind.QUERY, ReportKind.ANSWER, ReportKind.CHECKS)
@@ -478,17 +479,17 @@ def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) ->
     return [
         Line(
             TO_LEADER,
-            (came, sizes[ReportKind.LEADER_REPORT]),
+            (kept, sizes[ReportKind.LEADER_REPORT]),
             clients=n,
             client=written,
             server=extended(
                 read,
                 phase=1,
-                receipt=came,
-                verification=came,
-                unseal=came,
-                digest=2 * came * packed,
-                plane=came * planes,
+                receipt=kept,
+                verification=kept,
+                unseal=kept,
+                digest=2 * kept * packed,
+                plane=kept * planes,
             ),
         ),
         Line(

@@ -237,14 +237,15 @@ def _run_two_server(
                 identity=keys.identities[i],
                 random=random,
             )
-        # A dropout of two servers is a client whose report reaches one of them alone.
-        if i >= gone or i % 2:
-            with clock("report to the leader", "server"):
-                leader.receive(report.leader, now=0)
+        # A dropout of two servers is a client whose report reaches the helper alone, or nobody.
         if i >= gone or not i % 2:
             with clock("report to the helper", "server"):
                 helper.receive(report.helper, now=0)
+        if i >= gone:
+            with clock("report to the leader", "server"):
+                leader.receive(report.leader, now=0)
     with clock("combining", "server"):
+        leader.stop()
         for frame in helper.checks():
             leader.judge(frame)
         query = leader.query(helper.offer())

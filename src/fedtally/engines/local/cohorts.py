@@ -248,16 +248,21 @@ def _two_server_batch(
             round, policy, now=0, journal=MemoryJournal(), identity=identity, random=run.random
         )
         sent = time.process_time()
+        # The helper's part first, and the leader's once the helper has it: the leader alone could
+        # not count the report.
         for name, party, frame in (
             ("helper", helper, report.helper),
             ("leader", leader, report.leader),
         ):
-            if leaves.get(i) != name:  # else the report is lost on its way to this one
-                traffic.carry(f"report to the {name}", "up", len(frame))
-                party.receive(frame, now=0)
+            if leaves.get(i) == name:  # the report is lost on its way to this one
+                break
+            traffic.carry(f"report to the {name}", "up", len(frame))
+            if party.receive(frame, now=0) is not two_server.Outcome.ACCEPTED:
+                break
         traffic.client_seconds += sent - start
         traffic.server_seconds += time.process_time() - sent
     with traffic.serving():
+        leader.stop()
         for frame in helper.checks():
             traffic.between += len(frame)
             leader.judge(frame)

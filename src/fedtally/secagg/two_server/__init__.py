@@ -37,6 +37,7 @@ must not forget is in its `Journal`.
 accepted accepted
 accepted accepted
 accepted accepted
+>>> leader.stop()
 >>> leader.finish(helper.answer(leader.query(helper.offer()))).tolist()
 [1, -1]
 """

@@ -238,7 +238,7 @@ class ProvenLeader(LeaderServer[LeaderShare]):
                 it is dropped, and nothing of it is decided.
             LocalProtocolError: the batch is closed.
         """
-        if self._state is not BatchState.COLLECTING:
+        if not self._is_open:
             raise LocalProtocolError(
                 f"this batch is {self._state.value}; reports are judged before it is closed"
             )

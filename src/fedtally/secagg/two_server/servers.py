@@ -72,9 +72,10 @@ class Outcome(StrEnum):
 
 
 class BatchState(Enum):
-    """The state of a server; only a leader waits for an answer, and only a leader aborts."""
+    """The state of a server; only a leader stops, waits for an answer, or aborts."""
 
     COLLECTING = "collecting"
+    STOPPED = "stopped"
     WAITING = "waiting"
     DONE = "done"
     ABORTED = "aborted"
@@ -563,32 +564,54 @@ class LeaderServer(_Server[_Held]):
         """
         raise LocalProtocolError("reports of these parameters have no proofs, and no checks")
 
+    def stop(self) -> None:
+        """Take no more reports, before the helper is asked for its offer.
+
+        Clients send to the helper first. So what the leader has accepted by now is in an offer that
+        the helper makes from now on, and no report that both accepted is missed. To stop again, or
+        after the query, changes nothing.
+        """
+        if self._state is BatchState.COLLECTING:
+            self._state = BatchState.STOPPED
+            self._counted = frozenset(self._held)  # copies of these are still accepted
+
     def query(self, offer: bytes) -> bytes:
         """Close the batch over the reports that both servers hold; return the query.
 
-        If another process closed the batch of these rounds meanwhile, its query is returned.
+        If another process closed the batch of these rounds meanwhile, its query is returned. If
+        this raises BatchRefusedError, the leader collects reports again.
 
         Args:
-            offer: the offer of the helper.
+            offer: the offer of the helper, which it made after the leader stopped.
 
         Raises:
             BatchRefusedError: the offer is malformed or of other rounds, too few reports are
                 common, or a round is in another batch.
-            LocalProtocolError: the batch is closed.
+            LocalProtocolError: the leader has not stopped, or the batch is closed.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
-        if self._state is not BatchState.COLLECTING:
+        # an offer from before would lack reports that were accepted by both since
+        if self._state is BatchState.COLLECTING:
+            raise LocalProtocolError(
+                "this batch is collecting; stop the leader, then ask the helper for its offer"
+            )
+        if self._state is not BatchState.STOPPED:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
-        rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
-        # only reports that both hold: a mask without its vector, or a vector without its mask,
-        # would make the whole sum useless
-        ids = [id for id in offered if self._may_count(id)]
-        self._check_batch(rounds, len(ids))
-        self._make_reservation()
-        share = self._add_up(ids)
-        query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
-        self._close(self._record(query, share))
+        try:
+            rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
+            # only reports that both hold: a mask without its vector, or a vector without its mask,
+            # would make the whole sum useless
+            ids = [id for id in offered if self._may_count(id)]
+            self._check_batch(rounds, len(ids))
+            self._make_reservation()
+            share = self._add_up(ids)
+            query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
+            recorded = self._record(query, share)
+        except BatchRefusedError:
+            self._state = BatchState.COLLECTING  # more may come
+            raise
+        self._close(recorded)
         return self._query
 
     def resume(self) -> bytes:
@@ -597,10 +620,15 @@ class LeaderServer(_Server[_Held]):
         Raises:
             LocalProtocolError: the batch is not closed yet.
         """
-        if self._state is BatchState.COLLECTING:
+        if self._is_open:
             raise LocalProtocolError("this batch is not closed yet; make a query first")
         self._make_reservation()  # after a restart nobody has asked yet
         return self._query
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether there is no query yet."""
+        return self._state in (BatchState.COLLECTING, BatchState.STOPPED)
 
     def _close(self, recorded: bytes) -> None:
         self._query, self._share = _parts(recorded, self._parameters.packed_bytes)
@@ -610,7 +638,7 @@ class LeaderServer(_Server[_Held]):
     @property
     def count(self) -> int:
         """How many reports are in the batch, once it is closed."""
-        if self._state is BatchState.COLLECTING:
+        if self._is_open:
             raise LocalProtocolError("the batch is not closed yet; make a query first")
         return len(self._counted)
 
