@@ -28,6 +28,7 @@ from fedtally.campaign.key_files import (
     public_key_of,
     public_path,
     read_public_key,
+    retire_key,
 )
 from fedtally.cli.app import run
 from fedtally.crypto.hpke import PrivateKey
@@ -300,6 +301,41 @@ def test_a_damaged_public_file_is_refused(text: str, tmp_path: Path) -> None:
             UnreadableFileError, match=r"is no public key of this version: give the \.pub file"
         ):
             read(path)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_retired_key_is_gone_from_its_file(role: Role, tmp_path: Path) -> None:
+    """Also from another name of the same file, so it was not removed alone."""
+    path = made(tmp_path, role)
+    os.link(path, tmp_path / "another name")
+    assert retire_key(path) == PublicKey(role, PUBLIC[role])
+    assert sorted(os.listdir(tmp_path)) == ["another name", f"{role}.key.pub"]
+    assert set((tmp_path / "another name").read_bytes()) == {0}
+    with pytest.raises(UnreadableFileError):
+        LOADERS[role](path)
+
+
+def test_no_other_file_is_retired(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    (tmp_path / "plan.toml").write_text("precious")
+    for other in (public_path(path), tmp_path / "plan.toml", tmp_path / "nowhere"):
+        with pytest.raises(UnreadableFileError):
+            retire_key(other)
+    assert (tmp_path / "plan.toml").read_text() == "precious" and public_path(path).exists()
+    assert load_server_key(path).public == PUBLIC["server"]
+
+
+def test_a_key_that_cannot_be_retired_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    path = made(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fail)
+        with pytest.raises(InvalidInputError, match=r"cannot destroy .* \(Read-only file system\)"):
+            retire_key(path)
 
 
 def test_a_public_file_may_lose_its_last_line_feed(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ a file of the same name with ``.pub`` at its end, of one line::
 
 `create_key_files` makes both, and never overwrites. `load_server_key`, `load_leader_key`,
 `load_helper_key`, `load_registrar_key` and `load_client_key` read a private one, and refuse a file
-that others than its owner may read or write. `read_public_key` reads a key for a plan.
+that others than its owner may read or write. `read_public_key` reads a key for a plan. `retire_key`
+destroys a private one.
 
 The randomness is an argument. A secret leaves these functions in its file and in the key object
 alone; it is in no error.
@@ -121,6 +122,37 @@ def create_key_files(
     except InvalidInputError:
         os.unlink(private)  # ours, made above: a key whose public half nobody has is of no use
         raise
+    return key
+
+
+def retire_key(path: str | os.PathLike[str]) -> PublicKey:
+    """Destroy a private key file, and return its public key; the file of that one stays.
+
+    The file is overwritten with zeros, on the disk, and removed. What a disk, a file system or a
+    backup keeps of it elsewhere is not.
+
+    Args:
+        path: the path of the private key file.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
+        InvalidInputError: others than its owner may read or write it, or it cannot be written or
+            removed.
+    """
+    key, private = public_key_of(path), Path(path)
+    try:
+        with open(private, "r+b", buffering=0) as file:
+            file.write(bytes(os.fstat(file.fileno()).st_size))
+            os.fsync(file.fileno())
+        os.unlink(private)
+        with suppress(OSError):  # a system may not open folders for that
+            _archive.sync(private.parent)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot destroy {private} ({error.strerror}): make the file and its folder writable,"
+            " and try again; if it says that the file is no key now, remove it"
+        ) from None
     return key
 
 

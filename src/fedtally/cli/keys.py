@@ -203,6 +203,33 @@ def show(file: str, as_json: bool) -> None:
 
 @click.command(
     cls=Command,
+    short_help="Destroy a private key file.",
+    examples=[
+        (
+            "after the last sum of a plan has landed",
+            "fedtally keys new helper --output helper.key",
+        ),
+        ("", "fedtally keys retire helper.key"),
+    ],
+)
+@click.argument("file", type=click.Path())
+@json_option
+def retire(file: str, as_json: bool) -> None:
+    """Overwrite the private key FILE with zeros, remove it, and print its public key, which stays.
+
+    Make new keys of the leader and the helper for every plan of two servers, and retire them once
+    its last sum has landed: who has recorded the reports, and gets both keys, reads every vector.
+    Before that, no report can be counted without its key. Remove copies in backups, too.
+    """
+    from fedtally.campaign.key_files import retire_key
+
+    retired = retire_key(file)
+    console.note(f"destroyed {file}", as_json)
+    _show_key(retired, as_json)
+
+
+@click.command(
+    cls=Command,
     short_help="Add public keys to a plan: the plan that is run.",
     examples=[
         (
@@ -439,7 +466,7 @@ def sign(key: str, plan: str, allow_list: str | None, output: str, as_json: bool
         click.echo(signature.fingerprint)
 
 
-keys.add_section("Commands", new, show, prove, allow_list, add, sign)
+keys.add_section("Commands", new, show, prove, allow_list, add, sign, retire)
 
 
 def _show_key(key: PublicKey, as_json: bool) -> None:
