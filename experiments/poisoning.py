@@ -19,6 +19,8 @@ all cohorts are used, and under `--screen refuse`, where a refused round moves n
 
 from __future__ import annotations
 
+import functools
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from experiments import options, output
 from fedtally import kernels
@@ -68,7 +71,7 @@ SHAPES = (
     *(Shape(law) for law in ("i^-1.1", "(i+2.7)^-1.07", "i^-2", "uniform")),
     Shape("i^-1.1", 8, 50),
     Shape("i^-2", 8, 50),
-    *(Shape("i^-1.1", noise=noise) for noise in (0.01, 0.1, 1.0)),
+    Shape("i^-1.1", noise=0.01),
     Shape("i^-2", 8, 200, 0.1),
     Shape("i^-1.1", rows=1),
     Shape("i^-2", 8, 50, rows=1),
@@ -138,10 +141,25 @@ def honest(
         cells = 2 * (start + hashes.cells[row, held]) + (hashes.signs[row, held] > 0)
         counted = np.bincount(cells, minlength=2 * len(sizes) * WIDTH).reshape(-1, 2)
         sums[:, row] = (counted[:, 1] - counted[:, 0]).reshape(-1, WIDTH)
-    if noise:
-        half = noise * sizes[:, None, None] / 2
-        sums += rng.poisson(half, sums.shape) - rng.poisson(half, sums.shape)
+    for cohort, size in zip(sums, sizes.tolist(), strict=True):
+        if noise:
+            drawn = rng.integers(0, _QUANTILES, cohort.shape, dtype=np.uint16)
+            cohort += skellam_quantiles(noise * size)[drawn]
     return sums
+
+
+@functools.cache
+def skellam_quantiles(variance: float) -> I64:
+    """Return 2^16 quantiles of Skellam noise.
+
+    >>> round(float(skellam_quantiles(10.0).var()), 2)
+    10.0
+    """
+    reach = math.ceil(12 * math.sqrt(variance) + 12)
+    values = np.arange(-reach, reach + 1)
+    below = np.cumsum(stats.skellam.pmf(values, variance / 2, variance / 2))
+    places = np.searchsorted(below, (np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+    return values[places]
 
 
 def poison(

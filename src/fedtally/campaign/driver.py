@@ -754,7 +754,7 @@ class Driver:
             self._finish(live)
         self._pool.end(session, clients)
 
-    def _reject(self, live: _Live, reason: Exception) -> None:
+    def _reject(self, live: _Live, reason: Exception | str) -> None:
         """End a session whose sum can never land.
 
         No sketches have such a sum, the release of the session's round is out, or the session could

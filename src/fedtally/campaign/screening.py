@@ -191,10 +191,10 @@ def consistency(
     rest = float(np.median((mean**2 * ~heavy).sum(axis=1))), cut
 
     def limit(freedom: int, x: float, second: float, largest: float) -> float:
-        norm = min(1.0, second + 1 / width)
+        norm: float = min(1.0, second + 1 / width)
         norm += 1 / (2 * smallest)  # counts vary more than normal ones, by their kurtosis
         norm += 2 * noise + width * noise**2  # clients and noise multiply, and noise by itself
-        peak = min(1.0, largest + 3 / width) + noise
+        peak: float = min(1.0, largest + 3 / width) + noise
         return 1 + (2 * math.sqrt(freedom * x * norm) + 2 * peak * x) / freedom
 
     x = math.log(4 / alpha)  # three tests of a median row, one of them two-sided
