@@ -22,7 +22,7 @@ def hashes() -> poisoning.Hashes:
 
 def test_honest_sums_are_those_of_sketches(hashes: poisoning.Hashes) -> None:
     rng, items = np.random.default_rng(0), poisoning.law("i^-1.1")
-    sums = poisoning.honest(rng, items, hashes, SIZES)
+    sums = poisoning.honest(rng, hashes.codes(items), SIZES)
     assert sums.shape == (20, poisoning.ROWS, poisoning.WIDTH)
     assert poisoning.possible(sums, SIZES) == list(range(20))
     held = items[np.random.default_rng(0).integers(0, len(items), 20_000, dtype=np.uint16)][:1000]
@@ -30,9 +30,9 @@ def test_honest_sums_are_those_of_sketches(hashes: poisoning.Hashes) -> None:
     for row in range(poisoning.ROWS):
         np.add.at(alone[row], hashes.cells[row, held], hashes.signs[row, held])
     assert np.array_equal(sums[0], alone)
-    whole = poisoning.honest(rng, items, poisoning.Hashes.of_histogram(), SIZES)
+    whole = poisoning.honest(rng, poisoning.Hashes.of_histogram().codes(items), SIZES)
     assert (whole.sum(axis=2) == 1000).all() and whole.min() == 0
-    noised = poisoning.honest(rng, items, hashes, SIZES, 0.5)
+    noised = poisoning.honest(rng, hashes.codes(items), SIZES, 0.5)
     assert 450 < noised[:, :, -200:].var() < 650  # 500 of noise, and a few clients
 
 
