@@ -43,6 +43,7 @@ from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.report.wording import screened
 from fedtally.result import Result
+from fedtally.result.notes import on_screening
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.proposal import propose
@@ -287,8 +288,15 @@ def test_what_is_left_after_rejected_cohorts_is_no_sample() -> None:
     ):
         found = Screening(Screen.REFUSE, rejected=Counter({0: rejected}))
         used = found.look(plan, honest(plan, landed))
-        assert found.rounds[0].to_dict()["verdict"] == verdict
+        told = found.rounds[0].to_dict()
+        assert told["verdict"] == verdict
+        assert ("4 more had sums that no clients" in told.get("why", "")) == (verdict == "poisoned")
         assert len(used) == (0 if verdict == "poisoned" else landed)
+        result = Mock(secure_sum={"screening": found.to_dict()})
+        result.plan.num_rounds = 2
+        notes = list(on_screening(result))
+        assert len(notes) == (verdict != "consistent")
+        assert all("of round 1" in note for note in notes)
     # two that stand out are left out, and not where two more could not land
     boost = [0, 300, 0, 290]
     found = Screening(Screen.REFUSE)

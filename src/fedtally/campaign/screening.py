@@ -292,8 +292,11 @@ class RoundScreening:
             "rejected": self.num_rejected,
         }
         verdict = "poisoned" if self.is_poisoned else "cohorts stand out" * bool(self.left_out)
+        if self.is_poisoned and (found is None or found.is_consistent):
+            lost = f"{self.num_rejected} more had sums that no clients can have"
+            said["why"] = f"{lost}, so that these are no fair sample of the round"
         if found is None:
-            return said | {"verdict": verdict or "not screened", "why": self.why}
+            return {"why": self.why} | said | {"verdict": verdict or "not screened"}
         return said | {
             "verdict": verdict or "consistent",
             "stand_out": len(self.left_out),

@@ -450,7 +450,8 @@ class FrequencyServer:
         for number in self._books.released(self.plan):
             self.screening.note_released(self.plan.releases[number])
         if cohorts and not used and not self._books.released(self.plan):
-            rounds = f"{len(self.screening.rounds)} rounds" if self.plan.num_rounds > 1 else "round"
+            number = len(self.screening.rounds)
+            rounds = "round" if number == 1 else f"{number} rounds"
             raise PoisonedError(
                 f"screening refused the {rounds} that landed: the sums of the cohorts do not fit"
                 " honest clients who were dealt to them at random; screen warn shows the answer all"

@@ -60,19 +60,14 @@ def on_screening(result: Result) -> Iterator[str]:
                 if refuses
                 else "the estimates may be wrong by any amount (--screen refuse leaves it out)"
             )
-            if found["rejected"]:
-                yield (
-                    f"{found['rejected']} cohorts{where} had sums that no clients can have, so that"
-                    f" the {found['cohorts']} others are no fair sample: clients lied; {after}"
-                )
-            else:
-                yield (
-                    f"the sums of {cohorts} do not fit honest clients who were dealt to them at"
-                    f" random (votes {found['votes']:.3g}, limit {found['votes_limit']:.3g}; mean"
-                    f" square {found['mean_square']:.3g}, limit"
-                    f" {found['mean_square_limit']:.3g}): clients lied, or the cohorts have"
-                    f" different people; {after}"
-                )
+            figures = found.get("why") or (
+                f"votes {found['votes']:.3g}, limit {found['votes_limit']:.3g}; mean square"
+                f" {found['mean_square']:.3g}, limit {found['mean_square_limit']:.3g}"
+            )
+            yield (
+                f"the sums of {cohorts} do not fit honest clients who were dealt to them at random"
+                f" ({figures}): clients lied, or the cohorts have different people; {after}"
+            )
         elif found["verdict"] == "cohorts stand out":
             number = found["stand_out"]
             stand = "stands" if number == 1 else "stand"
