@@ -371,6 +371,8 @@ def test_cohorts_that_are_left_out_of_a_private_release_are_erased() -> None:
         assert np.array_equal(sketch.vector, rest.vector) and sketch.num_clients == 9 * SIZE
         assert server.screening.rounds[0].left_out == (0,)
     assert not any(sketch.vector.any() for sketch in sums) and books.cohorts(plan) == []
+    unscreened = FrequencyServer(plan, land(plan, honest(plan)), screen="off")
+    assert [each.num_clients for each in unscreened.release(stream("unused"))] == [10 * SIZE]
     # a later process has nothing to look at, and says so
     later = FrequencyServer(plan, books)
     assert len(later.release(stream("unused"))) == 1
@@ -389,7 +391,10 @@ def test_what_cannot_be_screened_says_why() -> None:
     plan = plan_of()
     assert why_unscreened(plan) is None and checked_screen(plan, None) is Screen.WARN
     assert checked_screen(plan, "off") is Screen.OFF
+    longer = propose(SIZE, length=ROWS * WIDTH + 1, bits=16, corrupt=1, max_dropout=0.05)
+    terms = SecAggConfig(parameters=longer, server_key=KEY.public, allow_list=None)
     for other, why in (
+        (replace(plan, people=5, secure_sum=terms), "a silo adds as many items as"),
         (replace(plan, secure_sum=None), "only one server that sums by secagg"),
         (replace(plan, max_items=2), "clients of several items"),
     ):
