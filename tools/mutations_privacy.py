@@ -581,9 +581,37 @@ MUTATIONS = (
     _mutation(
         "exact-sum-may-be-refused",
         _SERVER_FILE,
-        "        if self.plan.privacy is None:\n            _check_plausible",
-        "        if True:\n            _check_plausible",
+        "        if self.plan.privacy is None:\n            check_plausible",
+        "        if True:\n            check_plausible",
         "test_campaign_cohort.py::test_an_exact_sum_that_is_secret_is_never_refused",
+    ),
+    _mutation(
+        "screened-exact",
+        "campaign/screening.py",
+        "    if plan.privacy is not None and plan.privacy.event.trust is not Trust.DISTRIBUTED:\n",
+        "    if False:\n",
+        "test_screening.py::test_nothing_depends_on_exact_sums_that_are_secret",
+    ),
+    _mutation(
+        "screened-without-noise",
+        "campaign/screening.py",
+        " or any(c.noise != plan.noise_mark for c in cohorts):\n",
+        ":\n",
+        "test_screening.py::test_sums_without_their_noise_are_not_looked_at",
+    ),
+    _mutation(
+        "cohorts-kept-exact",
+        "campaign/books.py",
+        "            if landed and why_unscreened(plan) is not None:\n",
+        "            if False:\n",
+        "test_screening.py::test_nothing_depends_on_exact_sums_that_are_secret",
+    ),
+    _mutation(
+        "cohorts-not-erased",
+        "campaign/books.py",
+        "                            sketch.vector.fill(0)\n",
+        "                            pass\n",
+        "test_screening.py::test_cohorts_that_are_left_out_of_a_private_release_are_erased",
     ),
     _mutation(
         "pure-epsilon-beside-a-pilot",
@@ -1093,15 +1121,15 @@ MUTATIONS = (
     _mutation(
         "released-exact",
         _SERVER_FILE,
-        "        return release_sums(self.plan, self._books, random)\n",
+        "        return release_sums(self.plan, self._books, random, used)\n",
         "        return self._books.sums(self.plan)\n",
         _RUNS,
     ),
     _mutation(
         "exact-without-randomness",
         _SERVER_FILE,
-        "        if self.plan.privacy is None:\n            return [copy_of(",
-        "        if self.plan.privacy is None or random is None:\n            return [copy_of(",
+        "        if self.plan.privacy is None:\n            landed = ",
+        "        if self.plan.privacy is None or random is None:\n            landed = ",
         _RUNS,
     ),
     _mutation(

@@ -1374,6 +1374,11 @@ def test_a_sum_that_no_sketches_have_ends_its_session(folder):
     world.driver = world.start()
     world.driver.tick(world.now)
     assert world.driver.is_idle
+    # a later process knows of it, too: it counts for the screening of its round
+    assert world.claim().impossible(world.plan) == {0: 1}
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    assert world.driver.release() == [] and world.driver.screening.rejected == {0: 1}
 
 
 def test_a_sum_that_cannot_land_ends_its_session_after_a_restart_too(folder):

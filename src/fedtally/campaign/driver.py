@@ -45,6 +45,7 @@ from fedtally.campaign.cohort import CohortRun
 from fedtally.campaign.farewells import Farewells
 from fedtally.campaign.pool import Pool
 from fedtally.campaign.release import release_of
+from fedtally.campaign.screening import Screen, Screening
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
@@ -62,7 +63,7 @@ from fedtally.secagg.messages import (
 )
 from fedtally.secagg.server import ClientId, Server, check_name
 from fedtally.sketch import CountSketch
-from fedtally.store import SavedSession
+from fedtally.store import IMPOSSIBLE, SavedSession
 
 # A phase that cannot go on without its missing clients waits for this many times `Deadlines.phase`.
 PATIENCE = 4
@@ -166,6 +167,9 @@ class DurableBooks(Books, Protocol):
     def landed_clients(self, plan: Plan) -> dict[int, int]:
         """Return the number of clients in the sums that landed, by round."""
 
+    def impossible(self, plan: Plan) -> dict[int, int]:
+        """Return the number of sessions whose sum no clients can have, by round."""
+
     def check_claim(self, plan: Plan) -> None:
         """Check that this process may tell clients what is in the store; change no session."""
 
@@ -245,6 +249,7 @@ class Driver:
         keys: the server's keys.
         deadlines: how long the driver waits; None: the defaults.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        screen: as for `FrequencyServer`.
 
     Attributes:
         refusals: how many frames were refused, and how many clients aborted, by code. These codes
@@ -268,6 +273,7 @@ class Driver:
         deadlines: Deadlines | None = None,
         *,
         random: Callable[[int], bytes],
+        screen: Screen | str | None = None,
     ) -> None:
         if not isinstance(plan.secure_sum, SecAggConfig):
             raise InvalidInputError(
@@ -275,7 +281,7 @@ class Driver:
                 " secagg"
             )
         plan.check_published()
-        self._server = FrequencyServer(plan, store)
+        self._server = FrequencyServer(plan, store, screen=screen)
         self._server.check_keys(keys.signing_key, keys.allow_list)
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
         self._parameters = plan.secure_sum.parameters
@@ -497,6 +503,11 @@ class Driver:
         """Whether the driver is idle, and no round may have another session."""
         return self.is_idle and not self._open_rounds()
 
+    @property
+    def screening(self) -> Screening:
+        """What `release` found of the sums of cohorts."""
+        return self._server.screening
+
     def release(self) -> list[CountSketch]:
         """Return the sums that may leave, as `FrequencyServer.release` does; call it at the end.
 
@@ -508,6 +519,8 @@ class Driver:
                 "sessions run, and their sums would be lost: drain, and wait until the driver is"
                 " idle"
             )
+        # those of earlier processes count, too
+        self.screening.rejected = Counter(self._store.impossible(self.plan))
         sums = self._server.release(self._random)
         self._read_books()
         return sums
@@ -684,7 +697,7 @@ class Driver:
             )
         except (RejectedSumError, LocalProtocolError) as error:
             # The session had its sum, and the sum could not land.
-            self._reject(live, str(error))
+            self._reject(live, error)
             return
         if live.run.done:  # the session had its sum, and `CohortRun.resume` has landed the sum
             self._finish(live)
@@ -732,7 +745,7 @@ class Driver:
         try:
             live.run.deadline_passed(self._now)
         except (RejectedSumError, LocalProtocolError) as error:
-            self._reject(live, str(error))
+            self._reject(live, error)
         else:
             if not live.run.done:
                 self._ask(live)
@@ -741,7 +754,7 @@ class Driver:
             self._finish(live)
         self._pool.end(session, clients)
 
-    def _reject(self, live: _Live, reason: str) -> None:
+    def _reject(self, live: _Live, reason: Exception | str) -> None:
         """End a session whose sum can never land.
 
         No sketches have such a sum, the release of the session's round is out, or the session could
@@ -751,7 +764,8 @@ class Driver:
             live.saved,
             phase=ServerState.ABORTED.value,
             checkpoint=None,
-            why=f"rejected: {reason}",
+            why=(IMPOSSIBLE if isinstance(reason, RejectedSumError) else "rejected: ")
+            + str(reason),
             version=live.saved.version + 1,
         )
         self._store.save(self.plan, saved, ())

@@ -288,6 +288,15 @@ trust_options = options(
         ),
     ),
 )
+screen_option = option(
+    "Trust",
+    "--screen",
+    type=click.Choice(["refuse", "warn", "off"]),
+    help=(
+        "Cohorts of secagg whose sums honest clients cannot have are left out (refuse) or noted"
+        " (warn, if the plan allows it)."
+    ),
+)
 answer_options = options(
     option(
         "Answer",

@@ -476,6 +476,7 @@ def secure_sum_rows(
         *_validity(traffic),
         ("", f"{_cohorts(traffic, noun)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
         ("", _attendance(traffic, unit)),
+        *([("Screening", screened(traffic["screening"]))] if "screening" in traffic else []),
     ]
     # Real clients count their own bytes and seconds; a simulation counts those of all.
     if "engine" in traffic:
@@ -582,6 +583,50 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
         else "not compared with plain sums"
     )
     return f"{counted_in}, {gone}; {equal}"
+
+
+def screened(told: Mapping[str, Any]) -> str:
+    """Return what screening says of the sums of cohorts.
+
+    Args:
+        told: the field `screening` of a secure sum.
+
+    >>> screened({"screen": "off", "why": "", "rounds": []})
+    'off'
+    >>> found = {"round": 0, "cohorts": 20, "verdict": "consistent", "stand_out": 0,
+    ...          "votes": 1.002, "votes_limit": 1.08, "mean_square": 0.99,
+    ...          "mean_square_limit": 1.41}
+    >>> screened({"screen": "warn", "why": "", "rounds": [found]})
+    '20 cohorts fit honest clients: votes 1.00 (limit 1.08), mean square 0.99 (limit 1.41)'
+    """
+    if told["screen"] == "off":
+        return f"off: {told['why']}" if told["why"] else "off"
+    looked = [found for found in told["rounds"] if "votes" in found]
+    missed = [found for found in told["rounds"] if "votes" not in found]
+    if not looked:
+        return f"off: {missed[0]['why']}" if missed else "off: no cohort landed"
+    # the round that is nearest to a limit, or furthest beyond one
+    worst = max(
+        looked,
+        key=lambda found: max(
+            (found["votes"] - 1) / (found["votes_limit"] - 1),
+            (found["mean_square"] - 1) / (found["mean_square_limit"] - 1),
+        ),
+    )
+    fits = sum(found["verdict"] == "consistent" for found in looked)
+    if len(looked) > 1:
+        who = f"{fits:,} of {len(looked):,} rounds fit honest clients; at worst"
+    elif worst["verdict"] == "poisoned":
+        who = f"{worst['cohorts']:,} cohorts do not fit honest clients:"
+    else:
+        of = f"{worst['cohorts'] - worst['stand_out']:,} of " * (not fits)
+        who = f"{of}{worst['cohorts']:,} cohorts fit honest clients:"
+    figures = (
+        f"votes {worst['votes']:.2f} (limit {worst['votes_limit']:.2f}), mean square"
+        f" {worst['mean_square']:.2f} (limit {worst['mean_square_limit']:.2f})"
+    )
+    rest = f"; {counted(len(missed), 'round')} not screened: {missed[0]['why']}" if missed else ""
+    return f"{who} {figures}{rest}"
 
 
 def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:

@@ -58,6 +58,43 @@ def _on_reports(result: Result) -> Iterator[str]:
         )
 
 
+def on_screening(result: Result) -> Iterator[str]:
+    """Yield the notes on cohorts whose sums honest clients cannot have, or were not looked at."""
+    told = result.secure_sum.get("screening")
+    if told is None or told["screen"] == "off":
+        return
+    refuses = told["screen"] == "refuse"
+    for found in told["rounds"]:
+        where = f" of round {found['round'] + 1}" if result.plan.num_rounds > 1 else ""
+        cohorts = f"the {found['cohorts']} cohorts{where}"
+        if found["verdict"] == "not screened":
+            if refuses:
+                what = "the sum" if not found["cohorts"] else "the sums of the cohorts"
+                yield f"{what}{where} could not be screened: {found['why']}"
+        elif found["verdict"] == "poisoned":
+            after = (
+                "the round is left out"
+                if refuses
+                else "the estimates may be wrong by any amount (--screen refuse leaves it out)"
+            )
+            figures = found.get("why") or (
+                f"votes {found['votes']:.3g}, limit {found['votes_limit']:.3g}; mean square"
+                f" {found['mean_square']:.3g}, limit {found['mean_square_limit']:.3g}"
+            )
+            yield (
+                f"the sums of {cohorts} do not fit honest clients who were dealt to them at random"
+                f" ({figures}): clients lied, or the cohorts have different people; {after}"
+            )
+        elif found["verdict"] == "cohorts stand out":
+            number = found["stand_out"]
+            stand = "stands" if number == 1 else "stand"
+            after = "left out" if refuses else "in the answer (--screen refuse leaves them out)"
+            yield (
+                f"{number} of {cohorts} {stand} out, as where a client adds many votes, and"
+                f" {'is' if number == 1 else 'are'} {after}"
+            )
+
+
 def _on_draw(result: Result) -> Iterator[str]:
     """Yield the note on the items that the bound on a client's items left out, if it left out any.
 

@@ -385,7 +385,7 @@ class Result:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        return self._warnings
+        return (*self._warnings, *notes.on_screening(self))
 
     @property
     def warnings(self) -> tuple[str, ...]:

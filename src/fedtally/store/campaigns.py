@@ -54,6 +54,7 @@ from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
 
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
+IMPOSSIBLE = "impossible sum: "  # how `SavedSession.why` begins where no clients have such a sum
 # Bytes in hexadecimal: a fingerprint and a session of `secagg`. What lands is named by its session
 # or, if another protocol summed it, by a name of up to 64 bytes. SQLite enforces none of these
 # lengths: they say what a column holds. They must not change, since existing files have them in
@@ -519,6 +520,17 @@ class CampaignStore:
             rows = connection.exec_driver_sql(_COUNT_LANDED, {"of": self._name})
             return {row.round: int(row.clients) for row in rows}
 
+    def impossible(self, plan: Plan) -> dict[int, int]:
+        """Return the number of sessions whose sum no clients can have, by round."""
+        self._check(plan)
+        query = (
+            sa.select(_failed.c.round, sa.func.count().label("sessions"))
+            .where((_failed.c.plan == self._name) & _failed.c.why.startswith(IMPOSSIBLE))
+            .group_by(_failed.c.round)
+        )
+        with self._campaigns._transaction(write=False) as connection:
+            return {row.round: row.sessions for row in connection.execute(query)}
+
     # ---- books ----
 
     def reserve(self, plan: Plan, release: int) -> None:
@@ -560,18 +572,28 @@ class CampaignStore:
 
     def sums(self, plan: Plan) -> list[CountSketch]:
         """Return the sums of the rounds that landed and are not released, by round."""
+        found: dict[int, CountSketch] = {}
+        for sketch in self._landed(plan):
+            if sketch.round in found:
+                found[sketch.round].merge(sketch)
+            else:
+                found[sketch.round] = sketch
+        return list(found.values())
+
+    def cohorts(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of the sessions that landed and are not released, by round."""
+        return list(self._landed(plan))
+
+    def _landed(self, plan: Plan) -> Iterator[CountSketch]:
+        """Yield the sums of `sums`, a session after the other, by round."""
         self._check(plan)
         query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
-        found: dict[int, CountSketch] = {}
+        gone = _released_rounds(self._ledger, plan)
         with self._campaigns._transaction(write=False) as connection:
             for row in connection.execute(query.order_by(_sums.c.round, _sums.c.session)):
                 sketch = CountSketch.from_bytes(row.sketch, "a sum of the store")
-                if sketch.round in found:
-                    found[sketch.round].merge(sketch)
-                else:
-                    found[sketch.round] = sketch
-        gone = _released_rounds(self._ledger, plan)
-        return [sketch for round, sketch in found.items() if round not in gone]
+                if sketch.round not in gone:
+                    yield sketch
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         """Write all releases to the ledger in one transaction; erase the sums they were made of.

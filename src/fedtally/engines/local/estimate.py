@@ -112,6 +112,7 @@ def estimate(
     tau: float | None = None,
     failure_probability: float = 0.1,
     dropout: float = 0.0,
+    screen: str | None = None,
     not_private: bool = False,
     people: int | None = None,
     silos_per_person: int | None = None,
@@ -204,6 +205,8 @@ def estimate(
         tau: the largest error of any frequency; the sketch is made as small as it may be.
         failure_probability: with which tau may be exceeded (0.1).
         dropout: the share of each cohort's clients that drop out of it.
+        screen: with "secagg", what happens to cohorts whose sums honest clients cannot have:
+            "refuse", "warn" or "off" ("warn", where the plan allows it; docs/screening.md).
         not_private: with epsilon, allow a seed, the truth, and the input's own items as candidates.
             The result is marked not private.
         people: the most people of a silo (as many as the largest has; with epsilon it must be
