@@ -329,7 +329,9 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
     table = ("estimate", "t.csv", "--delimiter", ";", "--width", "512", "--seed", "1")
     counted = answered(call, *table, "--item", "what", "--count", "times")
     assert {e["item"]: e["count"] for e in counted["estimates"]} == {"tea": 4, "milk": 2}
-    assert any(warning.startswith("1 row skipped: no item") for warning in counted["warnings"])
+    assert any(
+        warning.startswith("1 of 4 rows skipped: no item") for warning in counted["warnings"]
+    )
     by_client = answered(call, *table, "--item", "what", "--client", "who", "--round", "when")
     assert {e["item"]: e["count"] for e in by_client["estimates"]} == {"tea": 1, "milk": 1}
     assert by_client["plan"]["num_rounds"] == 2
@@ -435,6 +437,13 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
         None,
         None,
     )
+    auto = ("query", "r.fedtally", "the", "--recovery", "auto")
+    assert answered(call, *auto)["recovery"] == "joint"
+    assert call(*auto)[2] == "auto: decoded by joint recovery\n"
+    call("estimate", words, "--width", "64", "--recovery", "median", "--save", "m.fed", "--quiet")
+    code, out, err = call("query", "m.fed", "the", "--recovery", "auto", "--details")
+    assert (code, err) == (0, "auto: decoded by joint recovery, not by median as before\n")
+    assert "joint recovery" in out
     inside = answered(call, "inspect", "r.fedtally")
     assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == (
         "result",

@@ -367,6 +367,13 @@ def test_partitions_without_rows(rows, message):
         fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH)
 
 
+def test_the_rows_of_all_partitions_are_counted():
+    """Those that lack an item are told beside all rows, as those of one table are."""
+    parts = [fedtally.partial_tally(["tea", None], partition=i, seed=7) for i in range(3)]
+    result = fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH)
+    assert "3 of 6 rows skipped: no item" in result.warnings
+
+
 def test_bytes_that_are_no_tally():
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
     for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):

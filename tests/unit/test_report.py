@@ -81,6 +81,11 @@ def test_a_long_purpose_of_a_hint_goes_on_below_itself(result: Result) -> None:
     command = "--more /" + "folder/" * 8
     lines = text_of(result, 60, hints=[(command, "more of it")])
     assert command in "".join(lines.split()).replace("--more/", "--more /")
+    # nor has a purpose that would have few columns: it stands below the command
+    lines = text_of(result, 60, hints=[("fedtally demo --max-bytes 32kB", "more bytes, and so on")])
+    assert "  fedtally demo --max-bytes 32kB\n           more bytes, and so on\n" in re.sub(
+        " +\n", "\n", lines
+    )
 
 
 def test_an_item_that_was_no_candidate_is_named(result: Result) -> None:

@@ -45,8 +45,10 @@ _MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: 
 @option(
     "Answer",
     "--recovery",
-    type=click.Choice(DECODERS),
-    help="Decode in another way (as the result says).",
+    type=click.Choice(["auto", *DECODERS]),
+    help=(
+        "Decode in another way; auto: in the way that estimate would choose (as the result says)."
+    ),
 )
 @option(
     "Answer",
@@ -82,9 +84,11 @@ def query(
     from fedtally import report
     from fedtally.result import Result
 
-    loaded = Result.load(result).decoded(
-        recovery=recovery, confidence=confidence, intervals=intervals
-    )
+    saved = Result.load(result)
+    loaded = saved.decoded(recovery=recovery, confidence=confidence, intervals=intervals)
+    if recovery == "auto":
+        before = "" if loaded.recovery == saved.recovery else f", not by {saved.recovery} as before"
+        console.note(f"auto: decoded by {loaded.recovery} recovery{before}", quiet=as_json)
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")

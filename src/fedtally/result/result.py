@@ -88,6 +88,8 @@ class Result:
             an empty list.
         words: of a public list, those whose hashes stand out (`recognise`).
         known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
+        known_names: the names of an open domain that were read from these sums before; None: they
+            are read when somebody asks for them.
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
@@ -132,6 +134,7 @@ class Result:
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
+        known_names: Sequence[str] | None = None,
         command: str = "",
     ) -> None:
         self.plan = plan
@@ -149,6 +152,7 @@ class Result:
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
         self.words, self._known_fit = tuple(words), known_fit
+        self._known_names = None if known_names is None else tuple(known_names)
         self.timings = dict(timings or {})
         self.decoding = decoding.resolved(domain.size, plan.rows, plan.encoding)
         self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
@@ -264,6 +268,10 @@ class Result:
         """
         if not isinstance(self.domain, OpenStrings):
             return {}
+        if self._known_names is not None:
+            hashes = self.domain.encode(self._known_names).tolist()
+            known = zip(hashes, self._known_names, strict=True)
+            return {hash: name for hash, name in known if hash in self._found}
         report = self._progress
         words: dict[int, list[str]] = {}
         for word, found in zip(self.words, self.domain.encode(self.words).tolist(), strict=True):
@@ -275,6 +283,13 @@ class Result:
             None if report is None else lambda done, total: report("names", done, total),
             words,
         )
+
+    @property
+    def known_names(self) -> tuple[str, ...] | None:
+        """The names of an open domain, sorted; None before they were read."""
+        # past the cached property: whoever saves a result must not start to read
+        names = self.__dict__.get("names")
+        return self._known_names if names is None else tuple(sorted(names.values()))
 
     def recognise(self, columns: Iterable[Any]) -> None:
         """Let the words of a public list be the names of hashes that stand out.
@@ -298,7 +313,7 @@ class Result:
             text = self.domain.text(column)
             stands_out = np.isin(self.domain.encode(text), found)
             kept.update(as_text(text).filter(stands_out).to_pylist())
-        self.words = tuple(sorted(kept))
+        self.words, self._known_names = tuple(sorted(kept)), None
         self.__dict__.pop("names", None)
 
     @cached_property
@@ -379,6 +394,8 @@ class Result:
             columns=self.columns,
             words=self.words,
             known_fit=self.known_fit,
+            # shrinkage moves the least of them above or below what is listed
+            known_names=self.known_names if objective in (None, self.objective) else None,
             command=self.command,
         )
 
