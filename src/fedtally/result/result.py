@@ -18,7 +18,7 @@ from fedtally._keywords import in_python
 from fedtally._text import escaped, shortened
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.errors import InvalidInputError, MissingExtraError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
@@ -48,6 +48,7 @@ from fedtally.sketch import CountSketch, Recovery
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
+_MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: a second or two
 _LONGEST_SHOWN = 60  # columns of an item in a notebook's table
 _ROWS = 1 << 12  # that become Python objects at once
 _LEAST = 0.5  # of a client: what rounds to none is no item to list
@@ -554,7 +555,7 @@ class Result:
         for start, _, block in self.blocks(progress):
             yield np.arange(start, start + len(block)), block
 
-    def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
+    def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:
         """Return the estimates of named items, in the order given.
 
         In a domain of strings an item need not be a candidate. In an open domain the estimate is
@@ -563,15 +564,32 @@ class Result:
         Raises:
             OutsideDomainError: an item is not in the domain.
         """
-        named = [items] if isinstance(items, str) else list(items)
+        named = [items] if isinstance(items, str | int | np.integer) else list(items)
         if not named:
             return []
-        ids = self.domain.encode(named)
+        try:
+            ids = self.domain.encode(named)
+        except OutsideDomainError:
+            raise self._no_candidates(named) from None
         labels = (
             [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
         )
         return self._estimates(
             labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids)
+        )
+
+    def _no_candidates(self, named: Sequence[str | int]) -> OutsideDomainError:
+        """Return the error on items that this result cannot have an estimate of."""
+        there = self.domain.contains(named)
+        lacking = [name for name, known in zip(named, there, strict=True) if not known]
+        many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""
+        hint = ""
+        if self.domain.kind == "dictionary" and self.domain.size <= _MOST_COMPARED:
+            labels = self.domain.labels(range(self.domain.size))
+            hint = _validate.did_you_mean(str(lacking[0]), labels)
+        return OutsideDomainError(
+            f"{str(lacking[0])!r} was no candidate of this result{many}, and it has estimates of"
+            f" candidates alone ({self.domain}): leave it out{hint}"
         )
 
     def frequency(self, item: str | int) -> float:

@@ -41,9 +41,8 @@ def warnings(
 
 def skipped(tally: Tally) -> str:
     """Return the note on rows that lack what they must have, such as an item or a client."""
-    optional = ("client", "silo", "round")
-    there = ["item", *(part for part in optional if getattr(tally.columns, part) is not None)]
-    return f"{tally.missing:,} of {tally.rows:,} rows skipped: no {' or '.join(there)}"
+    lacking = " or ".join(part.partition(" ")[0] for part in tally.columns.needed())
+    return f"{tally.missing:,} of {tally.rows:,} rows skipped: no {lacking}"
 
 
 def _privacy_warnings(plan: Plan, clients: int) -> list[str]:

@@ -315,7 +315,7 @@ class Tallied(Source):
             if not all(np.isin(each.ids, known).all() for each in part.rounds):
                 raise UnreadableFileError(f"{_NAME} is damaged (ids of no item): count it anew")
             if items is None:
-                raise self.without_rows(part.missing)
+                raise self.without_rows(part.missing, self.content.columns)
         tally.take(part)
         tally.columns = self.content.columns
 
