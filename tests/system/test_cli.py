@@ -844,6 +844,8 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("query", "drinks.fed", "-x"), "an item that starts with a dash goes behind --"),
         (("query", "drink.fed", "tea"), "no file drink.fed; did you mean 'drinks.fed'?"),
         (("estimate", "drink.txt"), "No such file or directory; did you mean 'drinks.txt'?"),
+        (("query", "rs.fed", "tea"), "no file rs.fed\n"),  # endings alone are not alike
+        (("report", "drinks.fed", "--top", "-4"), "--top must be at least 0, got -4"),
         (("estimate", "qqq.csv"), "No such file or directory\n"),
         (("estimate", "drinks.txt", "--confidence", "95"), "95 % is 0.95"),
         (("estimate", "drinks.txt", "--tau", "5"), "5 % is 0.05"),
@@ -860,6 +862,13 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         code, out, err = call(*arguments)
         assert (code, out) == (2, "")
         assert re.search(said.replace("?", "[?]"), err), err
+
+
+def test_a_group_without_a_command_shows_its_help(call: Call) -> None:
+    for group in ("campaign", "agent", "flower", "ledger", "keys"):
+        code, out, err = call(group)
+        assert (code, err) == (0, "") and out.startswith(f"Usage: fedtally {group} [OPTIONS]")
+        assert "\n  -h, --help" in out
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])

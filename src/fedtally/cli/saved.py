@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally import _validate
 from fedtally._text import escaped
 from fedtally.cli import console
 from fedtally.cli.layout import Command, json_option, option
@@ -148,6 +149,7 @@ def report(result: str, output: str | None, top: int) -> None:
     path = str(Path(result).with_suffix(".html")) if output is None else output
     console.check_files([path], [result])
     check_report_path(path)
+    _validate.integer(0, top=top)
     loaded = Result.load(result)
     with console.Progress() as progress:
         loaded.prepare(progress)
