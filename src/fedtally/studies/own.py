@@ -91,7 +91,9 @@ def load(name: str, method: str) -> type[Any]:
             f"{name}: importing {module} raised {type(error).__name__}: {error}"
         ) from error
     if found is None:
-        meant = _validate.did_you_mean(attribute, dir(importlib.import_module(module)))
+        there = vars(importlib.import_module(module))
+        classes = [name for name, value in there.items() if isinstance(value, type)]
+        meant = _validate.did_you_mean(attribute, classes)
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")
     if not isinstance(found, type) or not callable(getattr(found, method, None)):
         raise InvalidInputError(
