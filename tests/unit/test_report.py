@@ -237,6 +237,19 @@ def test_an_exact_answer_says_what_its_limits_still_allow() -> None:
     assert "allow" not in bare
 
 
+def test_a_noised_answer_is_not_called_exact() -> None:
+    """Noise that is 0 in most counters is no error that one expects, and still may be one."""
+    found = fedtally.estimate(["tea"] * 30, domain=["tea", "milk"], epsilon=6)
+    assert found.intervals is not None and found.intervals.predicted_linf == 0
+    said = "most likely none: the plan's noise is small"
+    shown = " ".join(text_of(found, details=True).split())
+    assert (
+        said in wording.sure(found, found.top(1), [])
+        and said in shown
+        and "looks exact" not in shown
+    )
+
+
 def test_who_dropped_out_adds_up() -> None:
     traffic = {"method": "secagg", "cohorts": 1, "clients": 2000, "equals_plain_sum": True}
     late = "1,856 of 2,000 clients in the sums, 200 dropped out, 56 of them after their part was in"
