@@ -380,14 +380,14 @@ def test_a_grant_pays_for_as_many_as_add_up_to_it() -> None:
         (lambda: accounting.realised(event(), 3, 1), "geometric noise is what it was planned"),
         (lambda: terms(delta=DELTA), "delta must be 0 with geometric noise"),
         (lambda: terms(delta=False), "delta must be 0 with geometric noise"),
-        (lambda: terms(event=gaussian()), "delta must lie between 0 and 1"),
+        (lambda: terms(event=gaussian()), "delta must be above 0 and below 1"),
         (lambda: terms(epsilon=0.4), "above the epsilon 0.4 of the plan"),
         (lambda: terms(event=event(variance=1e-8)), "variance of the noise must be"),
         (
             lambda: propose_privacy(
                 epsilon=1, delta=0.0, rows=1, width=9, encoding=Encoding.HISTOGRAM
             ),
-            "delta must lie between 0 and 1",
+            "delta must be above 0 and below 1",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import fedtally
-from fedtally import kernels, report
+from fedtally import _archive, kernels, report
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
@@ -455,7 +455,7 @@ WORDS = [
 ASKED = {"domain": DOMAIN, "max_bytes": 300, "seed": 1}
 
 
-def test_an_estimate(tmp_path):
+def test_an_estimate(tmp_path, monkeypatch):
     stages = []
     result = fedtally.estimate(WORDS, **ASKED, allow_rare_names=True)
     assert [each.item for each in result.top(3)] == ["tea", "coffee", "milk"]
@@ -463,10 +463,24 @@ def test_an_estimate(tmp_path):
     assert result.num_found >= len(result.names) >= 3
     result.save(tmp_path / "r")
     again = fedtally.Result.load(tmp_path / "r")
-    assert again.top(5) == result.top(5) and again.names == result.names
+    with monkeypatch.context() as patch:  # what was read is kept
+        patch.setattr("fedtally.result.result.read_names", lambda *_: pytest.fail("read anew"))
+        assert again.top(5) == result.top(5) and again.names == result.names
+        again.save(tmp_path / "r2")  # a file that was only read keeps it, too
+        assert fedtally.Result.load(tmp_path / "r2").names == result.names
+    schema, meta, arrays = _archive.read(tmp_path / "r")
+    for wrong in ("tea", [3], {"tea": 3}):
+        _archive.write(tmp_path / "bad", schema, {**meta, "names": wrong}, arrays)
+        with pytest.raises(UnreadableFileError, match="names of an open domain must be text"):
+            fedtally.Result.load(tmp_path / "bad")
+    # names of hashes that do not stand out are nobody's, and without any they are read anew
+    _archive.write(tmp_path / "odd", schema, {**meta, "names": ["tea", "nobody's"]}, arrays)
+    assert list(fedtally.Result.load(tmp_path / "odd").names.values()) == ["tea"]
+    _archive.write(tmp_path / "bare", schema, {**meta, "names": None}, arrays)
+    assert fedtally.Result.load(tmp_path / "bare").names == result.names
     assert again.frequency("tea") == result.frequency("tea")
     again.decoded(confidence=0.9).prepare(lambda stage, *_: stages.append(stage))
-    assert set(stages) == {"names"}  # the fit is that of the other confidence
+    assert not stages  # the fit and the names are those of the other confidence
     fields = fedtally.report.document(result, result.top(2))
     assert fields["open"]["named"] == len(result.names) and fields["estimates"][0]["item"] == "tea"
     table = result.to_arrow()  # of what stands out

@@ -125,7 +125,7 @@ def test_what_is_let_in_is_proven(
         ({"epsilon": 0}, "epsilon must be above 0"),
         ({"epsilon": -1.0}, "epsilon must be at least 0"),
         ({"epsilon": float("inf")}, "epsilon must be finite"),
-        ({"delta": 1.0}, "delta must lie between 0 and 1"),
+        ({"delta": 1.0}, "delta must be above 0 and below 1"),
         ({"relation": "neighbours"}, "relation must be one of"),
         ({"trust": "nobody"}, "trust must be one of"),
         ({"not_private": 1}, "not_private must be true or false"),

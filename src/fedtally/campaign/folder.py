@@ -519,9 +519,10 @@ def _read_settings(path: Path) -> dict[str, Any]:
     """Return the entries of a campaign.toml, of which none is unknown."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        what = "is a file, and no folder of a" if path.parent.is_file() else "holds no"
         raise UnreadableFileError(
-            f"{path.parent} holds no campaign: fedtally campaign init makes one"
+            f"{path.parent} {what} campaign: fedtally campaign init makes one"
         ) from None
     except (OSError, ValueError) as error:
         raise UnreadableFileError(f"cannot read {path}: {error}") from error

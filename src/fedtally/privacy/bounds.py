@@ -86,9 +86,9 @@ def checked_delta(delta: float) -> float:
     >>> checked_delta(1.0)
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: delta must lie between 0 and 1, exclusive, got 1
+    fedtally.errors.InvalidInputError: delta must be above 0 and below 1, got 1
     """
     delta = _validate.real(0.0, 1.0, delta=delta)
     if not 0.0 < delta < 1.0:
-        raise InvalidInputError(f"delta must lie between 0 and 1, exclusive, got {delta:g}")
+        raise InvalidInputError(f"delta must be above 0 and below 1, got {delta:g}")
     return delta

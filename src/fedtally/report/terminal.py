@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # where fewer columns break more lines
 _LISTED = 20
-_WIDEST_COMMAND = 40  # of a hint, for its purpose to stand in a column beside it
+_NARROWEST_PURPOSE = 24  # columns that the purpose of a hint needs to stand beside its command
 _EVEN = 1.1  # a ratio of the two sides of an interval, up to which they are shown as one
 
 
@@ -150,20 +150,33 @@ class Screen:
 
 
 def _next(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
-    from rich.table import Table
+    return [("Try", _Hints(hints))] if hints else []
 
-    width = max((len(command) for command, _ in hints), default=0)
-    names = ["Try", *[""] * len(hints)]
-    if width > _WIDEST_COMMAND:  # a path, for instance: it is not cut, and leaves no room beside it
-        return [(n, "  ".join(hint)) for n, hint in zip(names, hints, strict=False)]
-    rows: list[tuple[str, RenderableType]] = []
-    for name, hint in zip(names, hints, strict=False):
-        line = Table.grid(padding=(0, 2))
-        line.add_column(width=width)  # the same in all lines: purposes stand below each other
-        line.add_column(overflow="fold")  # a long purpose goes on below itself
-        line.add_row(*hint)
-        rows.append((name, line))
-    return rows
+
+@dataclass(frozen=True)
+class _Hints:
+    """Commands, none of them cut, each with its purpose beside it, or below if there is no room."""
+
+    hints: Sequence[tuple[str, str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        width = max(len(command) for command, _ in self.hints)
+        longest = max(len(purpose) for _, purpose in self.hints)
+        if options.max_width - width - 2 < min(longest, _NARROWEST_PURPOSE):
+            for command, purpose in self.hints:
+                yield Text(command, overflow="fold")
+                yield Padding(Text(purpose), (0, 0, 0, 2))
+            return
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=width)
+        grid.add_column(overflow="fold")  # a long purpose goes on below itself
+        for hint in self.hints:
+            grid.add_row(*hint)
+        yield grid
 
 
 def _short(
@@ -177,7 +190,7 @@ def _short(
     sums = attendance(result.secure_sum, part_of_sum(result))
     return [
         ("Error", sure(result, listed, named)),
-        *([("Names", _names(result, listed, how))] if result.plan.is_open else []),
+        *([("Names", _names(result, listed, how))] if result.plan.is_open and listed else []),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
         ("Upload", short_cost(result.plan)),

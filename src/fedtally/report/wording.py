@@ -702,6 +702,8 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
     )
     most = round(half * result.num_contributions)
     said = "none beyond rounding: recovery looks exact"
+    if result.plan.privacy is not None:  # no item's noise is likely to count, and some may
+        said = "most likely none: the plan's noise is small"
     if not most:
         return said
     one = result.unit.removesuffix("s")

@@ -18,7 +18,7 @@ from fedtally._keywords import in_python
 from fedtally._text import escaped, shortened
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.errors import InvalidInputError, MissingExtraError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
@@ -48,6 +48,7 @@ from fedtally.sketch import CountSketch, Recovery
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
+_MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: a second or two
 _LONGEST_SHOWN = 60  # columns of an item in a notebook's table
 _ROWS = 1 << 12  # that become Python objects at once
 _LEAST = 0.5  # of a client: what rounds to none is no item to list
@@ -88,6 +89,8 @@ class Result:
             an empty list.
         words: of a public list, those whose hashes stand out (`recognise`).
         known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
+        known_names: the names of an open domain that were read from these sums before; None: they
+            are read when somebody asks for them.
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
@@ -132,6 +135,7 @@ class Result:
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
+        known_names: Sequence[str] | None = None,
         command: str = "",
     ) -> None:
         self.plan = plan
@@ -149,6 +153,7 @@ class Result:
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
         self.words, self._known_fit = tuple(words), known_fit
+        self._known_names = None if known_names is None else tuple(known_names)
         self.timings = dict(timings or {})
         self.decoding = decoding.resolved(domain.size, plan.rows, plan.encoding)
         self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
@@ -264,6 +269,10 @@ class Result:
         """
         if not isinstance(self.domain, OpenStrings):
             return {}
+        if self._known_names is not None:
+            hashes = self.domain.encode(self._known_names).tolist()
+            known = zip(hashes, self._known_names, strict=True)
+            return {hash: name for hash, name in known if hash in self._found}
         report = self._progress
         words: dict[int, list[str]] = {}
         for word, found in zip(self.words, self.domain.encode(self.words).tolist(), strict=True):
@@ -275,6 +284,13 @@ class Result:
             None if report is None else lambda done, total: report("names", done, total),
             words,
         )
+
+    @property
+    def known_names(self) -> tuple[str, ...] | None:
+        """The names of an open domain, sorted; None before they were read."""
+        # past the cached property: whoever saves a result must not start to read
+        names = self.__dict__.get("names")
+        return self._known_names if names is None else tuple(sorted(names.values()))
 
     def recognise(self, columns: Iterable[Any]) -> None:
         """Let the words of a public list be the names of hashes that stand out.
@@ -298,7 +314,7 @@ class Result:
             text = self.domain.text(column)
             stands_out = np.isin(self.domain.encode(text), found)
             kept.update(as_text(text).filter(stands_out).to_pylist())
-        self.words = tuple(sorted(kept))
+        self.words, self._known_names = tuple(sorted(kept)), None
         self.__dict__.pop("names", None)
 
     @cached_property
@@ -379,6 +395,8 @@ class Result:
             columns=self.columns,
             words=self.words,
             known_fit=self.known_fit,
+            # shrinkage moves the least of them above or below what is listed
+            known_names=self.known_names if objective in (None, self.objective) else None,
             command=self.command,
         )
 
@@ -537,7 +555,7 @@ class Result:
         for start, _, block in self.blocks(progress):
             yield np.arange(start, start + len(block)), block
 
-    def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
+    def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:
         """Return the estimates of named items, in the order given.
 
         In a domain of strings an item need not be a candidate. In an open domain the estimate is
@@ -546,15 +564,32 @@ class Result:
         Raises:
             OutsideDomainError: an item is not in the domain.
         """
-        named = [items] if isinstance(items, str) else list(items)
+        named = [items] if isinstance(items, str | int | np.integer) else list(items)
         if not named:
             return []
-        ids = self.domain.encode(named)
+        try:
+            ids = self.domain.encode(named)
+        except OutsideDomainError:
+            raise self._no_candidates(named) from None
         labels = (
             [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
         )
         return self._estimates(
             labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids)
+        )
+
+    def _no_candidates(self, named: Sequence[str | int]) -> OutsideDomainError:
+        """Return the error on items that this result cannot have an estimate of."""
+        there = self.domain.contains(named)
+        lacking = [name for name, known in zip(named, there, strict=True) if not known]
+        many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""
+        hint = ""
+        if self.domain.kind == "dictionary" and self.domain.size <= _MOST_COMPARED:
+            labels = self.domain.labels(range(self.domain.size))
+            hint = _validate.did_you_mean(str(lacking[0]), labels)
+        return OutsideDomainError(
+            f"{str(lacking[0])!r} was no candidate of this result{many}, and it has estimates of"
+            f" candidates alone ({self.domain}): leave it out{hint}"
         )
 
     def frequency(self, item: str | int) -> float:

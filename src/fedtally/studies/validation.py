@@ -43,6 +43,7 @@ from fedtally.engines.local.tally import (
     Histogram,
     Members,
     RoundTally,
+    Tally,
     split,
     split_members,
     tally_members,
@@ -59,7 +60,7 @@ from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.result import RARE_ITEMS, NameEvaluation, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch, Recovery
-from fedtally.sources import Columns, Source
+from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
 LEVEL = 0.99  # how often a plan that meets its target is found to keep it, at least
@@ -403,8 +404,7 @@ def run(
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
     distribution = _distribution(people, candidates)
-    missing = 0 if is_private else tally.missing
-    warnings = _warnings(source, trial, missing, tally.columns, unfit, distribution)
+    warnings = _warnings(source, trial, None if is_private else tally, unfit, distribution)
     predicted = None
     if strings is not None and distribution is not None and plan.target is not None:
         threshold = 2 * plan.target.linf
@@ -614,8 +614,7 @@ def _distribution(people: RoundTally, domain: Domain) -> Frequencies | None:
 def _warnings(
     source: Source,
     trial: Trial,
-    missing: int,
-    columns: Columns,
+    tally: Tally | None,  # under privacy nobody is told how many rows lack an item
     unfit: int,
     distribution: Frequencies | None,
 ) -> list[str]:
@@ -636,8 +635,8 @@ def _warnings(
         notes.append(
             "nothing is predicted: clients hold several items each, and the error model is for one"
         )
-    if missing:
-        notes.append(skipped(missing, columns))
+    if tally is not None and tally.missing:
+        notes.append(skipped(tally))
     kind = kind_of(trial.decoder)
     if (kind.fits_items or not kind.has_collisions) and plan.privacy is None:
         notes.append(RARE_ITEMS)
