@@ -172,6 +172,27 @@ def test_the_same_sums_give_the_same_answers_at_named_items_and_in_ranges() -> N
     assert np.allclose(other.at(ids), decoder.at(ids), rtol=0.2, atol=60.0)
 
 
+def test_repetitions_go_on_while_the_noise_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two plateaus about the noise of one round, messages move little long before the end.
+
+    A decoder that stops once they do needs 8 repetitions here, and 30 leave 0.76 of its squared
+    error.
+    """
+    held = np.concatenate([np.full(40, 1000), np.full(400, 100), np.zeros(SIZE - 440, int)])
+    counts = np.random.default_rng(0).poisson(held)[None]
+    sketches, domain = land(counts, "shared", width=165), IntegerRange(1, SIZE)
+    iterations, errors = [], []
+    for little in (0.0, belief._LITTLE):
+        monkeypatch.setattr(belief, "_LITTLE", little)
+        messages = BeliefDecoder(sketches, domain).messages
+        assert messages is not None and messages.settled
+        found = messages.prior.posterior(*messages.beliefs).mean
+        iterations.append(messages.iterations)
+        errors.append(float(np.sum((found - counts[0]) ** 2)))
+    assert iterations[1] > 2 * iterations[0]
+    assert errors[1] < 0.9 * errors[0]
+
+
 def test_joint_recovery_answers_where_belief_propagation_does_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
