@@ -224,7 +224,7 @@ def large_belief(report: Report, scale: Scale) -> None:
         run = _child(path, scale.large, "belief")
     name = f"{scale.large:,}, 5x4096 hybrid: belief"
     report.rates.append(Rate(name, "", run["seconds"], run["seconds"], "s"))
-    report.goals.append(Goal(f"{name}: peak memory", run["peak"] / 1e9, 1.5, " GB", at_most=True))
+    report.goals.append(Goal(f"{name}: peak memory", run["peak"] / 1e9, 1, " GB", at_most=True))
     report.notes.append(f"{name}: {run['fallback'] or 'no fall back'}")
 
 
