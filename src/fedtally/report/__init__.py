@@ -53,6 +53,7 @@ from fedtally.report.wording import (
     secure_sum_rows,
     size,
     sizing_rows,
+    target_rows,
     who,
 )
 
@@ -102,6 +103,7 @@ __all__ = [
     "secure_sum_rows",
     "size",
     "sizing_rows",
+    "target_rows",
     "who",
     "write_page",
 ]
