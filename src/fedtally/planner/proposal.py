@@ -37,6 +37,7 @@ _FEW = 20  # campaigns that say what other small sketches would do
 _TRIED_SILOS, _MOST_TRIED = 12, 40  # numbers of silos that are tried where theirs does not fit
 _NOTHING = 0.5  # an error of a frequency that tells nothing
 _FIRST_TAU = 0.01  # for which the hardest frequencies are first taken, where bytes are given
+_STEPS = 8  # of `_WIDER`, at the most
 _TURNS = 3  # plan and hardest frequencies, found in turn
 _PRECISION = 1.02  # of what is said to do instead
 
@@ -292,13 +293,18 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
         if spec.tau is not None and worst.linf <= spec.tau:
             break
         known = worst.distribution
-    while spec.tau is not None and worst.linf > spec.tau:  # what is left is little
-        before = worst.linf
-        plan = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width))
-        worst = _hardest(draft, plan, careful)
+    # What is left is little. Near the place where items begin to be fitted the error is rough, so
+    # that one step may not lower it.
+    steps = 0
+    while spec.tau is not None and worst.linf > spec.tau:
+        plan, steps = (
+            draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)),
+            steps + 1,
+        )
         is_dear = spec.max_bytes is not None and plan.bytes_per_client > spec.max_bytes
-        if is_dear or worst.linf > 0.999 * before:
+        if is_dear or steps > _STEPS:
             raise unreachable(draft, worst.distribution)
+        worst = _hardest(draft, plan, careful)
     recovery = recovery_with(draft, plan)
     asked = (plan, worst.distribution, recovery)
     if spec.tau is None:
