@@ -709,6 +709,20 @@ MUTATIONS = (
         "test_secagg_params.py::test_active_is_the_complete_graph_between_its_bounds",
     ),
     _mutation(
+        "delta-of-the-plan",
+        "privacy/policy.py",
+        "terms.proven(self._relation_for(terms), self.delta)",
+        "terms.proven(self._relation_for(terms), self.delta or terms.delta)",
+        "test_privacy_policy.py::test_a_client_may_demand_an_epsilon_without_a_delta",
+    ),
+    _mutation(
+        "delta-zero-forgotten",
+        "privacy/accounting.py",
+        "        _delta_for([event], self.delta)  # a later campaign",
+        "        # a later campaign",
+        "test_geometric.py::test_a_grant_without_a_delta_pays_for_geometric_noise_alone",
+    ),
+    _mutation(
         "one-round-assumed",
         "planner/draft.py",
         "participations = min(len(sizes), asked.max_rounds or len(sizes))",

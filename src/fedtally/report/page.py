@@ -231,6 +231,7 @@ def _sections(
                 ("Candidates", wording.candidates(result.domain)),
                 ("Recovery", result.recovery),
                 *wording.sizing_rows(result.sizing),
+                *wording.target_rows(plan),
                 *_named(plan_fields(plan) | {"num_clients": result.num_clients}),
             ],
         ),

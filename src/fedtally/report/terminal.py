@@ -35,6 +35,7 @@ from fedtally.report.wording import (
     short_cost,
     sizing_rows,
     sure,
+    target_rows,
     who,
 )
 from fedtally.result import Estimate, Evaluation, NameEvaluation, Result
@@ -393,6 +394,7 @@ def _how(
         ("People" if plan.is_of_silos else "Clients", _attended(result, most)),
         (heading, f"{sketch}, {result.recovery} recovery{shrunk}"),
         *sizing_rows(result.sizing),
+        *target_rows(plan),
         *certainty(result, listed, named),
     ]
     if result.evaluation is not None:

@@ -448,6 +448,22 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return [*rows, *([("", said["message"])] if said["message"] else [])]
 
 
+def target_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the row on the target of a plan; none where it does not say for which frequencies.
+
+    What is planned for is an assumption, unless it is any frequencies: then it is said to be one.
+    """
+    target = plan.target
+    if target is None or target.frequencies is None:
+        return []
+    chance = f"exceeded in at most {100 * target.failure_probability:.3g} % of campaigns"
+    promised = f"largest error of all frequencies {points(target.linf)}, {chance}"
+    if target.frequencies == "any":
+        return [("Target", f"{promised}, whatever the frequencies")]
+    assumed = f"if frequencies are like {target.frequencies}, which is an assumption"
+    return [("Target", f"{promised}, {assumed}")]
+
+
 def secure_sum_rows(
     traffic: Mapping[str, Any], unit: str = "client", noun: str = "client"
 ) -> list[tuple[str, str]]:
