@@ -66,6 +66,7 @@ class CohortRun:
         session: bytes | None = None,
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
+        journal_lands: bool = False,
     ) -> Self:
         """Return a new run, whose sum lands in a round of the server's plan.
 
@@ -80,6 +81,7 @@ class CohortRun:
             session: 32 uniform bytes, never used before; None: they are drawn.
             allow_list: the registered identities, in `active`.
             journal: writes a checkpoint durably, and only then returns; `resume` goes on from it.
+            journal_lands: whether `journal` lands the sum, together with the last checkpoint.
 
         Raises:
             InvalidInputError: as for `FrequencyServer.open`.
@@ -95,7 +97,7 @@ class CohortRun:
             allow_list=allow_list,
             journal=journal,
         )
-        return cls(made, clients, _landing(server))
+        return cls(made, clients, None if journal_lands else _landing(server))
 
     @classmethod
     def resume(
@@ -107,11 +109,13 @@ class CohortRun:
         random: Callable[[int], bytes],
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
+        journal_lands: bool = False,
     ) -> Self:
         """Return the run of a process that died, at the beginning of the phase that it was in.
 
         The answers that the process had received in that phase are lost; the clients give the same
-        ones again. A sum that had not landed lands now.
+        ones again. A sum that had not landed lands now, unless `journal_lands`: then it is the
+        caller who lands it.
 
         Args:
             server: the server of the campaign, with the books of the process that died.
@@ -120,6 +124,7 @@ class CohortRun:
             random: as for `begin`.
             allow_list: as for `begin`.
             journal: as for `begin`.
+            journal_lands: as for `begin`.
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint.
@@ -127,7 +132,7 @@ class CohortRun:
                 already.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
-        return cls(session, clients, _landing(server))
+        return cls(session, clients, None if journal_lands else _landing(server))
 
     @property
     def done(self) -> bool:
