@@ -331,7 +331,8 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return False
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         if has_heard:
             self._farewells.note_heard(client)
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
@@ -378,7 +379,8 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return Receipt.LATE
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
@@ -420,7 +422,8 @@ class Driver:
         """
         if self.is_overtaken:
             raise OvertakenError("another process runs this campaign: stop this one")
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         is_away = self._is_away(now)
         if not is_away and not self._is_stirred and now < self._next_at:
             self._ticked_at = now
@@ -542,7 +545,8 @@ class Driver:
         digest = hash((message.kind, message.sender, len(body), body[:64], body[-64:]))
         if live.taken.get(client) == digest:
             return Receipt.AGAIN
-        state = live.session.state
+        session = live.session
+        state = session.state
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
             # The session refuses an Abort while it has no roster. The driver has invited the client
             # and need not wait for it any more.
@@ -550,7 +554,7 @@ class Driver:
             if client in live.taken:
                 return self._refuse(AbortCode.WRONG_STATE)
             return self._decline(live, client, message, digest)
-        code = live.session.take(client, message)
+        code = session.take(client, message)
         if code is None:
             live.awaited.discard(client)
             live.taken[client] = digest

@@ -507,9 +507,9 @@ class CampaignStore:
     def sessions(self, plan: Plan) -> list[SavedSession]:
         """Return the open sessions, and the ended ones whose farewell clients may still need."""
         self._check(plan)
-        query = sa.select(_sessions).where(_sessions.c.plan == self._name)
         with self._campaigns._transaction(write=False) as connection:
-            return [_saved(row) for row in connection.execute(query.order_by(_sessions.c.session))]
+            rows = connection.exec_driver_sql(_FIND_SESSIONS, {"of": self._name})
+            return [_saved(row) for row in rows]
 
     def forget(self, plan: Plan, session: bytes) -> None:
         """Erase an ended session; the clients that it asked, and its landing, stay recorded."""
@@ -520,10 +520,9 @@ class CampaignStore:
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
         """Return the clients that were asked for items, by round."""
         self._check(plan)
-        query = sa.select(_asked.c.round, _asked.c.client).where(_asked.c.plan == self._name)
         found: dict[int, set[ClientId]] = {}
         with self._campaigns._transaction(write=False) as connection:
-            for row in connection.execute(query):
+            for row in connection.exec_driver_sql(_FIND_ASKED, {"of": self._name}):
                 found.setdefault(row.round, set()).add(json.loads(row.client))
         return found
 
@@ -736,7 +735,7 @@ class CampaignStore:
 
 # ---- rows ----
 
-# The statements that each phase of each session runs, compiled once: see `prepared`.
+# The statements that each phase, or each driver, runs, compiled once: see `prepared`.
 _FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
 _COUNT = prepared(
     sa.update(_runs)
@@ -754,6 +753,9 @@ _SAVE = prepared(
         & (_sessions.c.version == sa.bindparam("before"))
     )
 )
+_FIND_SESSIONS = prepared(
+    sa.select(_sessions).where(_sessions.c.plan == sa.bindparam("of")).order_by(_sessions.c.session)
+)
 _FORGET = prepared(sa.delete(_sessions).where(_sessions.c.session == sa.bindparam("of")))
 # One statement for all clients: to bind the values of each one takes as long as to insert it.
 _ADD_ASKED = prepared(
@@ -766,6 +768,9 @@ _ADD_ASKED = prepared(
             sa.bindparam("session"),
         ).select_from(sa.func.json_each(sa.bindparam("clients"))),
     )
+)
+_FIND_ASKED = prepared(
+    sa.select(_asked.c.round, _asked.c.client).where(_asked.c.plan == sa.bindparam("of"))
 )
 _ADD_LANDED = prepared(sa.insert(_landed))
 _FIND_LANDED = prepared(
