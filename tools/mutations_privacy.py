@@ -1114,8 +1114,8 @@ MUTATIONS = (
     _mutation(
         "landed-without-asking",
         _SERVER_FILE,
-        "        if not self._books.land(self.plan, name, sketch):\n",
-        "        if self._books.land(self.plan, name, sketch) is None:\n",
+        "        if not write(sketch):\n",
+        "        if write(sketch) is None:\n",
         _RUNS,
     ),
     _mutation(
@@ -1371,8 +1371,8 @@ MUTATIONS = (
     _mutation(
         "phase-unwritten",
         _DRIVER_FILE,
-        "            self._store.save(self.plan, saved, asked)\n            live.saved",
-        "            live.saved",
+        "                self._store.save(self.plan, saved, asked)\n                live.saved",
+        "                live.saved",
         f"{_DRIVER}::test_two_crashes_in_one_campaign_lose_nothing",
     ),
     _mutation(
@@ -1433,9 +1433,9 @@ MUTATIONS = (
     ),
     _mutation(
         "checkpoint-kept",
-        _CAMPAIGNS_FILE,
-        '            connection.exec_driver_sql(_ERASE, {"of": session.hex()})\n',
-        "",
+        _DRIVER_FILE,
+        "saved = replace(saved, checkpoint=None, clients=tuple(told), farewell=farewell)",
+        "saved = replace(saved, clients=tuple(told), farewell=farewell)",
         f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
     ),
     _mutation(
@@ -1462,8 +1462,8 @@ MUTATIONS = (
     _mutation(
         "spoken-after-an-error",
         _DRIVER_FILE,
-        "        del self._live[session]\n        try:\n            live.run.deadline_passed",
-        "        try:\n            live.run.deadline_passed",
+        "        del self._live[session]\n        live.run.deadline_passed(self._now)\n",
+        "        live.run.deadline_passed(self._now)\n",
         f"{_DRIVER}::test_after_an_error_of_the_store_clients_hear_nothing"
         "_until_the_session_is_restored",
     ),
@@ -1472,7 +1472,7 @@ MUTATIONS = (
         _DRIVER_FILE,
         "                except InvalidInputError as error:\n",
         "                except Exception as error:\n"
-        "                    self._reject(_Live(saved), '')\n",
+        "                    self._finish(self._reject(_next(saved), ''))\n",
         f"{_DRIVER}::test_an_error_of_the_store_gives_up_no_sum_however_late_it_is",
     ),
     _mutation(
@@ -1499,9 +1499,17 @@ MUTATIONS = (
     _mutation(
         "landed-without-its-name",
         _CAMPAIGNS_FILE,
-        "            if _has_landed(connection, self._name, session):\n",
-        "            if False:\n",
+        "        if _has_landed(connection, self._name, session):\n",
+        "        if False:\n",
         f"{_DRIVER}::test_a_landing_counts_once",
+    ),
+    _mutation(
+        "landed-beside-its-session",
+        _CAMPAIGNS_FILE,
+        "                return False\n            self._save(connection, session)\n",
+        "                return False\n        with self._write() as connection:\n"
+        "            self._save(connection, session)\n",
+        f"{_DRIVER}::test_a_session_ends_and_lands_in_one_write",
     ),
     _mutation(
         "given-up-sums-kept",

@@ -15,9 +15,9 @@ the driver lands the sum. Several sessions run at once.
 
 **The store is written before a client is asked.** A phase ends in one transaction of the store,
 which writes the checkpoint of the next phase. Only then does the first byte of the next phase
-leave. The sum lands in one transaction that also erases the checkpoint. Therefore a process may die
-at any moment. The next process resumes each session at the beginning of the phase that the session
-was in, and the clients send their answers again.
+leave. The last phase ends in the transaction that lands the sum and erases the checkpoint.
+Therefore a process may die at any moment. The next process resumes each session at the beginning of
+the phase that the session was in, and the clients send their answers again.
 
 **An error of the store never ends a session.** The error only ends the copy of the session in
 memory: the driver drops this copy, sends nothing to the session's clients, and later restores the
@@ -154,6 +154,9 @@ class DurableBooks(Books, Protocol):
             asked: the clients that this session asks for their items from now on. The store keeps
                 their names for ever, by round.
         """
+
+    def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
+        """Write a session that has ended as `save` does, and land its sum as `Books.land` does."""
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
         """Return the sessions that go on, and those that ended but are not forgotten yet."""
@@ -334,7 +337,8 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return False
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         if has_heard:
             self._farewells.note_heard(client)
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
@@ -381,7 +385,8 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return Receipt.LATE
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
@@ -423,7 +428,8 @@ class Driver:
         """
         if self.is_overtaken:
             raise OvertakenError("another process runs this campaign: stop this one")
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         is_away = self._is_away(now)
         if not is_away and not self._is_stirred and now < self._next_at:
             self._ticked_at = now
@@ -552,7 +558,8 @@ class Driver:
         digest = hash((message.kind, message.sender, len(body), body[:64], body[-64:]))
         if live.taken.get(client) == digest:
             return Receipt.AGAIN
-        state = live.session.state
+        session = live.session
+        state = session.state
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
             # The session refuses an Abort while it has no roster. The driver has invited the client
             # and need not wait for it any more.
@@ -560,7 +567,7 @@ class Driver:
             if client in live.taken:
                 return self._refuse(AbortCode.WRONG_STATE)
             return self._decline(live, client, message, digest)
-        code = live.session.take(client, message)
+        code = session.take(client, message)
         if code is None:
             live.awaited.discard(client)
             live.taken[client] = digest
@@ -609,29 +616,41 @@ class Driver:
             # In COLLECT each client gets an Inbox, and answers with its items. The same transaction
             # counts this participation, so that no crash can lose the count.
             asked = live.session.awaited if state is ServerState.COLLECT else ()
-            # In DONE the checkpoint stays: it holds the sum until the sum has landed.
             saved = replace(
-                live.saved,
+                _next(live.saved),
                 phase=state.value,
-                checkpoint=None if state is ServerState.ABORTED else checkpoint,
+                checkpoint=checkpoint,
                 closes=self._closes(state, live.saved.not_after),
-                version=live.saved.version + 1,
             )
             if state in _ENDED:
-                # Only these clients hear the farewell, which is the same for all of them.
-                told = dict(live.session.outgoing())
-                saved = replace(saved, clients=tuple(told), farewell=next(iter(told.values()), b""))
-                if (code := live.session.code) is not None:
-                    saved = replace(saved, why=f"aborted: {code.name} ({code.value})")
-            self._store.save(self.plan, saved, asked)
-            live.saved = saved
+                live.saved = self._end(live.session, saved)
+            else:
+                self._store.save(self.plan, saved, asked)
+                live.saved = saved
             self._pool.note_asked(saved.round, asked)
-            # Here and not later: the phase is over now, even if landing the sum fails. Not earlier:
-            # a phase that could not be closed asks the same clients again.
+            # Not earlier: a phase that could not be closed asks the same clients again.
             for client in live.awaited:
                 self._pool.note_miss(client, self._now)
 
         return write
+
+    def _end(self, session: Server, saved: SavedSession) -> SavedSession:
+        """Write a session that has ended, and land its sum in the same transaction."""
+        # Only these clients hear the farewell, which is the same for all of them.
+        told = dict(session.outgoing())
+        farewell = next(iter(told.values()), b"")
+        saved = replace(saved, checkpoint=None, clients=tuple(told), farewell=farewell)
+        if session.code is not None:
+            saved = replace(saved, why=f"aborted: {session.code.name} ({session.code.value})")
+            self._store.save(self.plan, saved, ())
+            return saved
+        try:
+            self._server.land(session, lambda sketch: self._store.end(self.plan, saved, sketch))
+        except (RejectedSumError, LocalProtocolError) as error:
+            return self._reject(saved, error)
+        assert session.outcome is not None
+        self._landed[saved.round] = self._landed.get(saved.round, 0) + session.outcome.survivors
+        return saved
 
     def _closes(self, state: ServerState, not_after: int) -> tuple[int, int]:
         """Return the two times at which a phase that begins now closes, Unix seconds.
@@ -659,7 +678,7 @@ class Driver:
                     self._bid_farewell(saved)
             elif self._releases[saved.round] in self._released:
                 # Nothing can land in the round any more, and no client need be asked for it.
-                self._reject(_Live(saved), "the release of its round is out")
+                self._finish(self._reject(_next(saved), "the release of its round is out"))
             elif saved.session not in self._live:
                 try:
                     self._resume(saved)
@@ -670,7 +689,7 @@ class Driver:
                     # is given up. Any other may still have a sum that lands when the problem, such
                     # as a wrong ledger, is mended.
                     if isinstance(error, UnreadableFileError) and self._now > saved.not_after:
-                        self._reject(_Live(saved), str(error))
+                        self._finish(self._reject(_next(saved), error))
                     else:
                         problem = error
         if problem is not None:
@@ -686,21 +705,18 @@ class Driver:
     def _resume(self, saved: SavedSession) -> None:
         """Restore a session at the beginning of its phase, or end it if its sum is there."""
         live = _Live(saved)
-        try:
-            live.run = CohortRun.resume(
-                self._server,
-                saved.checkpoint or b"",
-                saved.clients,
-                random=self._random,
-                allow_list=self._keys.allow_list,
-                journal=self._journal(live),
-            )
-        except (RejectedSumError, LocalProtocolError) as error:
-            # The session had its sum, and the sum could not land.
-            self._reject(live, error)
-            return
-        if live.run.done:  # the session had its sum, and `CohortRun.resume` has landed the sum
-            self._finish(live)
+        live.run = CohortRun.resume(
+            self._server,
+            saved.checkpoint or b"",
+            saved.clients,
+            random=self._random,
+            allow_list=self._keys.allow_list,
+            journal=self._journal(live),
+            journal_lands=True,
+        )
+        # Earlier versions of the package wrote the sum first, and landed it afterwards.
+        if live.run.done:
+            self._finish(self._end(live.session, _next(saved)))
             return
         # The answers of this phase are lost: the clients get the time to send them again.
         self._renew(live)
@@ -742,42 +758,31 @@ class Driver:
         # If closing raises, the session must be out of memory, since `_recover` restores no other.
         session, clients = live.saved.session, live.saved.clients
         del self._live[session]
-        try:
-            live.run.deadline_passed(self._now)
-        except (RejectedSumError, LocalProtocolError) as error:
-            self._reject(live, error)
+        live.run.deadline_passed(self._now)
+        if live.run.done:
+            self._finish(live.saved)
+            self._pool.end(session, clients)
         else:
-            if not live.run.done:
-                self._ask(live)
-                self._live[session] = live
-                return
-            self._finish(live)
-        self._pool.end(session, clients)
+            self._ask(live)
+            self._live[session] = live
 
-    def _reject(self, live: _Live, reason: Exception | str) -> None:
-        """End a session whose sum can never land.
+    def _reject(self, saved: SavedSession, reason: Exception | str) -> SavedSession:
+        """Write the end of a session whose sum can never land.
 
         No sketches have such a sum, the release of the session's round is out, or the session could
         not be restored in time.
         """
-        saved = replace(
-            live.saved,
-            phase=ServerState.ABORTED.value,
-            checkpoint=None,
-            why=(IMPOSSIBLE if isinstance(reason, RejectedSumError) else "rejected: ")
-            + str(reason),
-            version=live.saved.version + 1,
-        )
+        aborted = ServerState.ABORTED.value
+        kind = IMPOSSIBLE if isinstance(reason, RejectedSumError) else "rejected: "
+        saved = replace(saved, phase=aborted, checkpoint=None, why=f"{kind}{reason}")
         self._store.save(self.plan, saved, ())
-        live.saved = saved
         self.rejected.append(saved.session)
-        self._finish(live)
+        return saved
 
-    def _finish(self, live: _Live) -> None:
-        """Note the sum of a session that has ended, and keep its farewell for its clients."""
-        self._landed = self._store.landed_clients(self.plan)
+    def _finish(self, saved: SavedSession) -> None:
+        """Give the room of a session that has ended back, and keep its farewell for its clients."""
         self._rooms = None
-        self._bid_farewell(live.saved)
+        self._bid_farewell(saved)
 
     def _bid_farewell(self, saved: SavedSession) -> None:
         """Keep the farewell of a session that has ended: it is owed to all its clients.
@@ -862,6 +867,7 @@ class Driver:
             lifetime=lifetime,
             allow_list=self._keys.allow_list,
             journal=self._journal(live),
+            journal_lands=True,
         )
         self._ask(live)
         self._keep(live)
@@ -877,3 +883,8 @@ class Driver:
         if self._retry_at is None and not self._drains:
             times += [began + self._deadlines.gather for began in self._gathering.values()]
         return min(*times, self._farewells.next_end)
+
+
+def _next(saved: SavedSession) -> SavedSession:
+    """Return a session as the store may write it next."""
+    return replace(saved, version=saved.version + 1)

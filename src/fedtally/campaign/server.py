@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from weakref import WeakSet, WeakValueDictionary
 
@@ -312,12 +313,14 @@ class FrequencyServer:
         """Tell whether the sum of a session has landed, here or in an earlier process."""
         return self._books.has_landed(self.plan, session)
 
-    def land(self, session: Server) -> None:
+    def land(self, session: Server, write: Callable[[CountSketch], bool] | None = None) -> None:
         """Add the sum of a cohort to that of its round, once.
 
         Args:
             session: the finished session of the cohort, which `open` or `restore` returned, so that
                 it was reserved.
+            write: lands the sum as `Books.land` does, and returns whether it counts; for a caller
+                that writes more in the same transaction. None: the books land it.
 
         Raises:
             RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of
@@ -345,7 +348,7 @@ class FrequencyServer:
         except RejectedSumError:
             self.screening.rejected[round] += 1
             raise
-        self._count(session.session, sketch, "the sum of this session")
+        self._count(session.session, sketch, "the sum of this session", write)
 
     def land_batch(self, leader: two_server.Leader | two_server.ProvenLeader) -> None:
         """Land the sum of a batch as the sum of its release, once.
@@ -491,14 +494,22 @@ class FrequencyServer:
             sketch.num_clients = min(max(sketch.num_clients, 0), most)
         return sketch
 
-    def _count(self, name: bytes, sketch: CountSketch, what: str) -> None:
+    def _count(
+        self,
+        name: bytes,
+        sketch: CountSketch,
+        what: str,
+        write: Callable[[CountSketch], bool] | None = None,
+    ) -> None:
         """Add a sum to that of its round, unless it has landed or its release is out."""
         # A sum that joined a release afterwards would show by the difference
         if release_of(self.plan, sketch.round) in self._books.released(self.plan):
             raise LocalProtocolError(
                 f"the release of {what} is out; what it holds does not change any more"
             )
-        if not self._books.land(self.plan, name, sketch):
+        if write is None:
+            write = partial(self._books.land, self.plan, name)
+        if not write(sketch):
             raise LocalProtocolError(
                 f"{what} has landed; a second time would count its clients twice"
             )
