@@ -585,14 +585,19 @@ def test_secure_sums(method):
 
 def test_the_command_line(tmp_path, capsys):
     (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    words, unfit = str(tmp_path / "words.txt"), "--domain open is not for this command"
+    words = str(tmp_path / "words.txt")
+    tried = ["simulate", words, "--domain", "open"]
     for arguments, message in (
         (["estimate", words, "--max-length", "9"], "--max-length goes with --domain open"),
         (["estimate", words, "--allow-rare-names"], "--allow-rare-names goes with --domain open"),
         (["plan", "--clients", "9", "--normalise", "nfc"], "--normalise goes with --domain open"),
         (["estimate", words, "--domain", "open", "--rounds", "60"], "--allow-rare-names"),
         (["plan", "--clients", "20", "--domain", "open"], "sums of 20 clients in"),
-        (["simulate", words, "--domain", "open"], unfit),
+        ([*tried, "--epsilon", "1", "--tau", "1e-9"], "tau 1e-09"),
+        ([*tried, "--width", "100"], "leave --width out, or --domain open"),
+        ([*tried, "--plot", "plan.png"], "leave --plot out"),
+        ([*tried, "--recovery", "own:Own"], "--domain open tests what real campaigns do"),
+        (["simulate", words, "--tau", "0.1"], "--tau goes with --domain open"),
     ):
         assert run(arguments) == 2
         shown = " ".join(capsys.readouterr().err.split())
