@@ -303,13 +303,13 @@ class Fit:
         # The floor is at least half a client. Otherwise, after an exact recovery, every item would
         # stand out from a noise of 0.
         floor = max(threshold * sigma, self._half_a_client)
-        found, found_totals = self._above(medians, "median", floor)
-        # The values of fitted items are what is left of them, which is not what they are judged by.
-        off = ~np.isin(found, self.support.positions)
-        totals = medians.at(self.support.ids) + self.fitted
-        on = totals > floor
-        found = np.concatenate([found[off], self.support.positions[on]])
-        found_totals = np.concatenate([found_totals[off], totals[on]])
+        found = self._above(medians, "median", floor)
+        off = found[~np.isin(found, self.support.positions)]
+        # The residual has what is left of a fitted item, which is judged by all that it has.
+        own = medians.at(self.support.ids) + self.fitted
+        on = own > floor
+        found = np.concatenate([off, self.support.positions[on]])
+        found_totals = np.concatenate([medians.at(self.candidates.ids(off)), own[on]])
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
         # With a small width many medians are equal. The mean over all rows tells more, so it orders
         # the items with equal medians, and the ids order the rest. The answer must not depend on
@@ -320,8 +320,8 @@ class Fit:
             ties[of] += self.fitted[place]
         self._fit(found[np.lexsort((ids, -ties, -found_totals))[: self.most]], SWEEPS)
 
-    def _above(self, decoder: Decoder, fold: str, floor: float) -> tuple[I64, F64]:
-        """Return the positions of the candidates whose values exceed a floor, and the values.
+    def _above(self, decoder: Decoder, fold: str, floor: float) -> I64:
+        """Return the positions of the candidates whose values exceed a floor.
 
         Args:
             decoder: gives the values, from the residual as it is now.
@@ -331,32 +331,32 @@ class Fit:
         size = self.candidates.size
         if fold == "median" and floor > (1 + _SINGLE) * self.landed.largest_median(self.residual):
             self._report(size)  # no median of the residual reaches the floor: no look is needed
-            return np.empty(0, np.int64), np.empty(0)
+            return np.empty(0, np.int64)
         if size < LARGE:
-            return self._look(decoder, floor)
+            return self._look(decoder, floor)[0]
         phantoms, kept = decoder.at(self.phantoms), self._kept.get(fold)
         if kept is not None and floor - kept.floor > quantile(
             np.abs(phantoms - kept.phantoms), _STILL
         ):
             self._report(size)
-            positions, values = kept.positions, decoder.at(self.candidates.ids(kept.positions))
-        else:
-            least = quantile(phantoms, 1.0 - _KEPT_SHARE)
-            positions, values = self._look(decoder, min(floor, least))
-            on_list = _merged(positions[values > least], self.support.positions)
-            self._kept[fold] = Kept(least, on_list, phantoms)
-        above = np.flatnonzero(values > floor)
-        return positions[above], values[above]
+            listed = kept.positions
+            return listed[decoder.at(self.candidates.ids(listed)) > floor]
+        least = quantile(phantoms, 1.0 - _KEPT_SHARE)
+        above, listed = self._look(decoder, floor, least)
+        self._kept[fold] = Kept(least, _merged(listed, self.support.positions), phantoms)
+        return above
 
-    def _look(self, decoder: Decoder, floor: float) -> tuple[I64, F64]:
-        """Return the same from a look at every candidate, and report the progress."""
-        positions, found = [], []
+    def _look(self, decoder: Decoder, *floors: float) -> list[I64]:
+        """Return the same for each floor from a look at every candidate, and report the progress.
+
+        Not their values: there may be millions above a low floor.
+        """
+        found: list[list[I64]] = [[] for _ in floors]
         for start, values in self.candidates.decoded(decoder):
-            above = np.flatnonzero(values > floor)
-            positions.append(above + start)
-            found.append(values[above])
+            for floor, positions in zip(floors, found, strict=True):
+                positions.append(np.flatnonzero(values > floor) + start)
             self._report(len(values))
-        return np.concatenate(positions), np.concatenate(found)
+        return [np.concatenate(positions) for positions in found]
 
     def _report(self, candidates: int) -> None:
         """Report that this number of further candidates was looked at."""
@@ -534,8 +534,7 @@ class Fit:
         floor = max(
             least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share
         )
-        hits, _ = self._above(self._means, "mean", floor)
-        positions = _merged(hits, self.support.positions)
+        positions = _merged(self._above(self._means, "mean", floor), self.support.positions)
         items = self.leave_one_out(self.candidates.ids(positions))
         return positions, items, items.values * np.sqrt(items.share) / self.scale
 
