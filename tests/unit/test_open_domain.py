@@ -435,6 +435,28 @@ def test_a_list_reads_what_single_clients_hold(is_open):
     assert np.isin(np.flatnonzero(single), guessed).mean() < 0.3
 
 
+def test_a_list_reads_every_client_of_a_cohort_of_a_thousand():
+    """The same attack on a cohort, in 11,016 counters, with a list of 3,000 strings.
+
+    485 of the clients hold a string that nobody else holds.
+    """
+    rng = np.random.default_rng(2)
+    shares = np.arange(1, 3001) ** -0.8
+    held = np.bincount(rng.choice(3000, 1000, p=shares / shares.sum()), minlength=3000)
+    spelling = Spelling(4, 256, 8)
+    plan = plan_of(
+        num_rounds=1, width=360, num_clients=1000, max_round_clients=1000, spelling=spelling
+    )
+    assert plan.spec.vector_length == 5 * 360 + 9 * 4 * 256 == 11_016
+    items = [f"w{number:04d}" for number in range(3000)]
+    rows = Names(STRINGS, items).spell(fingerprints(items, STRINGS.key), 9)
+    sketch = CountSketch(plan.spec, 0)
+    sketch.add(rows, held)
+    found = np.rint(attacked(sketch, rows, 0.0, 3))
+    assert (held == 1).sum() == 485
+    assert np.array_equal(found, held)
+
+
 def test_what_can_be_confirmed_is_said():
     few, many = RareNames(2000, 64, 1000), RareNames(2000, 64, 100_000)
     assert round(few.confirmed, 2) == 2.83 and round(many.read) == 194
