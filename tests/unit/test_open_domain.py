@@ -435,6 +435,28 @@ def test_a_list_reads_what_single_clients_hold(is_open):
     assert np.isin(np.flatnonzero(single), guessed).mean() < 0.3
 
 
+def test_a_list_reads_every_client_of_a_cohort_of_a_thousand():
+    """The same attack on a cohort, in 11,016 counters, with a list of 3,000 strings.
+
+    485 of the clients hold a string that nobody else holds.
+    """
+    rng = np.random.default_rng(2)
+    shares = np.arange(1, 3001) ** -0.8
+    held = np.bincount(rng.choice(3000, 1000, p=shares / shares.sum()), minlength=3000)
+    spelling = Spelling(4, 256, 8)
+    plan = plan_of(
+        num_rounds=1, width=360, num_clients=1000, max_round_clients=1000, spelling=spelling
+    )
+    assert plan.spec.vector_length == 5 * 360 + 9 * 4 * 256 == 11_016
+    items = [f"w{number:04d}" for number in range(3000)]
+    rows = Names(STRINGS, items).spell(fingerprints(items, STRINGS.key), 9)
+    sketch = CountSketch(plan.spec, 0)
+    sketch.add(rows, held)
+    found = np.rint(attacked(sketch, rows, 0.0, 3))
+    assert (held == 1).sum() == 485
+    assert np.array_equal(found, held)
+
+
 def test_what_can_be_confirmed_is_said():
     few, many = RareNames(2000, 64, 1000), RareNames(2000, 64, 100_000)
     assert round(few.confirmed, 2) == 2.83 and round(many.read) == 194
@@ -599,14 +621,19 @@ def test_secure_sums(method):
 
 def test_the_command_line(tmp_path, capsys):
     (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    words, unfit = str(tmp_path / "words.txt"), "--domain open is not for this command"
+    words = str(tmp_path / "words.txt")
+    tried = ["simulate", words, "--domain", "open"]
     for arguments, message in (
         (["estimate", words, "--max-length", "9"], "--max-length goes with --domain open"),
         (["estimate", words, "--allow-rare-names"], "--allow-rare-names goes with --domain open"),
         (["plan", "--clients", "9", "--normalise", "nfc"], "--normalise goes with --domain open"),
         (["estimate", words, "--domain", "open", "--rounds", "60"], "--allow-rare-names"),
         (["plan", "--clients", "20", "--domain", "open"], "sums of 20 clients in"),
-        (["simulate", words, "--domain", "open"], unfit),
+        ([*tried, "--epsilon", "1", "--tau", "1e-9"], "tau 1e-09"),
+        ([*tried, "--width", "100"], "leave --width out, or --domain open"),
+        ([*tried, "--plot", "plan.png"], "leave --plot out"),
+        ([*tried, "--recovery", "own:Own"], "--domain open tests what real campaigns do"),
+        (["simulate", words, "--tau", "0.1"], "--tau goes with --domain open"),
     ):
         assert run(arguments) == 2
         shown = " ".join(capsys.readouterr().err.split())

@@ -409,6 +409,30 @@ def test_the_command_evaluates_and_writes(tmp_path, capsys, monkeypatch):
     assert "--name-length goes with --domain open" in told(capsys)
 
 
+def test_a_simulation_without_a_plan_makes_the_one_of_the_planner(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fedtally.domain.open_strings.BITS", 12)
+    monkeypatch.setattr(OpenStrings.__init__, "__defaults__", (64, 12, None, None))
+    path = tmp_path / "words.txt"
+    path.write_text("\n".join(np.repeat(WORDS, COUNTS).tolist()) + "\n")
+    asked = ["--domain", "open", "--max-length", "12", "--tau", "1%", "--name-length", "7"]
+    more = ["--repeats", "2", "--seed", "1", "--json", "--quiet"]
+    assert run(["simulate", str(path), *asked, *more]) == 0
+    tried = json.loads(capsys.readouterr().out)
+    assert tried["names"]["recall"]["least"] > 0.8 and tried["repeats"] == 2
+    number = str(sum(COUNTS))
+    assert run(["plan", "--clients", number, *asked, "--json", "--quiet"]) == 0
+    planned = json.loads(capsys.readouterr().out)["plan"]
+    for field in ("rows", "width", "num_rounds", "num_clients", "spelling"):
+        assert tried["plan"][field] == planned[field], field
+    fixed = ["--rounds", "3", "--epsilon", "8"]
+    assert run(["simulate", str(path), *asked, *more, *fixed]) == 0
+    private = json.loads(capsys.readouterr().out)
+    assert private["plan"]["num_rounds"] == 3 and private["privacy"]["not_private"]
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
+    assert run(["simulate", str(empty), "--domain", "open", *more]) == 2
+
+
 def test_clients_keep_their_items_when_they_are_split():
     rng = np.random.default_rng(0)
     members = Members(np.arange(30, dtype=np.uint64), np.arange(0, 31, 3))
