@@ -435,6 +435,7 @@ def test_a_list_reads_what_single_clients_hold(is_open):
     assert np.isin(np.flatnonzero(single), guessed).mean() < 0.3
 
 
+@pytest.mark.matrix  # a minute; a hundred clients are attacked in every run
 def test_a_list_reads_every_client_of_a_cohort_of_a_thousand():
     """The same attack on a cohort, in 11,016 counters, with a list of 3,000 strings.
 
