@@ -632,13 +632,20 @@ def test_the_command_line(tmp_path, capsys):
         (["plan", "--clients", "20", "--domain", "open"], "sums of 20 clients in"),
         ([*tried, "--epsilon", "1", "--tau", "1e-9"], "tau 1e-09"),
         ([*tried, "--width", "100"], "leave --width out, or --domain open"),
-        ([*tried, "--plot", "plan.png"], "leave --plot out"),
         ([*tried, "--recovery", "own:Own"], "--domain open tests what real campaigns do"),
         (["simulate", words, "--tau", "0.1"], "--tau goes with --domain open"),
     ):
         assert run(arguments) == 2
         shown = " ".join(capsys.readouterr().err.split())
         assert message in shown, shown
+
+
+def test_a_chart_of_an_open_domain_is_refused(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    words, plot = str(tmp_path / "words.txt"), str(tmp_path / "plan.png")
+    assert run(["simulate", words, "--domain", "open", "--plot", plot]) == 2
+    assert "leave --plot out" in " ".join(capsys.readouterr().err.split())
 
 
 def test_no_plan_is_made_like_an_open_domain(tmp_path, capsys):

@@ -281,10 +281,10 @@ def test_the_command_says_what_will_be_read(tmp_path, capsys):
 def test_names_that_nobody_can_read_are_said():
     found = propose(search(tau=0.01))
     nobody = found.names._replace(theta_name=np.inf, by_length=((7, np.inf), (12, 0.5)))
-    shown = plain(plan_view.view(replace(found, names=nobody), None, ""))
+    shown = plain(plan_view.view(replace(found, names=nobody), None))
     assert "names of 7 bytes cannot be read, whoever holds them" in shown
     assert "of other lengths, in bytes: 12 from about 10,000" in shown
-    shown = plain(plan_view.view(replace(found, names=nobody._replace(by_length=())), None, ""))
+    shown = plain(plan_view.view(replace(found, names=nobody._replace(by_length=())), None))
     assert "of other lengths" not in shown
     assert nobody.to_dict()["theta_name"] is None
 

@@ -68,7 +68,7 @@ class Study:
     >>> Study(methods=("batched:4",), num_rounds=2)
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: batches must be at most the number of rounds, 2, got 4
+    fedtally.errors.InvalidInputError: schedule batched:B: batches must be at most the number of rounds, 2, got 4
     """
 
     methods: tuple[str, ...] = ("hybrid", "fresh", "shared", *EXACT)
