@@ -527,8 +527,9 @@ def check_terms(
     # a client that could not report its sketch would show by that what it holds
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != largest_entry:
         raise InvalidInputError(
-            f"secure_sum.largest_entry must be max_items, {largest_entry}: who could not report"
-            f" else would show by that what it holds, got {terms.largest_entry}"
+            f"secure_sum.largest_entry must be {largest_entry}, the most that max_items items add"
+            " to a counter: who could not report else would show by that what it holds, got"
+            f" {terms.largest_entry}"
         )
     if terms.length != counters:
         raise InvalidInputError(
