@@ -1965,6 +1965,20 @@ MUTATIONS = (
         "why_no_proofs(items=largest_entry,",
         f"{_PROVEN_CAMPAIGN}::test_a_plan_that_asks_for_proofs_that_it_cannot_have_is_refused",
     ),
+    _mutation(
+        "words-in-a-traceback",
+        _PROOFS_FILE,
+        "secrets.callback(words.fill, 0)",
+        "pass",
+        f"{_PROVEN_CAMPAIGN}::test_no_report_that_fails_leaves_the_items_behind",
+    ),
+    _mutation(
+        "proof-in-a-traceback",
+        _PROOFS_FILE,
+        "secrets.callback(proof.fill, 0)",
+        "pass",
+        f"{_PROVEN_CAMPAIGN}::test_no_report_that_fails_leaves_the_items_behind",
+    ),
     _mutation("two-reports", _PROOFS_FILE, "if agreed else", "if True else", _PROOFS),
     _mutation(
         "rows-of-one-weight",

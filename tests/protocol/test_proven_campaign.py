@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from secagg_cohort import left_behind
 from test_report_proofs import lying
 
 import fedtally
@@ -294,6 +295,54 @@ def test_a_client_without_an_item_abstains_unseen_under_privacy() -> None:
     assert (leader.refused, len(leader), len(sizes)) == ((), 3, 1)
     [(helpers, leaders)] = sizes
     assert helpers + leaders == plan.bytes_per_client
+
+
+def gone(*_: object) -> Any:
+    raise OSError("the disk, or the source of randomness, is gone")
+
+
+@pytest.mark.parametrize("noise", ["none", "distributed"])
+def test_no_report_that_fails_leaves_the_items_behind(
+    noise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools that log the variables of a traceback would show them."""
+    client = FrequencyClient(plan_of(**NOISES[noise]), DOMAIN, [3])
+
+    def error_of_report(after: int = 99) -> OSError:
+        good, calls = stream("failing"), iter(range(after))
+        with pytest.raises(OSError, match="is gone") as failed:
+            client.report(
+                0,
+                POLICY,
+                journal=MemoryJournal(),
+                identity=PEOPLE[0],
+                random=lambda count: good(count) if next(calls, None) is not None else gone(),
+            )
+        return failed.value
+
+    for after in range(4):  # id, seed, salt, prove seed
+        assert left_behind(error_of_report(after)) == []
+    for what in (
+        "fedtally.crypto.hpke.seal",
+        "fedtally.secagg.two_server.proofs.mask_key",
+        "fedtally.secagg.two_server.proofs._words_digest",
+        "fedtally.secagg.two_server.proofs._proof_mask_key",
+        "fedtally.flp.proof.FullyLinearProof.prove",
+        "fedtally.crypto.keys.SigningKey.sign",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(what, gone)
+            assert left_behind(error_of_report()) == [], what
+
+
+def test_a_vector_that_has_no_proof_is_refused_without_a_trace() -> None:
+    proof = plan_of().report_proof
+    assert proof is not None
+    vector = np.ones(proof.parameters.length, np.int64)
+    with pytest.raises(InvalidInputError, match="row 0 of the vector must have one") as refused:
+        proof.report(vector, round=0, identity=PEOPLE[0], random=stream("vector"))
+    vector.fill(0)  # as `FrequencyClient.report` does
+    assert left_behind(refused.value) == []
 
 
 # ---- what a plan says ----
