@@ -2000,6 +2000,35 @@ MUTATIONS = (
         "not noise",
         f"{_PROVEN_CAMPAIGN}::test_a_client_that_takes_a_candidate_away_stops_no_histogram",
     ),
+    # a client of two items could not report, and its error would show how many it holds
+    _mutation(
+        "histogram-of-several-items-proven",
+        "planner/secure_sum.py",
+        "why_no_proofs(items=items,",
+        "why_no_proofs(items=agreed.largest_entry,",
+        f"{_PROVEN_CAMPAIGN}::test_where_proofs_cannot_be_had_there_are_none_and_it_is_said",
+    ),
+    _mutation(
+        "plan-of-several-items-proven",
+        "secagg/config.py",
+        "why_no_proofs(items=items,",
+        "why_no_proofs(items=largest_entry,",
+        f"{_PROVEN_CAMPAIGN}::test_a_plan_that_asks_for_proofs_that_it_cannot_have_is_refused",
+    ),
+    _mutation(
+        "words-in-a-traceback",
+        _PROOFS_FILE,
+        "secrets.callback(words.fill, 0)",
+        "pass",
+        f"{_PROVEN_CAMPAIGN}::test_no_report_that_fails_leaves_the_items_behind",
+    ),
+    _mutation(
+        "proof-in-a-traceback",
+        _PROOFS_FILE,
+        "secrets.callback(proof.fill, 0)",
+        "pass",
+        f"{_PROVEN_CAMPAIGN}::test_no_report_that_fails_leaves_the_items_behind",
+    ),
     _mutation("two-reports", _PROOFS_FILE, "if agreed else", "if True else", _PROOFS),
     _mutation(
         "rows-of-one-weight",

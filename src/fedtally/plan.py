@@ -256,6 +256,7 @@ class Plan:
                 self.largest_entry,
                 most,
                 self.noise_bound,
+                self.most_items,
             )
 
     def _check_open(self) -> None:
@@ -452,7 +453,7 @@ class Plan:
         from fedtally.secagg.config import why_no_proofs
 
         return why_no_proofs(
-            largest_entry=self.largest_entry,
+            items=self.most_items,
             clients=self._most_clients,
             noise=self.noise_bound,
         )

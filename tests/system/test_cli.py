@@ -217,6 +217,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "privacy",
         "secure_sum",
         "sizing",
+        "target",
     ]
     assert list(document) == [
         *names,

@@ -209,6 +209,10 @@ def test_a_plan_says_whether_reports_have_proofs_and_why_not(call: Call) -> None
         assert code == 0 and said in words_of(out), options
         assert (none in words_of(out)) == (named == "none")
         assert plan.secure_sum.summary()["validity"] == named  # type: ignore[union-attr]
+        found = json.loads(call(*SECURE, "two-server", *options, "--json")[1])["validity"]
+        assert (found["proofs"], found["reason"] == "") == (named == "proofs",) * 2
+        assert found["reason"] in words_of(out)
+    assert json.loads(call(*SECURE, "ideal", "--json")[1])["validity"] is None
 
 
 def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:

@@ -11,6 +11,7 @@ from fedtally.cli.keys import lacking
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fedtally.plan import Plan
     from fedtally.planner.bill import Bill
     from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
@@ -35,6 +36,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "schema": "fedtally-proposal/1",
         "plan": report.plan_fields(chosen),
         "missing_keys": list(chosen.missing_keys),
+        "validity": _validity_fields(chosen) if chosen.is_two_server else None,
         "target": target.to_dict(),
         "found": proposal.found,
         "predicted_linf": proposal.linf,
@@ -59,6 +61,16 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "rare_names": None if proposal.rare is None else proposal.rare.to_dict(),
         "names": _name_fields(proposal),
     }
+
+
+def _validity_fields(plan: Plan) -> dict[str, Any]:
+    """Return whether reports to two servers have proofs, and why they have none."""
+    has_proofs = plan.report_proof is not None
+    return {"proofs": has_proofs, "reason": "" if has_proofs else _why_no_proofs(plan)}
+
+
+def _why_no_proofs(plan: Plan) -> str:
+    return plan.why_no_proofs or "--validity proofs asks for them"
 
 
 def _name_fields(proposal: Proposal) -> dict[str, Any] | None:
@@ -339,8 +351,7 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
     if proposal.plan.is_two_server and proposal.plan.report_proof is None:
-        why = proposal.plan.why_no_proofs or "--validity proofs asks for them"
-        notes.append(f"reports have no proofs: {why}")
+        notes.append(f"reports have no proofs: {_why_no_proofs(proposal.plan)}")
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more

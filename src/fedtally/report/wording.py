@@ -545,7 +545,9 @@ def attendance(traffic: Mapping[str, Any], unit: str) -> str:
         return ""
     said = f"{traffic['method']}: {_seen(traffic)}"
     # What the plan says of a sum that was made elsewhere has no numbers.
-    return f"{said}; {_attendance(traffic, unit)}" if "cohorts" in traffic else said
+    said = f"{said}; {_attendance(traffic, unit)}" if "cohorts" in traffic else said
+    # where there are proofs, the list is as it should be, and needs no word
+    return f"{said}; {validity('none')}" if traffic.get("validity") == "none" else said
 
 
 def _cpu(traffic: Mapping[str, Any], noun: str) -> list[tuple[str, str]]:

@@ -304,9 +304,14 @@ class ReportProof:
         Raises:
             InvalidInputError: the vector, the round or the random bytes are not as above.
         """
-        words, identity = self.circuit.encode(vector), is_signing_key(identity)
-        bound = self.bound(exactly(ID_BYTES, random_id=random(ID_BYTES)), round, identity.public)
-        with ExitStack() as secrets:  # wiped at the end, and by an error
+        identity = is_signing_key(identity)
+        with (
+            ExitStack() as secrets
+        ):  # wiped at the end, and by an error, whose traceback holds them
+            words = self.circuit.encode(vector)
+            secrets.callback(words.fill, 0)  # they show the item
+            random_id = random(ID_BYTES)
+            bound = self.bound(exactly(ID_BYTES, random_id=random_id), round, identity.public)
 
             def kept(secret: Secret) -> Secret:
                 secrets.callback(secret.wipe)
@@ -329,6 +334,7 @@ class ReportProof:
                 self._elements(prove_key, self.flp.prove_random_length),
                 self._elements(Secret(joint), self.circuit.joint_length),
             )
+            secrets.callback(proof.fill, 0)  # it is not masked yet, and depends on the item
             proof_mask_key = kept(_proof_mask_key(seed, joint))
             proof_share = self._less(proof, self._elements(proof_mask_key, self.flp.proof_length))
         signed = Digests(*digests, _proof_digest(salt, proof_share))
