@@ -41,6 +41,8 @@ from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
+from fedtally.report import answer as report_answer
+from fedtally.report import plain
 from fedtally.report.wording import screened, secure_sum_rows
 from fedtally.result import Result
 from fedtally.result.notes import on_screening
@@ -494,9 +496,8 @@ def answer(screen: str | None = None, **given: Any) -> Result:
         items,
         domain="range:1..400",
         secure_sum="secagg",
-        seed=1,
         screen=screen,
-        **{"max_cohort": 6, **asked},
+        **{"max_cohort": 6, "seed": 1, **asked},
     )
 
 
@@ -527,6 +528,23 @@ def test_an_answer_says_that_a_round_is_poisoned(monkeypatch: pytest.MonkeyPatch
     poison(monkeypatch, 7)
     with pytest.raises(PoisonedError, match="screening refused the round that landed"):
         answer("refuse")
+
+
+def test_a_terminal_shows_an_alarm_whatever_room_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / name) for name in ("one.fed", "two.fed")]
+    for seed, path in enumerate(paths):
+        poison(monkeypatch, 7)
+        result = answer(seed=seed)
+        result._warnings = [f"{number} and other notes" for number in range(40)]
+        text = " ".join(plain(report_answer(result, result.top(20))).split())
+        assert "the sums of the 8 cohorts do not fit honest clients" in text
+        assert "40 more notes" in text
+        result.save(path)
+    assert run(["merge", *paths]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "the sums of the 8 cohorts do not fit honest clients" in text
 
 
 def test_an_honest_answer_has_no_note() -> None:
