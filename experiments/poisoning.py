@@ -3,7 +3,8 @@
 A round has 20 cohorts of 1,000 clients, which hold 100,000 items of a Zipf law, in a sketch of 5 x
 1000. Screening is that of `campaign.screening`. Before it, `campaign.server` refuses a cohort whose
 sum no honest clients can have. Hashes are new every 20 rounds. In an honest round every alarm is a
-false one; some have noise, and some are histograms. In the others a share of the clients lies:
+false one; some have noise, some are histograms, and some have few items in a narrow sketch, where
+frequent ones cancel each other. In the others a share of the clients lies:
 
 - lie: each votes once for a rare item, as an honest client might;
 - boost: each adds so many votes for a rare item;
@@ -57,7 +58,8 @@ LIARS = (0.00005, 0.01, 0.02, 0.05)
 class Shape(NamedTuple):
     """An honest round: its law, cohorts, clients of each, and the variance of a client's noise.
 
-    With one row it is a histogram.
+    With one row it is a histogram. With a width of its own its hashes are new in each round, since
+    few items cancel seldom.
     """
 
     law: str
@@ -65,6 +67,7 @@ class Shape(NamedTuple):
     clients: int = 1000
     noise: float = 0.0
     rows: int = ROWS
+    width: int = WIDTH
 
 
 SHAPES = (
@@ -75,6 +78,10 @@ SHAPES = (
     Shape("i^-2", 8, 200, 0.1),
     Shape("i^-1.1", rows=1),
     Shape("i^-2", 8, 50, rows=1),
+    Shape("few", 100, 200, width=50),
+    Shape("few", rows=3, width=200),
+    Shape("two", 100, 200, rows=3, width=30),
+    Shape("plateau", 100, 50, width=400),
 )
 ATTACKS = (
     ("lie", (1,)),
@@ -93,6 +100,10 @@ def law(name: str) -> I64:
     >>> int(np.bincount(law("i^-2"))[0]) / _QUANTILES > 0.6
     True
     """
+    few = {"few": [0.4, 0.25, 0.15, 0.1, 0.1], "two": [0.5, 0.5], "plateau": [1 / 66] * 66}
+    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    if name in few:
+        return np.searchsorted(np.cumsum(few[name]), places).clip(max=len(few[name]) - 1)
     exponent, offset = {
         "i^-1.1": (1.1, 0.0),
         "(i+2.7)^-1.07": (1.07, 2.7),
@@ -100,7 +111,6 @@ def law(name: str) -> I64:
         "uniform": (0.0, 0.0),
     }[name]
     shares = (np.arange(1, ITEMS + 1) + offset) ** -exponent
-    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     return np.searchsorted(np.cumsum(shares / shares.sum()), places).clip(max=ITEMS - 1)
 
 
@@ -111,15 +121,15 @@ class Hashes(NamedTuple):
     signs: I64
 
     @classmethod
-    def of(cls, seed: int) -> Hashes:
-        """Return the hashes of a sketch."""
-        spec = SketchSpec(ROWS, WIDTH, Schedule.parse("shared"), 1, seed.to_bytes(32, "little"))
+    def of(cls, seed: int, rows: int = ROWS, width: int = WIDTH, items: int = ITEMS) -> Hashes:
+        """Return the hashes of a sketch, of its first items."""
+        spec = SketchSpec(rows, width, Schedule.parse("shared"), 1, seed.to_bytes(32, "little"))
         location, sign, bit = spec.round_hash(0)
-        ids = np.arange(ITEMS, dtype=np.uint64)
-        cells, signs = np.empty((2, ROWS, ITEMS), np.int64)
-        for row in range(ROWS):
+        ids = np.arange(items, dtype=np.uint64)
+        cells, signs = np.empty((2, rows, items), np.int64)
+        for row in range(rows):
             words = [kernels.hash_words(each[row : row + 1], ids)[0] for each in (location, sign)]
-            cells[row] = kernels.locations(words[0], WIDTH)
+            cells[row] = kernels.locations(words[0], width)
             signs[row] = kernels.signs(words[1], bit)
         return cls(cells, signs)
 
@@ -134,15 +144,17 @@ class Hashes(NamedTuple):
         return cls(np.arange(ITEMS)[None] % WIDTH, np.ones((1, ITEMS), np.int64))
 
 
-def honest(rng: np.random.Generator, codes: I64, sizes: I64, noise: float = 0.0) -> I64:
+def honest(
+    rng: np.random.Generator, codes: I64, sizes: I64, noise: float = 0.0, width: int = WIDTH
+) -> I64:
     """Return the sums of cohorts of honest clients: int64 [cohorts, rows, width]."""
     held = rng.integers(0, _QUANTILES, sizes.sum(), dtype=np.uint16)
-    start = np.repeat(np.arange(len(sizes)) * 2 * WIDTH, sizes)
-    sums = np.empty((len(sizes), len(codes), WIDTH), np.int64)
+    start = np.repeat(np.arange(len(sizes)) * 2 * width, sizes)
+    sums = np.empty((len(sizes), len(codes), width), np.int64)
     for row, own in enumerate(codes):
         # of the two signs apart: counting is several times as fast as adding weights
-        counted = np.bincount(start + own[held], minlength=2 * len(sizes) * WIDTH).reshape(-1, 2)
-        sums[:, row] = (counted[:, 1] - counted[:, 0]).reshape(-1, WIDTH)
+        counted = np.bincount(start + own[held], minlength=2 * len(sizes) * width).reshape(-1, 2)
+        sums[:, row] = (counted[:, 1] - counted[:, 0]).reshape(-1, width)
     for cohort, size in zip(sums, sizes.tolist(), strict=True):
         if noise:
             drawn = rng.integers(0, _QUANTILES, cohort.shape, dtype=np.uint16)
@@ -227,12 +239,14 @@ def false_alarms(shape: Shape, rounds: int, seed: int) -> dict[str, Any]:
     """Return how many honest rounds raise an alarm, and the figures beside their limits."""
     rng, items = np.random.default_rng([seed, SHAPES.index(shape)]), law(shape.law)
     sizes, alarms, found = np.full(shape.cohorts, shape.clients), 0, []
+    held = int(items.max()) + 1
     for round in range(rounds):
         if shape.rows == 1:
             codes = Hashes.of_histogram().codes(items)
-        elif round % SAME_HASHES == 0:
-            codes = Hashes.of(int(rng.integers(1 << 62))).codes(items)
-        sums = honest(rng, codes, sizes, shape.noise)
+        elif round % SAME_HASHES == 0 or shape.width != WIDTH:
+            seed = int(rng.integers(1 << 62))
+            codes = Hashes.of(seed, shape.rows, shape.width, held).codes(items)
+        sums = honest(rng, codes, sizes, shape.noise, shape.width)
         told = consistency(sums, sizes, noise=shape.noise, may_be_empty=shape.noise > 0)
         alarms += not told.is_consistent
         found.append((told.votes, told.votes_limit, told.squares, told.squares_limit))
@@ -241,6 +255,7 @@ def false_alarms(shape: Shape, rounds: int, seed: int) -> dict[str, Any]:
     return {
         "law": shape.law,
         "rows": shape.rows,
+        "width": shape.width,
         "cohorts": f"{shape.cohorts} x {shape.clients}",
         "noise": shape.noise * shape.clients,
         "rounds": rounds,

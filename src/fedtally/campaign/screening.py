@@ -34,6 +34,7 @@ _LARGEST_LOSS = 4  # at most one cohort in so many is left out
 # A counter is heavy from this share of clients on, times the width: then its sum tells the share.
 _HEAVY = 6.0
 _SDS = 6.0  # standard deviations of noise that a heavy counter, or the votes of all of them, allow
+_NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, a normal)], in standard deviations
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -83,6 +84,8 @@ def why_unscreened(plan: Plan) -> str | None:
         return "a silo adds as many items as it has people, so that its sum has no expected spread"
     if plan.max_items > 1:
         return "clients of several items have no expected spread"
+    if plan.rows == 1 and not plan.is_histogram:
+        return "in a sketch of one row frequent items may cancel, so that it hides their spread"
     return None
 
 
@@ -108,13 +111,13 @@ class Consistency:
     """What the cohorts of a round say, and the limits that honest ones keep but for a rate alpha.
 
     Attributes:
-        votes: what the clients add to a row, per client; 1 for honest ones, less for empty ones.
+        votes: what the clients add to a row, per client; at most about 1 for honest ones.
         votes_limit: the most that `votes` may be.
         squares: the mean square of what a client adds to a row: 1, or less for empty ones.
         squares_limit: the most that `squares` may be.
         energies: [cohorts, rows], the squared distance of a cohort from all, per client.
         energy_limit: the most that a cohort's energy may be.
-        has_least: whether `votes` has a lower limit too, as far below 1: no client may be empty.
+        has_least: whether `squares` has a lower limit too, as far below 1: no client may be empty.
     """
 
     votes: float
@@ -128,8 +131,8 @@ class Consistency:
     @property
     def is_consistent(self) -> bool:
         """Whether both figures keep their limits."""
-        votes = abs(self.votes - 1) if self.has_least else self.votes - 1
-        return votes <= self.votes_limit - 1 and self.squares <= self.squares_limit
+        squares = abs(self.squares - 1) if self.has_least else self.squares - 1
+        return self.votes <= self.votes_limit and squares <= self.squares_limit - 1
 
     @property
     def outliers(self) -> npt.NDArray[np.intp]:
@@ -181,14 +184,22 @@ def consistency(
     # noise of the mean must not pass for clients
     noise_of_mean = math.sqrt(noise / clients)
     cut = max(_HEAVY / width, _SDS * noise_of_mean)
-    heavy = share > cut
-    found = (share * heavy).sum(axis=1)
-    # The sum of a heavy counter is those who hold its largest item, give or take the few others in
-    # it; of the other clients this share is there unseen.
-    votes = found + np.maximum(0, 1 - found) * heavy.mean(axis=1) + (square * ~heavy).sum(axis=1)
-    # the weights of a row: what the sums say, and 1 / width for items that cancel in a counter
-    whole = float(np.median((mean**2).sum(axis=1))), float(np.median(share.max(axis=1)))
-    rest = float(np.median((mean**2 * ~heavy).sum(axis=1))), cut
+    # Frequent items of opposite signs may cancel in a counter: then its mean square shows them.
+    unsure = math.sqrt(2 / (cohorts - 1)) * (cut + noise)
+    heavy = (share > cut) | (square > cut + _SDS * unsure)
+    # |mean| <= mean square <= 1 for honest clients. So neither items that cancel nor those that
+    # share a counter make more votes: only chance does.
+    votes = (share * heavy).sum(axis=1) + (square * ~heavy).sum(axis=1)
+    # Where chance lifts a counter above the cut, it counts with what chance added: on average
+    # E[max(0, a normal)] at most. A row has room for 1 / cut of them, so that they weigh by size.
+    sd = math.sqrt((cut + noise) / clients)
+    near = (np.minimum(share / cut, 1) * (np.abs(share - cut) < 3 * sd)).sum(axis=1)
+    chance = _SDS * noise_of_mean * math.sqrt(heavy.sum(axis=1).max())
+    chance += _NORMAL * sd * float(near.max())
+    # The weights of a row: what the sums say, and 1 / width for items that cancel in a counter. The
+    # row that says most counts: frequent items may cancel in the others.
+    whole = float((mean**2).sum(axis=1).max()), float(share.max())
+    rest = float((mean**2 * ~heavy).sum(axis=1).max()), cut
 
     def limit(freedom: int, x: float, second: float, largest: float) -> float:
         norm: float = min(1.0, second + 1 / width)
@@ -197,11 +208,10 @@ def consistency(
         peak: float = min(1.0, largest + 3 / width) + noise
         return 1 + (2 * math.sqrt(freedom * x * norm) + 2 * peak * x) / freedom
 
-    x = math.log(4 / alpha)  # three tests of a median row, one of them two-sided
+    x = math.log(4 / alpha)  # of a median row: votes, and squares on either side
     return Consistency(
         votes=float(np.median(votes)),
-        votes_limit=limit(cohorts - 1, x, *rest)
-        + _SDS * noise_of_mean * math.sqrt(heavy.sum(axis=1).max()),
+        votes_limit=limit(cohorts - 1, x, *rest) + chance,
         squares=float(np.median(square.sum(axis=1))),
         squares_limit=limit(cohorts - 1, x, *whole),
         energies=spread.sum(axis=2),
@@ -260,6 +270,7 @@ class RoundScreening:
         left_out: the cohorts that stand out, in the order in which the books give them.
         num_rejected: the further cohorts that could not land, since no clients have such sums.
         why: the reason why the round was not screened; "" if it was.
+        sizes: the clients of each cohort that landed.
     """
 
     round: int
@@ -268,6 +279,7 @@ class RoundScreening:
     left_out: tuple[int, ...] = ()
     num_rejected: int = 0
     why: str = ""
+    sizes: tuple[int, ...] = ()
 
     @property
     def is_poisoned(self) -> bool:
@@ -334,6 +346,7 @@ class Screening:
             InvalidInputError: the plan cannot be screened, or a sum lacks its noise.
         """
         number, round = len(cohorts), cohorts[0].round
+        sizes = tuple(cohort.num_clients for cohort in cohorts)
         # what must not be seen without noise is not looked at, whoever asks
         if why_unscreened(plan) is not None or any(c.noise != plan.noise_mark for c in cohorts):
             raise InvalidInputError(
@@ -342,13 +355,13 @@ class Screening:
         if number < FEWEST:
             why = f"{number} cohort{'s' * (number > 1)} landed, and screening needs {FEWEST}"
             self.rounds[round] = RoundScreening(
-                round, number, num_rejected=self.rejected[round], why=why
+                round, number, num_rejected=self.rejected[round], why=why, sizes=sizes
             )
         else:
             private = plan.privacy
             kept, found = keep_cohorts(
                 np.stack([cohort.counters for cohort in cohorts]),
-                np.array([cohort.num_clients for cohort in cohorts]),
+                np.array(sizes),
                 0.0 if private is None else private.share(1).variance,
                 # under privacy who holds nothing takes part all the same
                 may_be_empty=private is not None,
@@ -356,7 +369,7 @@ class Screening:
             )
             left_out = tuple(place for place in range(number) if place not in kept)
             self.rounds[round] = RoundScreening(
-                round, number, found, left_out, self.rejected[round]
+                round, number, found, left_out, self.rejected[round], sizes=sizes
             )
         return self.used(round, cohorts)
 
@@ -375,8 +388,11 @@ class Screening:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
+        refused = self.rounds.values() if self.screen is Screen.REFUSE else ()
+        gone = sum(one.sizes[place] for one in refused for place in one.unusable)
         return {
             "screen": str(self.screen),
             "why": self.why,
+            "clients_left_out": gone,
             "rounds": [self.rounds[number].to_dict() for number in sorted(self.rounds)],
         }

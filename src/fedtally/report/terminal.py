@@ -101,7 +101,8 @@ def answer(
         return Group(*parts, Text(), facts([*rows, *_next(hints)]))
     more = more_lines(estimates, queried)
     rows = _short(result, estimates, queried, how)
-    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how)
+    alarms = len(result.alarms)
+    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how, alarms)
 
 
 def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> int:
@@ -124,6 +125,8 @@ class Screen:
         hints: what to try next, each with its purpose.
         more: the lines that it may have beyond `LINES`.
         how: the option or the command that shows the whole account.
+        alarms: how many of the first notes doubt the whole answer. One is shown in any case, beyond
+            its lines if need be.
     """
 
     top: RenderableType
@@ -132,6 +135,7 @@ class Screen:
     hints: Sequence[tuple[str, str]]
     more: int
     how: str = "--details"
+    alarms: int = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.top
@@ -140,7 +144,9 @@ class Screen:
         notes = noted(self.notes)
         # Hints go first where lines are short, the last one before the others, and then notes.
         sizes = [(len(notes), number) for number in range(len(self.hints), -1, -1)]
-        for shown, hints in [*sizes, *((number, 0) for number in range(len(notes) - 1, -1, -1))]:
+        fewest = min(self.alarms, 1)
+        fewer = [(number, 0) for number in range(len(notes) - 1, fewest - 1, -1)]
+        for shown, hints in [*sizes, *fewer]:
             hidden = len(notes) - shown
             more = f"{counted(hidden, 'more note')}, and " if hidden else ""
             last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]

@@ -585,12 +585,15 @@ def _cohorts(traffic: Mapping[str, Any], noun: str) -> str:
 
 def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
     counted_in = f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)}"
+    left_out = traffic.get("screening", {}).get("clients_left_out", 0)
+    screened_out = f" ({left_out:,} of them in cohorts that are left out)" if left_out else ""
     if "engine" in traffic:
-        return f"{counted_in} that were asked are in the sums; an agent answered for each"
+        counted_in += " that were asked are in the sums"
+        return f"{counted_in}{screened_out}; an agent answered for each"
     if refused := traffic.get("refused", 0):
         counted_in += f" in the sums, {counted(refused, 'report')} refused"
     else:
-        counted_in += " in the sums"
+        counted_in += f" in the sums{screened_out}"
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
     # Some leave after their part is in the sum. Without them the numbers would not add up.
     if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:

@@ -74,8 +74,10 @@ def on_screening(result: Result) -> Iterator[str]:
         where = f" of round {found['round'] + 1}" if result.plan.num_rounds > 1 else ""
         cohorts = f"the {found['cohorts']} cohorts{where}"
         if found["verdict"] == "not screened":
-            if refuses:
-                what = "the sum" if not found["cohorts"] else "the sums of the cohorts"
+            # what an earlier run found is lost, which might have been a warning
+            is_lost = not found["cohorts"]
+            if refuses or is_lost:
+                what = "the sum" if is_lost else "the sums of the cohorts"
                 yield f"{what}{where} could not be screened: {found['why']}"
         elif found["verdict"] == "poisoned":
             after = (

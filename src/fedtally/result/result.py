@@ -403,7 +403,12 @@ class Result:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        return (*self._warnings, *notes.on_screening(self))
+        return (*self.alarms, *self._warnings)
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Those of the `cautions` that say that clients may have lied (docs/screening.md)."""
+        return tuple(notes.on_screening(self))
 
     @property
     def warnings(self) -> tuple[str, ...]:
