@@ -78,6 +78,13 @@ def test_help_lists_the_commands_in_groups(call: Call) -> None:
     assert call() == (0, out, "")
 
 
+@pytest.mark.parametrize("command", [[], ["plan"], ["campaign", "run"]])
+def test_help_is_a_command_too(call: Call, command: list[str]) -> None:
+    assert call("help", *command) == call(*command, "--help")
+    assert call("help", "nobody") == call("nobody")
+    assert call("nobody")[0] == 2
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
     code, out, _ = call(command, "--help")

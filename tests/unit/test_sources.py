@@ -521,6 +521,37 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
             open_source(path)  # before anything is read
 
 
+@pytest.mark.parametrize("pattern", ["", "**"])
+def test_a_disk_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    monkeypatch.setattr("fedtally.sources.files._MOST_ENTRIES", 2)
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.txt", "tea\n")
+    path = f"{tmp_path}/{pattern}"
+    if pattern:  # the folder itself is one of the three
+        fails(path, r"names more than 2 files and folders")
+        monkeypatch.setattr("fedtally.sources.files._MOST_ENTRIES", 3)
+    assert collect(open_source(path))["items"] == ["tea", "tea"]
+    (tmp_path / "more").mkdir()
+    fails(path, r"names more than \d files and folders: name the folder of one table")
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.txt", "tea\n")
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:  # what the system does for others than root
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    fails(str(tmp_path), "locked cannot be read: Permission denied; name the files that you mean")
+
+
 def test_ragged_rows_are_named(tmp_path: Path) -> None:
     rows = ["item,b", *["x,1"] * 1000]
     path = write(tmp_path / "short.csv", "\n".join([*rows, "y", *rows[1:]]))

@@ -456,10 +456,7 @@ class Driver:
             while self._retry_at is None and not self._drains and self._open_sessions():
                 pass  # more clients may be there than one session of each round takes
         except OvertakenError:
-            self._live.clear()
-            self._pool.keep(())
-            self._farewells.clear()
-            self.is_overtaken = True
+            self._fall_silent()
             raise
         except BaseException:
             # A session may have left memory, or be half restored: the store has all of it.
@@ -467,6 +464,28 @@ class Driver:
             raise
         self._next_at, self._is_stirred = self._next_time(), False
         return self._next_at
+
+    def check_claim(self) -> None:
+        """Check that this process still runs the campaign.
+
+        A driver without sessions writes nothing, so that `tick` would not see it.
+
+        Raises:
+            OvertakenError: another process runs it, or it was cancelled; this driver never sends
+                anything again.
+            StoreError: the store does not answer.
+        """
+        try:
+            self._store.check_claim(self.plan)
+        except OvertakenError:
+            self._fall_silent()
+            raise
+
+    def _fall_silent(self) -> None:
+        self._live.clear()
+        self._pool.keep(())
+        self._farewells.clear()
+        self.is_overtaken = True
 
     # ---- what an operator asks ----
 

@@ -228,6 +228,7 @@ def _sections(
             "How it was made",
             [
                 ("Command", command),
+                ("Version", f"fedtally {metadata.version('fedtally')}"),
                 ("Candidates", wording.candidates(result.domain)),
                 ("Recovery", result.recovery),
                 *wording.sizing_rows(result.sizing),

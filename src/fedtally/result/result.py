@@ -474,10 +474,13 @@ class Result:
         if self.domain.size > MAX_LISTED and not self.plan.is_open:
             return f"<p>{head}: name items with <code>result.estimates</code></p>"
         has_limits = self.confidence > 0
-        limits = f"<th>{100 * self.confidence:.12g} % interval</th>" if has_limits else ""
+        limits = (
+            f"<th scope='col'>{100 * self.confidence:.12g} % interval</th>" if has_limits else ""
+        )
         rows = "".join(
             # isolated: letters written from the right must not move the numbers
-            f"<tr><td><bdi>{html.escape(_shown(each.item))}</bdi></td>"
+            f"<tr><th scope='row' style='text-align:left'>"
+            f"<bdi>{html.escape(_shown(each.item))}</bdi></th>"
             f"<td style='text-align:right'>{100 * each.frequency:.3f} %</td>"
             + (
                 f"<td style='text-align:right'>{100 * each.low:.3f} to {100 * each.high:.3f} %</td>"
@@ -491,9 +494,10 @@ class Result:
             f"<li>{html.escape(escaped(in_python(note)))}</li>" for note in self.warnings
         )
         return (
-            f"<table><caption>{head}</caption><thead><tr><th>item</th>"
-            f"<th>share of {self.unit}</th>{limits}</tr></thead><tbody>{rows}</tbody></table>"
-            + (f"<ul>{notes}</ul>" if notes else "")
+            f"<table><caption>{head}</caption><thead><tr>"
+            "<th scope='col' style='text-align:left'>item</th>"
+            f"<th scope='col'>share of {self.unit}</th>{limits}</tr></thead>"
+            f"<tbody>{rows}</tbody></table>" + (f"<ul>{notes}</ul>" if notes else "")
         )
 
     def top(

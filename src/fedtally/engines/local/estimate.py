@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fedtally import _validate
 from fedtally._keywords import in_python
+from fedtally.campaign.screening import Screen
 from fedtally.domain import Domain
 from fedtally.encoding import Encoding
 from fedtally.engines.local.campaign import run
@@ -112,7 +113,6 @@ def estimate(
     tau: float | None = None,
     failure_probability: float = 0.1,
     dropout: float = 0.0,
-    screen: str | None = None,
     not_private: bool = False,
     people: int | None = None,
     silos_per_person: int | None = None,
@@ -127,6 +127,7 @@ def estimate(
     allow_rare_names: bool = False,
     dictionary: Any = None,
     name_length: int | None = None,
+    screen: Screen | str | None = None,
 ) -> Result:
     """Estimate how frequent each item is among simulated clients, through sketches.
 
@@ -205,8 +206,6 @@ def estimate(
         tau: the largest error of any frequency; the sketch is made as small as it may be.
         failure_probability: with which tau may be exceeded (0.1).
         dropout: the share of each cohort's clients that drop out of it.
-        screen: with "secagg", what happens to cohorts whose sums honest clients cannot have:
-            "refuse", "warn" or "off" ("warn", where the plan allows it; docs/screening.md).
         not_private: with epsilon, allow a seed, the truth, and the input's own items as candidates.
             The result is marked not private.
         people: the most people of a silo (as many as the largest has; with epsilon it must be
@@ -231,6 +230,8 @@ def estimate(
             changes.
         name_length: with tau and an open domain, bytes that 9 of 10 frequent names do not exceed
             (16).
+        screen: with "secagg", what happens to cohorts whose sums honest clients cannot have:
+            "refuse", "warn" or "off" ("warn", where the plan allows it; docs/screening.md).
 
     Returns:
         The estimates of all candidates.
@@ -274,6 +275,11 @@ def source_of(
         seed: of a synthetic population.
         is_one_of_many: whether a file is one of several that are one table.
     """
+    if isinstance(number := held.get("rounds"), int):
+        raise InvalidInputError(
+            f"rounds is a column with the round of each row, got {number}; the number of rounds is"
+            f" num_rounds={number}"
+        )
     apart = [name for name, column in held.items() if column is not None]
     if isinstance(data, bytes):
         if apart or columns.names():
