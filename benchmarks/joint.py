@@ -1,4 +1,4 @@
-"""Joint recovery and its intervals on one thread, as ratios within one run.
+"""Joint recovery, its intervals and belief propagation on one thread, as ratios within one run.
 
 A domain of 10^8 is decoded in a process of its own.
 
@@ -29,6 +29,7 @@ from experiments.recovery import SCHEDULES, draw, land, law
 
 from benchmarks.measure import Goal, Rate, Report, environment, machine
 from fedtally.domain import IntegerRange
+from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -41,23 +42,25 @@ CHILD = """
 import json, resource, sys, time
 import numpy as np
 from fedtally.domain import IntegerRange
+from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
-path, size = sys.argv[1], int(sys.argv[2])
+path, size, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 held = np.load(path)
 spec = SketchSpec(5, 4096, "hybrid", len(held), bytes(range(32)))
 sketches = [CountSketch(spec, m) for m in range(len(held))]
 for sketch, ids in zip(sketches, held):
     sketch.add(ids.astype(np.uint64))
 start, clock = time.process_time(), time.perf_counter()
-decoder = JointDecoder(sketches, IntegerRange(1, size))
-ids = decoder.fit.support.ids
+decoder = (BeliefDecoder if name == "belief" else JointDecoder)(sketches, IntegerRange(1, size))
+ids = (decoder.joint if name == "belief" else decoder).fit.support.ids
 counts = decoder.at(ids)
 order = np.argsort(-counts)[:20]
 seconds, clock = time.process_time() - start, time.perf_counter() - clock
 unit = 1 if sys.platform == "darwin" else 1024
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 found = {"seconds": seconds, "clock": clock, "peak": peak, "support": len(ids)}
+found |= {"fallback": decoder.fallback or ""} if name == "belief" else {}
 found |= {"ids": ids[order].tolist(), "counts": counts[order].tolist()}
 print(json.dumps(found))
 """
@@ -193,13 +196,45 @@ def _weights(start: int, size: int) -> npt.NDArray[np.float64]:
     return weights
 
 
+def belief(report: Report, scale: Scale) -> None:
+    """Compare belief propagation, which does joint recovery first, with joint recovery alone."""
+    size = scale.decoded
+    sketches = landed(size, scale.clients, 16, 1000, "hybrid")
+
+    def ours(sketches: Sequence[CountSketch] = sketches) -> None:
+        BeliefDecoder(sketches, IntegerRange(1, size)).range(1, size)
+
+    def base(sketches: Sequence[CountSketch] = sketches) -> None:
+        joint(sketches, size)
+
+    name = f"decode {size:,}, 16x1000 hybrid"
+    alone, whole = in_turns({f"{name}: joint": base, f"{name}: belief": ours}, scale.turns)
+    report.rates += [alone, whole]
+    report.goals.append(
+        Goal(f"{name}: belief / joint", whole.best / alone.best, 5, "x", at_most=True)
+    )
+
+
+def large_belief(report: Report, scale: Scale) -> None:
+    """Decode the large domain by belief propagation in a process of its own."""
+    held = draw_clients(scale.large, scale.clients, 10, np.random.default_rng(1))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "items.npy"
+        np.save(path, held)
+        run = _child(path, scale.large, "belief")
+    name = f"{scale.large:,}, 5x4096 hybrid: belief"
+    report.rates.append(Rate(name, "", run["seconds"], run["seconds"], "s"))
+    report.goals.append(Goal(f"{name}: peak memory", run["peak"] / 1e9, 1, " GB", at_most=True))
+    report.notes.append(f"{name}: {run['fallback'] or 'no fall back'}")
+
+
 def large(report: Report, scale: Scale) -> None:
     """Find the largest items of a large domain in a process of its own."""
     held = draw_clients(scale.large, scale.clients, 10, np.random.default_rng(1))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.npy"
         np.save(path, held)
-        runs = [_child(path, scale.large) for _ in range(min(scale.turns, 2))]
+        runs = [_child(path, scale.large, "joint") for _ in range(min(scale.turns, 2))]
     items, counts = np.unique(held, return_counts=True)
     first = runs[0]
     if first["ids"][0] != items[np.argmax(counts)]:
@@ -224,9 +259,9 @@ def large(report: Report, scale: Scale) -> None:
     )
 
 
-def _child(path: Path, size: int) -> dict[str, Any]:
+def _child(path: Path, size: int, decoder: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path), str(size)],
+        [sys.executable, "-c", CHILD, str(path), str(size), decoder],
         capture_output=True,
         text=True,
         check=False,
@@ -237,7 +272,14 @@ def _child(path: Path, size: int) -> dict[str, Any]:
     return measured
 
 
-PARTS = {"decode": decode, "intervals": intervals, "fallback": fallback, "large": large}
+PARTS = {
+    "decode": decode,
+    "intervals": intervals,
+    "fallback": fallback,
+    "large": large,
+    "belief": belief,
+    "large-belief": large_belief,
+}
 
 
 @click.command("joint")

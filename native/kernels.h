@@ -73,6 +73,40 @@ inline size_t gadget_scratch(const GadgetCalls& gadget, size_t degree) {
   return room * (3 * gadget.nodes + degree * (4 * gadget.chunk + 3));
 }
 
+// Items whose messages are handled at a time.
+static constexpr size_t kItems = 32;
+
+// The cells that messages are read from: residual [rows][width][batches], and variance [rows]
+// [width][batches] if `fresh` (each batch has locations of its own), else [rows][width].
+struct Messages {
+  const double *residual, *variance;
+  size_t rows, width, batches;
+  bool fresh;
+  double inflation, own_share;  // factors: on variances; the least share left without one's own
+};
+
+// How new messages are made. table [scales][columns][2]: mean and variance of a count.
+struct MessageRule {
+  const double *table, *weights, *shares;  // of batches: of clients, and of a cell's noise
+  size_t scales, columns;
+  double first, per_ratio, per_step, far, least, tiny;
+  double spread, clearly, update, gate;
+};
+
+struct MessageSums {
+  double *explained, *unknown;  // like Messages.residual and Messages.variance
+};
+
+struct MessageStats {
+  double least, largest, moves, unknown, surprise[3], number[3];
+};
+
+// Working memory, in double, of `exchange`.
+inline size_t message_scratch(const Messages& system) {
+  const size_t kinds = system.fresh ? system.batches : 1;
+  return kItems * (system.rows * (system.batches + 2 * kinds) + 3 * system.batches + kinds);
+}
+
 struct Kernels {
   // words[row * stride + i] of ids[i], i < count.
   void (*hash_words)(const uint32_t* tables, size_t rows, const uint64_t* ids, size_t count,
@@ -126,6 +160,12 @@ struct Kernels {
   bool (*query)(const ExtensionField& field, const GadgetCalls& gadget, const int64_t* inputs,
                 const int64_t* proof, const int64_t* points, const int64_t* wire_basis,
                 const int64_t* gadget_basis, size_t reports, int64_t* verifier, uint64_t* scratch);
+  // What cells say of `count` items, in blocks of kItems: words [blocks][groups][rows][kItems],
+  // beliefs [blocks][rows][batches][kItems], unsure [blocks][rows][batches or 1][kItems]; both may
+  // be null. With a rule they become the new messages, and are added to the sums.
+  void (*exchange)(const Messages& system, const uint32_t* words, float* beliefs, float* unsure,
+                   size_t count, double* value, double* stddev, const MessageRule* rule,
+                   MessageSums sums, MessageStats* stats, double* scratch);
   // The limits of the machine, for benchmarks: the sum of table[index[i]], and table[index[i]]
   // += 1.
   float (*gather_limit)(const float* table, const uint32_t* index, size_t count);

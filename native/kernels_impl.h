@@ -28,6 +28,7 @@ using i32 = int32_t;
 using i64 = int64_t;
 
 #include "median_networks.h"
+#include "messages.h"
 #include "proofs.h"
 #include "transpose.h"
 
@@ -541,6 +542,6 @@ extern const Kernels FEDTALLY_KERNELS;
 const Kernels FEDTALLY_KERNELS = {hash_words,    accumulate,     accumulate_range,
                                   decode<float>, decode<double>, invert,
                                   invert_scan,   reduce_words,   proof_sketch_inputs,
-                                  proof_prove,   proof_query,    gather_limit,
-                                  scatter_limit};
+                                  proof_prove,   proof_query,    exchange,
+                                  gather_limit,  scatter_limit};
 }  // namespace fedtally

@@ -392,6 +392,43 @@ static float gather_limit(const std::string& level, In<float, 1> table, In<uint3
   return k.gather_limit(table.data(), index.data(), index.shape(0));
 }
 
+// rule: first, per_ratio, per_step, far, least, tiny, spread, clearly, update, gate. stats: least,
+// largest, moves, unknown, surprise [3], number [3]. Without a table messages are only read.
+static void exchange(const std::string& level, In<uint32_t, 4> words, In<double, 3> residual,
+                     In<double, 3> variance, bool fresh, double inflation, double own_share,
+                     std::optional<Array<float, 4>> beliefs, std::optional<Array<float, 4>> unsure,
+                     Array<double, 1> value, Array<double, 1> stddev,
+                     std::optional<In<double, 3>> table, In<double, 1> weights,
+                     In<double, 1> shares, In<double, 1> rule,
+                     Array<double, 3> explained, Array<double, 3> unknown,
+                     Array<double, 1> stats) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  const Messages system{residual.data(),
+                        variance.data(),
+                        residual.shape(0),
+                        residual.shape(1),
+                        residual.shape(2),
+                        fresh,
+                        inflation,
+                        own_share};
+  const double* r = rule.data();
+  MessageRule with{};
+  if (table)
+    with = {table->data(), weights.data(), shares.data(), table->shape(0), table->shape(1),
+            r[0],          r[1],           r[2],          r[3],            r[4],
+            r[5],          r[6],           r[7],          r[8],            r[9]};
+  MessageStats found{1e300, 0, 0, 0, {0, 0, 0}, {0, 0, 0}};
+  Scratch<double> scratch(message_scratch(system));
+  k.exchange(system, words.data(), beliefs ? beliefs->data() : nullptr,
+             unsure ? unsure->data() : nullptr, value.shape(0), value.data(), stddev.data(),
+             table ? &with : nullptr, {explained.data(), unknown.data()}, &found, scratch.data());
+  const double out[] = {found.least,       found.largest,     found.moves,     found.unknown,
+                        found.surprise[0], found.surprise[1], found.surprise[2], found.number[0],
+                        found.number[1],   found.number[2]};
+  std::copy(out, out + 10, stats.data());
+}
+
 static void scatter_limit(const std::string& level, Array<int32_t, 1> table,
                           In<uint32_t, 1> index) {
   const Kernels& k = kernels_of(level);
@@ -423,6 +460,10 @@ NB_MODULE(_native, m) {
         "proof"_a);
   m.def("query", &query, "level"_a, "prime"_a, "generator"_a, "inputs"_a, "proof"_a, "points"_a,
         "wire_basis"_a, "gadget_basis"_a, "verifier"_a);
+  m.def("exchange", &exchange, "level"_a, "words"_a, "residual"_a, "variance"_a, "fresh"_a,
+        "inflation"_a, "own_share"_a, "beliefs"_a.none(), "unsure"_a.none(), "value"_a, "stddev"_a,
+        "table"_a.none(), "weights"_a, "shares"_a, "rule"_a, "explained"_a, "unknown"_a,
+        "stats"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
   m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);
 }

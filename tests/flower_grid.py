@@ -93,7 +93,7 @@ class FakeGrid:
             sent = self._sent[name]
             if self.clock() >= min(sent.ready, sent.expires):
                 self._open.pop(name, None)
-            if self.clock() >= sent.ready and sent.ready < sent.expires:
+            if sent.ready <= self.clock() < sent.expires:
                 found += sent.replies
                 sent.replies = []
         return found

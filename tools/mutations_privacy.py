@@ -582,9 +582,37 @@ MUTATIONS = (
     _mutation(
         "exact-sum-may-be-refused",
         _SERVER_FILE,
-        "        if self.plan.privacy is None:\n            _check_plausible",
-        "        if True:\n            _check_plausible",
+        "        if self.plan.privacy is None:\n            check_plausible",
+        "        if True:\n            check_plausible",
         "test_campaign_cohort.py::test_an_exact_sum_that_is_secret_is_never_refused",
+    ),
+    _mutation(
+        "screened-exact",
+        "campaign/screening.py",
+        "    if plan.privacy is not None and plan.privacy.event.trust is not Trust.DISTRIBUTED:\n",
+        "    if False:\n",
+        "test_screening.py::test_nothing_depends_on_exact_sums_that_are_secret",
+    ),
+    _mutation(
+        "screened-without-noise",
+        "campaign/screening.py",
+        " or any(c.noise != plan.noise_mark for c in cohorts):\n",
+        ":\n",
+        "test_screening.py::test_sums_without_their_noise_are_not_looked_at",
+    ),
+    _mutation(
+        "cohorts-kept-exact",
+        "campaign/books.py",
+        "            if landed and why_unscreened(plan) is not None:\n",
+        "            if False:\n",
+        "test_screening.py::test_nothing_depends_on_exact_sums_that_are_secret",
+    ),
+    _mutation(
+        "cohorts-not-erased",
+        "campaign/books.py",
+        "                            sketch.vector.fill(0)\n",
+        "                            pass\n",
+        "test_screening.py::test_cohorts_that_are_left_out_of_a_private_release_are_erased",
     ),
     _mutation(
         "pure-epsilon-beside-a-pilot",
@@ -680,6 +708,20 @@ MUTATIONS = (
         "        return self.min_survivors - self.corrupt\n",
         "        return self.min_survivors\n",
         "test_secagg_params.py::test_active_is_the_complete_graph_between_its_bounds",
+    ),
+    _mutation(
+        "delta-of-the-plan",
+        "privacy/policy.py",
+        "terms.proven(self._relation_for(terms), self.delta)",
+        "terms.proven(self._relation_for(terms), self.delta or terms.delta)",
+        "test_privacy_policy.py::test_a_client_may_demand_an_epsilon_without_a_delta",
+    ),
+    _mutation(
+        "delta-zero-forgotten",
+        "privacy/accounting.py",
+        "        _delta_for([event], self.delta)  # a later campaign",
+        "        # a later campaign",
+        "test_geometric.py::test_a_grant_without_a_delta_pays_for_geometric_noise_alone",
     ),
     _mutation(
         "one-round-assumed",
@@ -1073,8 +1115,8 @@ MUTATIONS = (
     _mutation(
         "landed-without-asking",
         _SERVER_FILE,
-        "        if not self._books.land(self.plan, name, sketch):\n",
-        "        if self._books.land(self.plan, name, sketch) is None:\n",
+        "        if not write(sketch):\n",
+        "        if write(sketch) is None:\n",
         _RUNS,
     ),
     _mutation(
@@ -1094,15 +1136,15 @@ MUTATIONS = (
     _mutation(
         "released-exact",
         _SERVER_FILE,
-        "        return release_sums(self.plan, self._books, random)\n",
+        "        return release_sums(self.plan, self._books, random, used)\n",
         "        return self._books.sums(self.plan)\n",
         _RUNS,
     ),
     _mutation(
         "exact-without-randomness",
         _SERVER_FILE,
-        "        if self.plan.privacy is None:\n            return [copy_of(",
-        "        if self.plan.privacy is None or random is None:\n            return [copy_of(",
+        "        if self.plan.privacy is None:\n            landed = ",
+        "        if self.plan.privacy is None or random is None:\n            landed = ",
         _RUNS,
     ),
     _mutation(
@@ -1330,8 +1372,8 @@ MUTATIONS = (
     _mutation(
         "phase-unwritten",
         _DRIVER_FILE,
-        "            self._store.save(self.plan, saved, asked)\n            live.saved",
-        "            live.saved",
+        "                self._store.save(self.plan, saved, asked)\n                live.saved",
+        "                live.saved",
         f"{_DRIVER}::test_two_crashes_in_one_campaign_lose_nothing",
     ),
     _mutation(
@@ -1392,9 +1434,9 @@ MUTATIONS = (
     ),
     _mutation(
         "checkpoint-kept",
-        _CAMPAIGNS_FILE,
-        '            connection.exec_driver_sql(_ERASE, {"of": session.hex()})\n',
-        "",
+        _DRIVER_FILE,
+        "saved = replace(saved, checkpoint=None, clients=tuple(told), farewell=farewell)",
+        "saved = replace(saved, clients=tuple(told), farewell=farewell)",
         f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
     ),
     _mutation(
@@ -1421,8 +1463,8 @@ MUTATIONS = (
     _mutation(
         "spoken-after-an-error",
         _DRIVER_FILE,
-        "        del self._live[session]\n        try:\n            live.run.deadline_passed",
-        "        try:\n            live.run.deadline_passed",
+        "        del self._live[session]\n        live.run.deadline_passed(self._now)\n",
+        "        live.run.deadline_passed(self._now)\n",
         f"{_DRIVER}::test_after_an_error_of_the_store_clients_hear_nothing"
         "_until_the_session_is_restored",
     ),
@@ -1431,7 +1473,7 @@ MUTATIONS = (
         _DRIVER_FILE,
         "                except InvalidInputError as error:\n",
         "                except Exception as error:\n"
-        "                    self._reject(_Live(saved), '')\n",
+        "                    self._finish(self._reject(_next(saved), ''))\n",
         f"{_DRIVER}::test_an_error_of_the_store_gives_up_no_sum_however_late_it_is",
     ),
     _mutation(
@@ -1458,9 +1500,17 @@ MUTATIONS = (
     _mutation(
         "landed-without-its-name",
         _CAMPAIGNS_FILE,
-        "            if _has_landed(connection, self._name, session):\n",
-        "            if False:\n",
+        "        if _has_landed(connection, self._name, session):\n",
+        "        if False:\n",
         f"{_DRIVER}::test_a_landing_counts_once",
+    ),
+    _mutation(
+        "landed-beside-its-session",
+        _CAMPAIGNS_FILE,
+        "                return False\n            self._save(connection, session)\n",
+        "                return False\n        with self._write() as connection:\n"
+        "            self._save(connection, session)\n",
+        f"{_DRIVER}::test_a_session_ends_and_lands_in_one_write",
     ),
     _mutation(
         "given-up-sums-kept",
@@ -2015,6 +2065,35 @@ MUTATIONS = (
         "not noise and plan.report_proof is None",
         "not noise",
         f"{_PROVEN_CAMPAIGN}::test_a_client_that_takes_a_candidate_away_stops_no_histogram",
+    ),
+    # a client of two items could not report, and its error would show how many it holds
+    _mutation(
+        "histogram-of-several-items-proven",
+        "planner/secure_sum.py",
+        "why_no_proofs(items=items,",
+        "why_no_proofs(items=agreed.largest_entry,",
+        f"{_PROVEN_CAMPAIGN}::test_where_proofs_cannot_be_had_there_are_none_and_it_is_said",
+    ),
+    _mutation(
+        "plan-of-several-items-proven",
+        "secagg/config.py",
+        "why_no_proofs(items=items,",
+        "why_no_proofs(items=largest_entry,",
+        f"{_PROVEN_CAMPAIGN}::test_a_plan_that_asks_for_proofs_that_it_cannot_have_is_refused",
+    ),
+    _mutation(
+        "words-in-a-traceback",
+        _PROOFS_FILE,
+        "secrets.callback(words.fill, 0)",
+        "pass",
+        f"{_PROVEN_CAMPAIGN}::test_no_report_that_fails_leaves_the_items_behind",
+    ),
+    _mutation(
+        "proof-in-a-traceback",
+        _PROOFS_FILE,
+        "secrets.callback(proof.fill, 0)",
+        "pass",
+        f"{_PROVEN_CAMPAIGN}::test_no_report_that_fails_leaves_the_items_behind",
     ),
     _mutation("two-reports", _PROOFS_FILE, "if agreed else", "if True else", _PROOFS),
     _mutation(

@@ -99,7 +99,12 @@ EVENT: Json = {
     "encoding?": TEXT,
 }
 SPELLING: Json = {"rows": INT, "width": INT}
-TARGET: Json = {"linf": FLOAT, "failure_probability": FLOAT, "recovery": TEXT}
+TARGET: Json = {
+    "linf": FLOAT,
+    "failure_probability": FLOAT,
+    "recovery": TEXT,
+    "frequencies?": TEXT,
+}
 
 
 def entries_of(table: str, values: Json) -> Json:
@@ -460,7 +465,12 @@ PLANS: dict[str, Json] = {
         "schedule": "shared",
         "encoding": "histogram",
         "domain": {"kind": "range", "size": 9, "public": True, "first": -4, "last": 4},
-        "target": {"linf": 0.1, "failure_probability": 0.05, "recovery": "direct"},
+        "target": {
+            "linf": 0.1,
+            "failure_probability": 0.05,
+            "recovery": "direct",
+            "frequencies": "any",
+        },
     },
     "a histogram of words, with clients' shares": {
         **SMALL,

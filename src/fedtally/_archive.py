@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
+from fedtally._sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _HEADER = "header"  # the name of the entry that holds the JSON
@@ -126,15 +127,6 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
         except OSError as error:
             os.unlink(self._temporary)
             raise InvalidInputError(f"cannot write {self._path}: {error.strerror}") from error
-
-
-def sync(path: str | os.PathLike[str]) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read(

@@ -10,7 +10,7 @@ _OPTION = re.compile(
     r"(?P<command>fedtally [a-z]+(?: [a-z]+)?(?: --[a-z-]+ \S+)+)"
     r"|--(?P<name>[a-z]+(?:-[a-z]+)*)"
     r"(?: (?P<value>[0-9][0-9.]*|[A-Z]+)\b"
-    r"|(?<=format|coding|sizing|covery|domain) (?P<text>[a-z][a-z0-9-]*)"
+    r"|(?<=format|coding|sizing|covery|domain|ledger|lation) (?P<text>[a-z][a-z0-9-]*(?:\.[a-z]+)?)"
     r"|(?P<absent>))"
 )
 _KEYWORDS = {
@@ -41,6 +41,8 @@ def in_python(message: str) -> str:
     'which column is the item? (item=...)'
     >>> in_python("try fedtally ledger grant --ledger books.db")
     'try fedtally ledger grant --ledger books.db'
+    >>> in_python("name both (--ledger books.db --population phones)")
+    "name both (ledger='books.db', population='phones')"
     """
 
     def keyword(found: re.Match[str]) -> str:
@@ -51,7 +53,8 @@ def in_python(message: str) -> str:
         if name in _FLAGS:
             return f"{name}=True"
         value = found["value"] or (found["text"] and repr(found["text"]))
-        return f"{name}={value}" if value else name
+        comma = "," * message.startswith(" --", found.end())  # between two keywords
+        return f"{name}={value}{comma}" if value else name
 
     spoken = re.sub(r"\b(\w+) \(\1\)", r"\1", _OPTION.sub(keyword, message))
     return re.sub(r"\((item|client|memory)\)", r"(\1=...)", spoken)

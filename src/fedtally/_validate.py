@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from fedtally.errors import InvalidInputError
@@ -160,7 +161,9 @@ def did_you_mean_file(path: str) -> str:
             known = [entry.name for entry in islice(entries, _MOST_FILES)]
     except (OSError, ValueError):  # a NUL in a path is a ValueError
         return ""
-    return did_you_mean(name, known)
+    # Endings make names alike that nobody would take for each other.
+    stems = {Path(each).stem.lower(): each for each in known}
+    return did_you_mean(Path(name).stem, stems) and did_you_mean(name, known)
 
 
 def table(

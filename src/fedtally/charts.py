@@ -466,7 +466,16 @@ def _new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> li
         raise MissingExtraError(
             "charts need matplotlib, which is not installed: pip install 'fedtally[plot]'"
         ) from error
-    figure = Figure(figsize=(width, height), layout="constrained")
+
+    class Shown(Figure):
+        """A figure that a notebook shows also where nothing has imported pyplot."""
+
+        def _repr_png_(self) -> bytes:
+            written = io.BytesIO()
+            self.savefig(written, format="png")
+            return written.getvalue()
+
+    figure = Shown(figsize=(width, height), layout="constrained")
     panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)

@@ -67,7 +67,7 @@ class Merged:
             if not other.domain.public or other.domain.describe() != first.domain.describe():
                 raise InvalidInputError(
                     "the results are over different candidates: only those over one declared domain"
-                    " can be merged"
+                    " can be merged; estimate each of them with the same list (--domain FILE)"
                 )
             if other.confidence != first.confidence:
                 raise InvalidInputError(

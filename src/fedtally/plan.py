@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -47,6 +48,7 @@ _OPEN = "open"  # the kind of domain whose names are spelled
 _NFC = "nfc"  # the one normal form of strings that such a domain may ask for
 # the kinds of domain whose ids follow each other from one on that their description says
 _IN_ORDER = ("range", "dictionary", "grid")
+_SAID = re.compile("[ -~]{1,200}")  # what a target says of frequencies
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
@@ -61,6 +63,9 @@ class Target:
         linf: the largest error of any candidate's frequency, above 0, below 1.
         failure_probability: the probability with which it may be exceeded, above 0, below 1.
         recovery: the decoder of the sums, "joint", "median" or "belief".
+        frequencies: those that the target was planned for, in 1 to 200 printable ASCII characters:
+            "any" if it holds whatever they are, or what they are assumed to be like, such as
+            "zipf:a=1.1". None: the plan does not say.
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
@@ -69,15 +74,21 @@ class Target:
     linf: float
     failure_probability: float
     recovery: str
+    frequencies: str | None = None
 
     def __post_init__(self) -> None:
+        said = self.frequencies
+        if said is not None and not (isinstance(said, str) and _SAID.fullmatch(said)):
+            raise InvalidInputError(
+                f"target.frequencies must be 1 to 200 printable ASCII characters, got {said!r:.80}"
+            )
         for name in ("linf", "failure_probability"):
             object.__setattr__(self, name, _validate.inside(**{name: getattr(self, name)}))
         object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON-able values."""
-        return asdict(self)
+        """Return the entries as JSON-able values; what the plan does not say is absent."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, values: Any) -> Target:
@@ -86,7 +97,12 @@ class Target:
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
-        return cls(**_validate.table("target", values, list(cls.__dataclass_fields__)))
+        found = _validate.table(
+            "target", values, list(cls.__dataclass_fields__), optional=["frequencies"]
+        )
+        if found.get("frequencies", "") is None:  # JSON's null would be another text of one plan
+            raise InvalidInputError("target.frequencies must be text, or be left out, got null")
+        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -240,6 +256,7 @@ class Plan:
                 self.largest_entry,
                 most,
                 self.noise_bound,
+                self.most_items,
             )
 
     def _check_open(self) -> None:
@@ -437,7 +454,7 @@ class Plan:
         from fedtally.secagg.config import why_no_proofs
 
         return why_no_proofs(
-            largest_entry=self.largest_entry,
+            items=self.most_items,
             clients=self._most_clients,
             noise=self.noise_bound,
         )

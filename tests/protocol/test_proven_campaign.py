@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from secagg_cohort import left_behind
 from test_report_proofs import lying
 
 import fedtally
@@ -24,6 +25,7 @@ from fedtally.plan import Plan
 from fedtally.planner import bill as bills
 from fedtally.planner.request import Request
 from fedtally.privacy.mechanism import Noise
+from fedtally.report.wording import attendance
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
@@ -318,6 +320,55 @@ def test_a_client_without_an_item_abstains_unseen_under_privacy() -> None:
     assert helpers + leaders == plan.bytes_per_client
 
 
+def gone(*_: object) -> Any:
+    raise OSError("the disk, or the source of randomness, is gone")
+
+
+@pytest.mark.parametrize("noise", ["none", "distributed"])
+def test_no_report_that_fails_leaves_the_items_behind(
+    noise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools that log the variables of a traceback would show them."""
+    client = FrequencyClient(plan_of(**NOISES[noise]), DOMAIN, [3])
+
+    def error_of_report(after: int = 99) -> OSError:
+        good, calls = stream("failing"), iter(range(after))
+        with pytest.raises(OSError, match="is gone") as failed:
+            client.report(
+                0,
+                POLICY,
+                journal=MemoryJournal(),
+                identity=PEOPLE[0],
+                random=lambda count: good(count) if next(calls, None) is not None else gone(),
+                now=NOW,
+            )
+        return failed.value
+
+    for after in range(4):  # id, seed, salt, prove seed
+        assert left_behind(error_of_report(after)) == []
+    for what in (
+        "fedtally.crypto.hpke.seal",
+        "fedtally.secagg.two_server.proofs.mask_key",
+        "fedtally.secagg.two_server.proofs._words_digest",
+        "fedtally.secagg.two_server.proofs._proof_mask_key",
+        "fedtally.flp.proof.FullyLinearProof.prove",
+        "fedtally.crypto.keys.SigningKey.sign",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(what, gone)
+            assert left_behind(error_of_report()) == [], what
+
+
+def test_a_vector_that_has_no_proof_is_refused_without_a_trace() -> None:
+    proof = plan_of().report_proof
+    assert proof is not None
+    vector = np.ones(proof.parameters.length, np.int64)
+    with pytest.raises(InvalidInputError, match="row 0 of the vector must have one") as refused:
+        proof.report(vector, round=0, identity=PEOPLE[0], random=stream("vector"), now=NOW)
+    vector.fill(0)  # as `FrequencyClient.report` does
+    assert left_behind(refused.value) == []
+
+
 # ---- what a plan says ----
 
 
@@ -341,26 +392,36 @@ def test_the_bits_are_those_of_the_field_that_holds_the_sums() -> None:
     bare = config(validity="none")
     with pytest.raises(InvalidInputError, match="these terms have no proofs"):
         bare.proof(bare.sizing, (60,), abstain=False)
-    assert "no field of proofs holds such sums" in why_no_proofs(
-        largest_entry=1, clients=N, noise=2**31
-    )
+    assert "no field of proofs holds such sums" in why_no_proofs(items=1, clients=N, noise=2**31)
 
 
-def test_where_proofs_cannot_be_had_there_are_none_and_it_is_said() -> None:
-    asked: dict[str, Any] = {"max_items": 2, "clients": range(N), "rows": 3, "width": 20}
-    asked |= {"domain": "range:1..50", "secure_sum": "two-server", "encoding": "sketch"}
+SIZES: dict[str, dict[str, Any]] = {"sketch": {"rows": 3, "width": 20}, "histogram": {}}
+
+
+@pytest.mark.parametrize("encoding", SIZES)
+def test_where_proofs_cannot_be_had_there_are_none_and_it_is_said(encoding: str) -> None:
+    """Also in a histogram, where a client of two items adds no more than 1 to a counter."""
+    asked: dict[str, Any] = {"max_items": 2, "clients": [i // 2 for i in range(N)]}
+    asked |= {"domain": "range:1..50", "secure_sum": "two-server", "encoding": encoding}
+    asked |= SIZES[encoding]
     result = fedtally.estimate([1, 2] * (N // 2), **asked)
+    assert result.num_clients == N // 2
     assert result.plan.report_proof is None
     assert result.secure_sum["validity"] == "none" and "refused" not in result.secure_sum
     [note] = [note for note in result.warnings if "reports have no proofs" in note]
     assert "a proof is of one item a client, and here a client contributes up to 2" in note
+    assert "reports have no proofs" in attendance(result.secure_sum, "client")
     with pytest.raises(InvalidInputError, match="validity cannot be proofs: a proof is of one it"):
         fedtally.estimate([1, 2] * (N // 2), **asked, validity="proofs")
 
 
-def test_a_plan_that_asks_for_proofs_that_it_cannot_have_is_refused() -> None:
+@pytest.mark.parametrize("encoding", SIZES)
+def test_a_plan_that_asks_for_proofs_that_it_cannot_have_is_refused(encoding: str) -> None:
+    asked: dict[str, Any] = {"domain": DOMAIN, "secure_sum": "two-server", "encoding": encoding}
+    plan = fedtally.estimate([1] * N, **asked, **SIZES[encoding], max_dropout=0.2).plan
+    assert plan.report_proof is not None
     with pytest.raises(InvalidInputError, match="validity cannot be proofs: a proof is of one it"):
-        replace(plan_of(), max_items=2)
+        replace(plan, max_items=2)
 
 
 def test_a_client_that_takes_a_candidate_away_stops_no_histogram(
@@ -390,6 +451,8 @@ def test_a_client_that_takes_a_candidate_away_stops_no_histogram(
     [sketch] = result.sketches
     assert sketch.counters[0].tolist() == [N - 2, *[0] * 48, -1]
     assert result.top(1)[0].count == N - 2
+    said = f"1 of {N - 1} reports took one from a candidate instead of adding one"
+    assert [note for note in result.warnings if note.startswith(said)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from fedtally.crypto import shamir
 from fedtally.crypto.keys import Label
 from fedtally.crypto.prg import lane
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.secagg import unmasking, wire
+from fedtally.secagg import checkpoints, unmasking, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import (
@@ -1115,23 +1115,27 @@ def test_a_damaged_checkpoint_is_unreadable_or_the_same(state: ServerState) -> N
 
 
 def rewritten(good: bytes, **changed: Any) -> bytes:
-    """Return a checkpoint that is whole and says something else."""
-    with np.load(io.BytesIO(good)) as file:
-        arrays = {name: file[name] for name in file.files}
-    named = {name: value for name, value in changed.items() if name in arrays}
-    said = json.loads(arrays["facts"].tobytes()) | {
-        n: v for n, v in changed.items() if n not in arrays
-    }
-    arrays |= {"facts": np.frombuffer(json.dumps(said).encode(), np.uint8)} | named
+    """Return a checkpoint that is whole and says something else; None: without it."""
+    facts, arrays = checkpoints.unpack(good)
+    del facts["arrays"]
+    for name, value in changed.items():
+        (arrays if name in arrays else facts)[name] = value
+    return checkpoints.pack(facts, {name: one for name, one in arrays.items() if one is not None})
+
+
+def of_before(good: bytes) -> bytes:
+    """Return a checkpoint as earlier versions wrote it."""
+    facts, arrays = checkpoints.unpack(good)
+    said = json.dumps(facts | {"schema": "fedtally-secagg-checkpoint/1"}).encode()
     file = io.BytesIO()
-    np.savez(file, **{name: value for name, value in arrays.items() if value is not None})
+    np.savez(file, facts=np.frombuffer(said, np.uint8), **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"schema": "fedtally-secagg-checkpoint/2"},
+        {"schema": "fedtally-secagg-checkpoint/3"},
         {"state": "somewhere"},
         {"code": 99},
         {"salt": "no hex"},
@@ -1158,13 +1162,25 @@ def test_a_sum_takes_the_bytes_of_its_integers_and_those_of_before_are_read() ->
     good, listed = checkpoint(ACTIVE, ServerState.DONE)
     server = Server.restore(good, random=in_order, allow_list=listed)
     assert server.outcome is not None and server.outcome.total.dtype == np.int64
-    with np.load(io.BytesIO(good)) as file:
-        assert file["outcome"].dtype.itemsize == lane(server.terms.parameters.bits).itemsize < 8
+    _, arrays = checkpoints.unpack(good)
+    assert arrays["outcome"].dtype.itemsize == lane(server.terms.parameters.bits).itemsize < 8
     # earlier versions wrote 64 bits
     wide = rewritten(good, outcome=server.outcome.total)
     again = Server.restore(wide, random=in_order, allow_list=listed)
     assert again.outcome is not None
     assert (again.outcome.total == server.outcome.total).all() and again.outcome.total.any()
+
+
+@pytest.mark.parametrize("state", [ServerState.COLLECT, ServerState.UNMASK])
+def test_a_checkpoint_of_an_earlier_version_is_read(state: ServerState) -> None:
+    good, listed = checkpoint(ACTIVE, state)
+    before = of_before(good)
+    server = Server.restore(before, random=in_order, allow_list=listed)
+    same = Server.restore(good, random=in_order, allow_list=listed)
+    assert list(server.outgoing()) == list(same.outgoing()) and facts(server) == facts(same)
+    for other in (before[:-100], before.replace(b"checkpoint/1", b"checkpoint/0")):
+        with pytest.raises(UnreadableFileError, match="not a checkpoint"):
+            Server.restore(other, random=in_order, allow_list=listed)
 
 
 def test_what_is_no_checkpoint_at_all() -> None:

@@ -78,6 +78,13 @@ def test_help_lists_the_commands_in_groups(call: Call) -> None:
     assert call() == (0, out, "")
 
 
+@pytest.mark.parametrize("command", [[], ["plan"], ["campaign", "run"]])
+def test_help_is_a_command_too(call: Call, command: list[str]) -> None:
+    assert call("help", *command) == call(*command, "--help")
+    assert call("help", "nobody") == call("nobody")
+    assert call("nobody")[0] == 2
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
     code, out, _ = call(command, "--help")
@@ -217,6 +224,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "privacy",
         "secure_sum",
         "sizing",
+        "target",
     ]
     assert list(document) == [
         *names,
@@ -329,7 +337,9 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
     table = ("estimate", "t.csv", "--delimiter", ";", "--width", "512", "--seed", "1")
     counted = answered(call, *table, "--item", "what", "--count", "times")
     assert {e["item"]: e["count"] for e in counted["estimates"]} == {"tea": 4, "milk": 2}
-    assert any(warning.startswith("1 row skipped: no item") for warning in counted["warnings"])
+    assert any(
+        warning.startswith("1 of 4 rows skipped: no item") for warning in counted["warnings"]
+    )
     by_client = answered(call, *table, "--item", "what", "--client", "who", "--round", "when")
     assert {e["item"]: e["count"] for e in by_client["estimates"]} == {"tea": 1, "milk": 1}
     assert by_client["plan"]["num_rounds"] == 2
@@ -435,6 +445,13 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
         None,
         None,
     )
+    auto = ("query", "r.fedtally", "the", "--recovery", "auto")
+    assert answered(call, *auto)["recovery"] == "joint"
+    assert call(*auto)[2] == "auto: decoded by joint recovery\n"
+    call("estimate", words, "--width", "64", "--recovery", "median", "--save", "m.fed", "--quiet")
+    code, out, err = call("query", "m.fed", "the", "--recovery", "auto", "--details")
+    assert (code, err) == (0, "auto: decoded by joint recovery, not by median as before\n")
+    assert "joint recovery" in out
     inside = answered(call, "inspect", "r.fedtally")
     assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == (
         "result",
@@ -835,6 +852,8 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("query", "drinks.fed", "-x"), "an item that starts with a dash goes behind --"),
         (("query", "drink.fed", "tea"), "no file drink.fed; did you mean 'drinks.fed'?"),
         (("estimate", "drink.txt"), "No such file or directory; did you mean 'drinks.txt'?"),
+        (("query", "rs.fed", "tea"), "no file rs.fed\n"),  # endings alone are not alike
+        (("report", "drinks.fed", "--top", "-4"), "--top must be at least 0, got -4"),
         (("estimate", "qqq.csv"), "No such file or directory\n"),
         (("estimate", "drinks.txt", "--confidence", "95"), "95 % is 0.95"),
         (("estimate", "drinks.txt", "--tau", "5"), "5 % is 0.05"),
@@ -851,6 +870,13 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         code, out, err = call(*arguments)
         assert (code, out) == (2, "")
         assert re.search(said.replace("?", "[?]"), err), err
+
+
+def test_a_group_without_a_command_shows_its_help(call: Call) -> None:
+    for group in ("campaign", "agent", "flower", "ledger", "keys"):
+        code, out, err = call(group)
+        assert (code, err) == (0, "") and out.startswith(f"Usage: fedtally {group} [OPTIONS]")
+        assert "\n  -h, --help" in out
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])

@@ -51,7 +51,8 @@ def words_of(text: str) -> str:
 
 
 def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
-    code, out, err = call(*FLEET, "--tau", "0.005", "--output", "plan.toml")
+    asked = ("--tau", "0.005", "--encoding", "sketch", "--rows", "8")
+    code, out, err = call(*FLEET, *asked, "--output", "plan.toml")
     assert code == 0
     plan = Plan.load("plan.toml")
     said = words_of(out)
@@ -60,7 +61,16 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
         "largest error of all frequencies 0.50 points, exceeded in at most 10 % of campaigns"
         in said
     )
-    assert "assumed to fall like i^-1.1" in said
+    assert "any: the target holds for all; the hardest here are" in said
+    assert re.search(r"zipf:a=1.1 0.\d+ points; zipf:a=0.8 0.\d+ points; geometric:q=0.99", said)
+    assert plan.target is not None and plan.target.frequencies == "any"
+    # what they would save who know more: the command that is named makes that plan
+    cheaper = re.search(r"--like (zipf:a=1.1,d=2000) would take (\d+ x \d+) and", said)
+    assert cheaper is not None
+    assumed = words_of(call(*FLEET, *asked, "--like", cheaper[1])[1])
+    assert f"{cheaper[2]} (the plan)" in assumed
+    assert f"assumed to be like {cheaper[1]}; if they are not, the target may be missed" in assumed
+    assert re.search(r"predicted for the hardest, \d+ items of equal frequency: \d", assumed)
     assert "no differential privacy" in said
     assert f"{plan.rows} x {plan.width} (the plan)" in said
     assert "(minimax)" in said and "one-hot vector" in said
@@ -72,6 +82,7 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
 
 def test_bytes_that_gain_little_are_said_to(call: Call) -> None:
     noisy = (*FLEET, "--epsilon", "0.5", "--trust", "distributed", "--rows", "8")
+    noisy += ("--like", "zipf:a=1.1,d=2000")
     note = "of the bytes: its error is hardly larger"
     assert note in words_of(call(*noisy, "--max-bytes", "64kB")[1])
     assert note not in words_of(call(*FLEET, "--max-bytes", "2kB", "--rows", "8")[1])
@@ -122,6 +133,12 @@ def test_the_document_holds_what_is_printed(call: Call) -> None:
     assert [other["width"] for other in found["neighbours"]] == sorted(
         other["width"] for other in found["neighbours"]
     )
+    shapes = found["shapes"]
+    assert found["frequencies"] == found["target"]["frequencies"] == "any"
+    assert set(shapes) == {"hardest", "zipf:a=1.1", "zipf:a=0.8", "geometric:q=0.99"}
+    assert shapes["hardest"]["predicted_linf"] == found["predicted_linf"]
+    assert found["predicted_linf"] >= max(one["predicted_linf"] for one in shapes.values())
+    assert found["usual"] is None  # no target was asked for
     assert set(found["minimax"]) == {"rows", "width", "bytes_per_client"}
     assert found["missing_keys"] == ["server_key"]
 
@@ -193,6 +210,10 @@ def test_a_plan_says_whether_reports_have_proofs_and_why_not(call: Call) -> None
         assert code == 0 and said in words_of(out), options
         assert (none in words_of(out)) == (named == "none")
         assert plan.secure_sum.summary()["validity"] == named  # type: ignore[union-attr]
+        found = json.loads(call(*SECURE, "two-server", *options, "--json")[1])["validity"]
+        assert (found["proofs"], found["reason"] == "") == (named == "proofs",) * 2
+        assert found["reason"] in words_of(out)
+    assert json.loads(call(*SECURE, "ideal", "--json")[1])["validity"] is None
 
 
 def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:

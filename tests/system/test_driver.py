@@ -30,7 +30,7 @@ from fedtally.campaign.driver import RETRY_SECONDS, Deadlines, Driver, Receipt, 
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
-from fedtally.secagg import wire
+from fedtally.secagg import checkpoints, wire
 from fedtally.secagg.messages import (
     EXCHANGES,
     AbortCode,
@@ -101,6 +101,19 @@ def gather(world):
     world.driver.tick(world.now)
 
 
+def keep_sum(world):
+    """End the process after it wrote the sum, which had not landed: as earlier versions did."""
+    [live] = world.driver._live.values()
+    kept = []
+    live.session._journal = kept.append
+    live.session.close_phase(world.now)
+    saved = replace(
+        live.saved, phase="done", checkpoint=kept[0], version=live.saved.version + 1, farewell=None
+    )
+    world.claim().save(world.plan, saved, ())
+    world.driver = world.start()
+
+
 # ---- the order that holds ----
 
 
@@ -152,13 +165,41 @@ def test_a_crash_or_an_error_at_any_step_loses_nothing(folder, adversary, trust,
         shutil.rmtree(place)
 
 
-def test_a_sum_that_was_kept_and_had_not_landed_lands_after_a_crash(folder):
-    log = World(folder, plan_of()).run().log
-    (folder / "again").mkdir()
-    stop = frozenset({log.index("before land") + 1})
-    world = World(folder / "again", plan_of(), stops=stop).run()
+@pytest.mark.parametrize("stops", ["", "before end", "after end"])
+def test_a_sum_that_an_earlier_version_kept_lands_at_the_restart(folder, stops):
+    world = World(folder, plan_of())
+    frames_of(world, Kind.SURVIVORS)
+    answer_all(world)
+    keep_sum(world)
+
+    def step(what):
+        if what == stops:
+            world.step = World.step.__get__(world)
+            raise Crash
+
+    world.step = step
+    try:
+        world.driver.tick(world.now)
+    except Crash:
+        assert stops
+        world.driver = world.start()
+        world.driver.tick(world.now)
+    assert world.driver.is_complete  # nobody had to be there
     world.check()
-    assert world.processes == 2
+
+
+def test_a_session_ends_and_lands_in_one_write(folder):
+    """Between the two, a process that dies would leave the sum beside what it was made of."""
+    world = World(folder, plan_of())
+    frames_of(world, Kind.SURVIVORS)
+    answer_all(world)
+    begun, seen = world.steps, world.claim()._written
+    world.driver = world.start()
+    world.run()
+    assert [what for what in world.log[begun:] if what.startswith("before end")] == ["before end"]
+    assert world.log[begun:].count("before land") == 0
+    assert world.claim()._written == seen + 3  # two claims, and the end
+    world.check()
 
 
 def test_two_crashes_in_one_campaign_lose_nothing(folder):
@@ -350,6 +391,7 @@ def test_an_overtaken_store_refuses_every_write(folder):
         lambda: store.save(plan, replace(saved, version=saved.version + 1), ()),
         lambda: store.forget(plan, saved.session),
         lambda: store.land(plan, b"other", sketch),
+        lambda: store.end(plan, replace(saved, session=b"other", version=1), sketch),
         lambda: store.reserve(plan, 0),
         lambda: store.release(plan, {0: sketch}),
     ):
@@ -363,6 +405,11 @@ def test_a_landing_counts_once(folder):
     store = world.claim()
     [sketch], [saved] = store.sums(plan), store.sessions(plan)
     assert not store.land(plan, saved.session, sketch)
+    later = replace(saved, version=saved.version + 1)
+    assert not store.end(plan, later, sketch) and store.sessions(plan) == [saved]
+    other = replace(saved, session=b"other", version=3)
+    with pytest.raises(OvertakenError, match="by another process"):
+        store.end(plan, other, sketch)  # which has no row to replace: its sum must not stay
     assert [one.num_clients for one in store.sums(plan)] == [N]
 
 
@@ -639,10 +686,11 @@ def test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release
     [saved] = world.claim().sessions(world.plan)
     world.driver = world.start()
     mark = saved.checkpoint[2000:2040]
+    salt = checkpoints.unpack(saved.checkpoint)[0]["salt"].encode()  # in all checkpoints
     held = lambda text: sum(text in path.read_bytes() for path in folder.iterdir())  # noqa: E731
-    assert held(mark) == 1
+    assert held(mark) == held(salt) == 1
     world.run().check()
-    assert held(mark) == 0
+    assert held(mark) == held(salt) == 0
     if trust == "central":
         [sketch] = world.claim().sums(world.plan)
         inside = sketch.to_bytes()[-400:-300]
@@ -1185,10 +1233,10 @@ def test_a_session_that_cannot_be_restored_does_not_stop_the_others(folder):
     world.check()
 
 
-@pytest.mark.parametrize("name", ["before reserve", "before land"])
+@pytest.mark.parametrize("name", ["before reserve", "before end"])
 def test_an_error_of_the_store_gives_up_no_sum_however_late_it_is(folder, name):
     """The sum is in the store: it lands as soon as the store answers, and nobody need be there."""
-    failing = {"before land"}
+    failing = {name}
 
     def step(what):
         if what in failing:
@@ -1197,11 +1245,9 @@ def test_an_error_of_the_store_gives_up_no_sum_however_late_it_is(folder, name):
     world = World(folder, plan_of("active", "distributed"))
     frames_of(world, Kind.CONFIRMATIONS)
     answer_all(world)
+    keep_sum(world)
     world.step = step
-    with pytest.raises(StoreError):
-        world.driver.tick(world.now)  # the sum is written, and then the store fails
     world.now += DEADLINES.session + 100
-    world.driver, failing = world.start(), {name}
     for _ in range(2):
         with pytest.raises(StoreError):
             world.driver.tick(world.now)
@@ -1374,6 +1420,11 @@ def test_a_sum_that_no_sketches_have_ends_its_session(folder):
     world.driver = world.start()
     world.driver.tick(world.now)
     assert world.driver.is_idle
+    # a later process knows of it, too: it counts for the screening of its round
+    assert world.claim().impossible(world.plan) == {0: 1}
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    assert world.driver.release() == [] and world.driver.screening.rejected == {0: 1}
 
 
 def test_a_sum_that_cannot_land_ends_its_session_after_a_restart_too(folder):
@@ -1389,11 +1440,7 @@ def test_a_sum_that_cannot_land_ends_its_session_after_a_restart_too(folder):
     world.persons[0]._join = lying
     frames_of(world, Kind.SURVIVORS)
     answer_all(world)
-    at = world.steps + 2  # the checkpoint with the sum is written, and then the process dies
-    world.stops = frozenset({at})
-    with pytest.raises(Crash):
-        world.driver.tick(world.now)
-    world.driver = world.start()
+    keep_sum(world)
     world.driver.tick(world.now)
     assert len(world.driver.rejected) == 1
     assert world.driver.is_idle

@@ -276,6 +276,37 @@ def test_a_clock_that_is_set_changes_no_wait_of_the_engine(tmp_path: Path, set_b
     assert federation.now - begun < 60
 
 
+@pytest.mark.parametrize("call", ["sleep", "push_messages", "pull_messages"])
+@pytest.mark.parametrize("seconds", [2 * DEADLINES.phase, 4 * DEADLINES.phase + 10])
+def test_a_serverapp_that_was_suspended_reads_what_came_meanwhile(
+    tmp_path: Path, call: str, seconds: int
+) -> None:
+    """It is suspended in each phase, at a call, for longer than the phase waits for anybody.
+
+    After the shorter time the answers are there. After the longer one Flower has given them up, and
+    the nodes are asked again.
+    """
+    world = World(tmp_path, plan_of(n_min=N - 1))
+    federation = Federation(world, delay=1.0)
+    caller: Any = federation if call == "sleep" else federation.grid
+    go_on, seen = getattr(caller, call), set()
+
+    def suspended(*args: Any) -> Any:
+        for one in world.driver.running():
+            if one.phase not in seen:
+                seen.add(one.phase)
+                Federation.sleep(federation, seconds)
+        return go_on(*args)
+
+    setattr(caller, call, suspended)
+    assert federation.run() is Ending.COMPLETE
+    assert len(seen) == 4
+    assert [clients for clients, _ in world.landed().values()] == [N]
+    check_sums(world)
+    times = 1 if seconds < 4 * DEADLINES.phase else 2  # a phase waits so long at most
+    assert set(federation.grid.pushed.values()) == {4 * times + 1}
+
+
 @pytest.mark.parametrize("phase", ["advertise", "share", "collect", "unmask"])
 def test_a_killed_serverapp_goes_on_in_its_phase(tmp_path: Path, phase: str) -> None:
     world = World(tmp_path, plan_of())

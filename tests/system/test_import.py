@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,26 @@ def test_a_plan_without_a_secure_sum_loads_no_cryptography() -> None:
     code = "import sys; import fedtally; fedtally.Plan; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_key_is_made_without_numpy(tmp_path: Path) -> None:
+    code = (
+        "import atexit, sys; from fedtally.cli import main; "
+        "atexit.register(lambda: print('numpy' in sys.modules)); main(sys.argv[1:])"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "keys",
+        "new",
+        "client",
+        "-o",
+        str(tmp_path / "client.key"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert (tmp_path / "client.key").is_file()
 
 
 @pytest.mark.skipif(

@@ -499,7 +499,7 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
         ({"population": ""}, "population must be"),
         ({"epsilon": 0}, "epsilon must be 0.001"),
         ({"delta": 0}, r"geometric \(or delta 0\), which is for histograms, does not go with rows"),
-        ({"delta": 1}, "delta must lie between 0 and 1"),
+        ({"delta": 1}, "delta must be above 0 and below 1"),
         ({"ledger": 5}, "ledger must be a path or a URL, got 5"),
         ({"certify": "no"}, "certify must be true or false, got 'no'"),
         ({"seed": False}, "seed must be an integer, text or bytes, got False"),

@@ -262,6 +262,19 @@ def test_a_run_does_not_count_the_time_in_which_it_was_suspended(tmp_path: Path)
     assert endings == [None] * 11 + [Ending.STALLED]
 
 
+def test_a_run_without_sessions_sees_that_its_campaign_is_cancelled(tmp_path: Path) -> None:
+    """It writes nothing meanwhile, and no client comes whose session it would have to write."""
+    world = World(tmp_path, plan_of(), people=0)
+    steady = [0.0]
+    pace = Pace(world.driver, lambda: float(world.now), wait=1000.0, steady=lambda: steady[0])
+    assert pace.step() is None
+    world.campaigns().give_up(world.plan, mark=tmp_path / "mark")
+    steady[0] += 1.0
+    with pytest.raises(OvertakenError):
+        pace.step()
+    assert world.driver.is_overtaken
+
+
 def test_answers_that_came_while_the_process_was_suspended_are_read(
     tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

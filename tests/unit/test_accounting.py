@@ -752,7 +752,7 @@ def test_what_the_sampler_lacks_is_charged_for_every_round_of_the_client():
             "several relations",
         ),
         (lambda: epsilon(wide(4.0), 0.0), "delta must be above 0"),
-        (lambda: epsilon(wide(4.0), 1.0), "delta must lie between"),
+        (lambda: epsilon(wide(4.0), 1.0), "delta must be above 0"),
         (lambda: delta(wide(4.0), -1.0), "epsilon must be at least 0"),
         (lambda: calibrate(gaussian(5), 0.0, DELTA), "epsilon must be at least"),
         (lambda: noise_multiplier(1.0, 2.0), "delta must be at most"),

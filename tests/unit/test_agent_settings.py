@@ -157,8 +157,12 @@ def test_an_agent_is_made_whole_or_not_at_all(
         ),
         ("epsilon = 1.0", 'epsilon = "some"', "policy.epsilon: must be a number.* or .none., got"),
         ("epsilon = 1.0", "epsilon = true", "policy.epsilon: epsilon must be a number"),
-        ("delta = 1e-8", "delta = 1", "policy.delta: must be 1e-15 to below 1, got 1: say"),
-        ("delta = 1e-8", "delta = 0", "policy.delta: must be 1e-15 to below 1, got 0: say"),
+        ("delta = 1e-8", "delta = 1", "policy.delta: must be 1e-15 to below 1, or 0, got 1: say"),
+        (
+            "delta = 1e-8",
+            "delta = 1e-16",
+            "policy.delta: must be 1e-15 to below 1, or 0, got 1e-16",
+        ),
         ("min_honest = 5\n", "", "policy.min_honest is missing: say how small a crowd"),
         ("min_honest = 5", "min_honest = 1", "policy.min_honest: min_honest must be at least 2"),
         ("delta", 'adversary = "evil"\ndelta', "policy.adversary: adversary must be one of"),
@@ -349,6 +353,13 @@ domains = ["range:1..9"]
     assert policy.sums.adversary is Adversary.SEMI_HONEST
     assert policy.known == {b"\x07" * 32, b"\x09" * 32} and policy.least_known == 2
     assert policy.domains == ("range:1..9",)
+
+
+def test_a_delta_of_zero_demands_geometric_noise(agent: Path) -> None:
+    (agent / FILE).write_text(FILLED.replace("delta = 1e-8", "delta = 0"))
+    policy = Settings.load(agent).policy
+    assert policy.cap is not None and policy.cap.delta == 0.0
+    assert policy.privacy is not None and policy.privacy.delta == 0.0
 
 
 def test_without_an_epsilon_a_label_is_demanded(agent: Path) -> None:

@@ -1389,7 +1389,7 @@ def test_what_a_client_holds_does_not_decide_whether_it_can_report() -> None:
     plan_of(two_servers(largest_entry=2), max_items=2)
     for largest, items in ((1, 2), (2, 1)):
         with pytest.raises(
-            InvalidInputError, match=f"largest_entry must be max_items, {items}: .*, got {largest}"
+            InvalidInputError, match=f"largest_entry must be {items}, the most .*, got {largest}"
         ):
             plan_of(two_servers(largest_entry=largest), max_items=items)
 

@@ -352,3 +352,8 @@ def test_a_curve_says_where_its_error_is_0() -> None:
     shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert shown == ["hybrid: 0 from 2 kB", "fresh"]
     assert figure.axes[0].get_title(loc="left") == "7 rows\nmedian of 10 repeats"
+
+
+def test_a_notebook_shows_a_figure_without_pyplot() -> None:
+    figure: Any = charts.top_items(ITEMS, 1000)
+    assert figure._repr_png_().startswith(b"\x89PNG")

@@ -187,6 +187,8 @@ def test_a_domain_is_a_list_or_a_file_and_a_size_is_text(tmp_path: Path) -> None
         (pa.table({"a": [1], "b": [2]}), {}, r"which column is the item\? .* \(item=\.\.\.\)"),
         (["a"], {"client": "user"}, "client names a column of a table, and list is no table"),
         (pa.table({"a": [1]}), {"clients": [1]}, r"name its column by client=\.\.\."),
+        (["a"], {"rounds": 2}, "the number of rounds is num_rounds=2"),
+        (pa.table({"a": [1]}), {"rounds": 2}, "the number of rounds is num_rounds=2"),
         ("no such file", {}, r"one item is written \['no such file'\]"),
         (["a"], {"max_bytes": "much"}, "max_bytes 'much' is no size"),
     ],
@@ -207,7 +209,7 @@ def test_a_result_is_a_table_for_other_libraries() -> None:
     assert polars.DataFrame(result).equals(result.to_polars())
     assert result.to_pandas().equals(result.to_frame())
     shown = result._repr_html_()
-    assert "<td><bdi>&lt;b&gt;tea</bdi></td>" in shown
+    assert "><bdi>&lt;b&gt;tea</bdi></th>" in shown
     assert "75.000 %" in shown
     assert "4 clients, 2 candidates" in shown
 
@@ -248,5 +250,5 @@ def test_a_notebook_shows_items_of_strangers_on_one_line() -> None:
     odd["\u05d0\u202e5"] = r"א\u202e5"  # Hebrew, and a character that turns what follows
     shown = fedtally.estimate(list(odd), **SMALL)._repr_html_()
     for item in odd.values():
-        assert f"<td><bdi>{html.escape(item)}</bdi></td>" in shown
+        assert f"<bdi>{html.escape(item)}</bdi></th>" in shown
     assert shown.isprintable()

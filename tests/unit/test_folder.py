@@ -61,6 +61,11 @@ def test_nothing_is_restored_where_nothing_is(operator: Path) -> None:
     plan_of().save(operator / "plan.toml")
     keys = {"server_key": operator / "server.key", "mark": operator / "mark"}
     made = CampaignFolder.create(operator / "survey", operator / "plan.toml", **keys)
+    (operator / "a.toml").write_text("")
+    with pytest.raises(InvalidInputError, match="a.toml is a file, and no folder of a campaign"):
+        CampaignFolder.open(operator / "a.toml")
+    with pytest.raises(InvalidInputError, match="other holds no campaign: fedtally campaign init"):
+        CampaignFolder.open(operator / "other")
     with pytest.raises(InvalidInputError, match="survey holds no campaign.db: a campaign that has"):
         made.restore(1)
 

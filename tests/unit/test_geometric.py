@@ -21,7 +21,7 @@ from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting, geometric
 from fedtally.privacy.accounting import Composition, Method
-from fedtally.privacy.budget import Charge, Grant, OverspentError, check_spend
+from fedtally.privacy.budget import Cap, Charge, Grant, OverspentError, check_spend
 from fedtally.privacy.config import NoiseBy, PrivacyConfig
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.events import Event
@@ -292,7 +292,10 @@ def test_zero_concentrated_privacy_is_half_the_square() -> None:
 
 def test_a_table_of_losses_ends_at_epsilon() -> None:
     table = accounting.privacy_loss(event())
-    assert table.loss[-2] == pytest.approx(0.5, rel=1e-3)
+    # no loss is above it: half a coin's loss has the probability e^epsilon / (1 + e^epsilon)
+    assert table.loss[-2] == accounting.pure_epsilon(event()) == pytest.approx(0.5, rel=1e-12)
+    assert table.loss[-1] == math.inf and table.probability[-1] == table.delta[-2] == 0.0
+    assert table.probability[-2] == pytest.approx(math.exp(0.5) / (1 + math.exp(0.5)), rel=1e-6)
     assert float(np.interp(0.25, table.loss[:-1], table.delta[:-1])) == pytest.approx(
         (math.exp(0.5) - math.exp(0.25)) / (1 + math.exp(0.5)), rel=1e-2
     )
@@ -363,6 +366,23 @@ def test_a_grant_pays_for_as_many_as_add_up_to_it() -> None:
             check_spend(grant, charges, Charge("phones", "one more", 0, more))
 
 
+def test_a_grant_without_a_delta_pays_for_geometric_noise_alone() -> None:
+    grant, each = Grant("phones", 1.0, 0.0), event(variance=variance_of(0.4))
+    first = Charge("phones", "first", 0, each)
+    assert check_spend(grant, [], first) is not None
+    for before in ([], [first]):
+        with pytest.raises(InvalidInputError, match="delta must be above 0"):
+            check_spend(grant, before, Charge("phones", "other", 0, gaussian()))
+    # a total goes on one by one, as in a ledger: then it must be refused there, too
+    total = accounting.Composition.of([each], 0.0)
+    assert total.plus(each).guarantee.epsilon == pytest.approx(0.8)
+    with pytest.raises(InvalidInputError, match="delta must be above 0"):
+        total.plus(gaussian())
+    with pytest.raises(OverspentError, match="epsilon 1 was granted"):
+        check_spend(grant, [first, Charge("phones", "2", 0, each)], Charge("phones", "3", 0, each))
+    assert Cap(1, 0).delta == 0.0
+
+
 # ---- what is refused ----
 
 
@@ -380,14 +400,14 @@ def test_a_grant_pays_for_as_many_as_add_up_to_it() -> None:
         (lambda: accounting.realised(event(), 3, 1), "geometric noise is what it was planned"),
         (lambda: terms(delta=DELTA), "delta must be 0 with geometric noise"),
         (lambda: terms(delta=False), "delta must be 0 with geometric noise"),
-        (lambda: terms(event=gaussian()), "delta must lie between 0 and 1"),
+        (lambda: terms(event=gaussian()), "delta must be above 0 and below 1"),
         (lambda: terms(epsilon=0.4), "above the epsilon 0.4 of the plan"),
         (lambda: terms(event=event(variance=1e-8)), "variance of the noise must be"),
         (
             lambda: propose_privacy(
                 epsilon=1, delta=0.0, rows=1, width=9, encoding=Encoding.HISTOGRAM
             ),
-            "delta must lie between 0 and 1",
+            "delta must be above 0 and below 1",
         ),
     ],
 )

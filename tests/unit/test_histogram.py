@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fedtally
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
-from fedtally.campaign.server import FrequencyServer, RejectedSumError, _check_plausible
+from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_plausible
 from fedtally.crypto.keys import Secret
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
 from fedtally.encoding import Encoding
@@ -327,17 +327,17 @@ def test_sums_that_no_clients_have_are_refused(counters: list[int], said: str) -
     sketch = CountSketch(plan_of().spec, 0)
     sketch.vector, sketch.num_clients = np.array(counters, np.int64), 2
     with pytest.raises(RejectedSumError, match=said):
-        _check_plausible(sketch, plan_of())
+        check_plausible(sketch, plan_of())
 
 
 def test_a_sum_with_clients_of_no_item_is_taken() -> None:
     plan = plan_of(max_items=2)
     sketch = CountSketch(plan.spec, 0)
     sketch.vector, sketch.num_clients = np.array([2, 1, 0, 0, 0, 0, 0, 0, 0]), 2
-    _check_plausible(sketch, plan)
+    check_plausible(sketch, plan)
     sketch.vector[0] = 3  # two clients of two items each have no item three times
     with pytest.raises(RejectedSumError, match="a counter of the sum is 3"):
-        _check_plausible(sketch, plan)
+        check_plausible(sketch, plan)
 
 
 # ---- intervals ----

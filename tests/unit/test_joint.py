@@ -371,6 +371,57 @@ def test_progress_counts_looks_at_candidates():
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_looks_at_a_list_find_what_looks_at_all_candidates_find(monkeypatch, seed):
+    """A large domain is looked at as a whole only where the residual has changed much.
+
+    The threshold is that of 2^26 candidates. An item that stands out by hardly more may be missed,
+    and its neighbours then absorb a little less: so all but two of the fitted items are the same.
+    """
+    counts = zipf_rounds(1.3, 60_000, 200_000, 8, seed=seed)
+    sums = Landed(*system(counts, 5, 600))
+    looks, seen, fits = [], [], []
+    look = Fit._look
+    monkeypatch.setattr(Fit, "_look", lambda *args: looks.append(args) or look(*args))
+    for large in (1 << 20, 1):
+        monkeypatch.setattr(joint, "LARGE", large)
+        rng, whole = np.random.default_rng(0), Candidates(IntegerRange(1, 60_000))
+        report = lambda done, total: seen.append((done, total))  # noqa: E731
+        fits.append(Fit(sums, whole, 1000, rng, threshold=5.3, progress=report))
+        assert seen[-1][0] == seen[-1][1]
+        looks.append("the next")
+    many = looks.index("the next")
+    assert len(looks) - 2 - many < many
+    usual, listed = fits
+    assert len(np.setxor1d(usual.support.positions, listed.support.positions)) <= 2
+    assert listed.scale == pytest.approx(usual.scale, rel=0.05)
+
+
+def test_a_list_is_not_enough_once_the_residual_has_changed(monkeypatch):
+    """An item that was hidden by another one, and so off the list, is found all the same."""
+    monkeypatch.setattr(joint, "LARGE", 1)
+    whole = Candidates(IntegerRange(1, 60_000))
+    sums = Landed(*system(zipf_rounds(1.3, 60_000, 200_000, 8, seed=5), 5, 150))
+    fit = Fit(sums, whole, 100, np.random.default_rng(0))
+    before = fit._kept["mean"]
+    hidden = int(np.setdiff1d(np.arange(30_000, 60_000), before.positions)[0])
+    fit.residual += sums.with_items(whole.ids(np.array([hidden])), np.full((1, 8), 0.2)).frequencies
+    fit.residual -= sums.frequencies
+    fit._probe()
+    # one item moves few phantoms: the rest of the residual must move for a new look
+    fit.residual += 20 * fit.scale * np.random.default_rng(1).standard_normal(fit.residual.shape)
+    fit._probe()
+    fit._calibrate(fit.phantoms)
+    assert hidden in fit.standing_out(fit.threshold)[0]
+    assert fit._kept["mean"] is not before
+
+
+def system(counts, rows, width):
+    """Return the spec and the sketches of rounds."""
+    sketches = landed(counts, "hybrid", rows, width, seed=1)
+    return sketches[0].spec, sketches
+
+
 def test_noise_in_the_sums_needs_no_option():
     """Gaussian noise of known variance on every counter: no estimate strays further than the noise
     explains.

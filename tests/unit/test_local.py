@@ -124,9 +124,9 @@ def test_frequencies_count_the_clients(items, num_rounds, schedule):
 def test_missing_items_are_dropped_and_counted():
     result = fedtally.estimate(["tea", None, "tea", None], seed=1)
     assert (result.num_clients, result.missing) == (2, 2)
-    assert "2 rows skipped: no item" in result.warnings
+    assert "2 of 4 rows skipped: no item" in result.warnings
     named = fedtally.estimate(["tea", None], clients=["ann", None], rounds=[1, 1], seed=1)
-    assert "1 row skipped: no item or client or round" in named.warnings
+    assert "1 of 2 rows skipped: no item or client or round" in named.warnings
 
 
 def test_synthetic_population_has_its_own_public_domain():
@@ -207,6 +207,11 @@ def test_bad_data():
         fedtally.estimate([1, 2], counts=[0, 0])
     with pytest.raises(InvalidInputError, match="no client is left"):
         fedtally.estimate([7, 8], domain="range:1..3", outside="drop")
+    dropped = {"domain": "range:1..3", "outside": "drop"}
+    some = fedtally.estimate([1, 7, None, 8], **dropped)
+    assert "2 of 4 rows skipped: outside the domain" in some.warnings
+    some = fedtally.estimate([1, 7], counts=[4, 5], **dropped)  # a row stands for several clients
+    assert "5 of 9 clients skipped: outside the domain" in some.warnings
     with pytest.raises(InvalidInputError, match=r"leave num_rounds"):
         fedtally.estimate([1, 2], rounds=[1, 2], num_rounds=2)
     with pytest.raises(InvalidInputError):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import fedtally
-from fedtally import kernels, report
+from fedtally import _archive, kernels, report
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
@@ -435,6 +435,29 @@ def test_a_list_reads_what_single_clients_hold(is_open):
     assert np.isin(np.flatnonzero(single), guessed).mean() < 0.3
 
 
+@pytest.mark.matrix  # a minute; a hundred clients are attacked in every run
+def test_a_list_reads_every_client_of_a_cohort_of_a_thousand():
+    """The same attack on a cohort, in 11,016 counters, with a list of 3,000 strings.
+
+    485 of the clients hold a string that nobody else holds.
+    """
+    rng = np.random.default_rng(2)
+    shares = np.arange(1, 3001) ** -0.8
+    held = np.bincount(rng.choice(3000, 1000, p=shares / shares.sum()), minlength=3000)
+    spelling = Spelling(4, 256, 8)
+    plan = plan_of(
+        num_rounds=1, width=360, num_clients=1000, max_round_clients=1000, spelling=spelling
+    )
+    assert plan.spec.vector_length == 5 * 360 + 9 * 4 * 256 == 11_016
+    items = [f"w{number:04d}" for number in range(3000)]
+    rows = Names(STRINGS, items).spell(fingerprints(items, STRINGS.key), 9)
+    sketch = CountSketch(plan.spec, 0)
+    sketch.add(rows, held)
+    found = np.rint(attacked(sketch, rows, 0.0, 3))
+    assert (held == 1).sum() == 485
+    assert np.array_equal(found, held)
+
+
 def test_what_can_be_confirmed_is_said():
     few, many = RareNames(2000, 64, 1000), RareNames(2000, 64, 100_000)
     assert round(few.confirmed, 2) == 2.83 and round(many.read) == 194
@@ -455,7 +478,7 @@ WORDS = [
 ASKED = {"domain": DOMAIN, "max_bytes": 300, "seed": 1}
 
 
-def test_an_estimate(tmp_path):
+def test_an_estimate(tmp_path, monkeypatch):
     stages = []
     result = fedtally.estimate(WORDS, **ASKED, allow_rare_names=True)
     assert [each.item for each in result.top(3)] == ["tea", "coffee", "milk"]
@@ -463,10 +486,24 @@ def test_an_estimate(tmp_path):
     assert result.num_found >= len(result.names) >= 3
     result.save(tmp_path / "r")
     again = fedtally.Result.load(tmp_path / "r")
-    assert again.top(5) == result.top(5) and again.names == result.names
+    with monkeypatch.context() as patch:  # what was read is kept
+        patch.setattr("fedtally.result.result.read_names", lambda *_: pytest.fail("read anew"))
+        assert again.top(5) == result.top(5) and again.names == result.names
+        again.save(tmp_path / "r2")  # a file that was only read keeps it, too
+        assert fedtally.Result.load(tmp_path / "r2").names == result.names
+    schema, meta, arrays = _archive.read(tmp_path / "r")
+    for wrong in ("tea", [3], {"tea": 3}):
+        _archive.write(tmp_path / "bad", schema, {**meta, "names": wrong}, arrays)
+        with pytest.raises(UnreadableFileError, match="names of an open domain must be text"):
+            fedtally.Result.load(tmp_path / "bad")
+    # names of hashes that do not stand out are nobody's, and without any they are read anew
+    _archive.write(tmp_path / "odd", schema, {**meta, "names": ["tea", "nobody's"]}, arrays)
+    assert list(fedtally.Result.load(tmp_path / "odd").names.values()) == ["tea"]
+    _archive.write(tmp_path / "bare", schema, {**meta, "names": None}, arrays)
+    assert fedtally.Result.load(tmp_path / "bare").names == result.names
     assert again.frequency("tea") == result.frequency("tea")
     again.decoded(confidence=0.9).prepare(lambda stage, *_: stages.append(stage))
-    assert set(stages) == {"names"}  # the fit is that of the other confidence
+    assert not stages  # the fit and the names are those of the other confidence
     fields = fedtally.report.document(result, result.top(2))
     assert fields["open"]["named"] == len(result.names) and fields["estimates"][0]["item"] == "tea"
     table = result.to_arrow()  # of what stands out
@@ -585,18 +622,30 @@ def test_secure_sums(method):
 
 def test_the_command_line(tmp_path, capsys):
     (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    words, unfit = str(tmp_path / "words.txt"), "--domain open is not for this command"
+    words = str(tmp_path / "words.txt")
+    tried = ["simulate", words, "--domain", "open"]
     for arguments, message in (
         (["estimate", words, "--max-length", "9"], "--max-length goes with --domain open"),
         (["estimate", words, "--allow-rare-names"], "--allow-rare-names goes with --domain open"),
         (["plan", "--clients", "9", "--normalise", "nfc"], "--normalise goes with --domain open"),
         (["estimate", words, "--domain", "open", "--rounds", "60"], "--allow-rare-names"),
         (["plan", "--clients", "20", "--domain", "open"], "sums of 20 clients in"),
-        (["simulate", words, "--domain", "open"], unfit),
+        ([*tried, "--epsilon", "1", "--tau", "1e-9"], "tau 1e-09"),
+        ([*tried, "--width", "100"], "leave --width out, or --domain open"),
+        ([*tried, "--recovery", "own:Own"], "--domain open tests what real campaigns do"),
+        (["simulate", words, "--tau", "0.1"], "--tau goes with --domain open"),
     ):
         assert run(arguments) == 2
         shown = " ".join(capsys.readouterr().err.split())
         assert message in shown, shown
+
+
+def test_a_chart_of_an_open_domain_is_refused(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    words, plot = str(tmp_path / "words.txt"), str(tmp_path / "plan.png")
+    assert run(["simulate", words, "--domain", "open", "--plot", plot]) == 2
+    assert "leave --plot out" in " ".join(capsys.readouterr().err.split())
 
 
 def test_no_plan_is_made_like_an_open_domain(tmp_path, capsys):

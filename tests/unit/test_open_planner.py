@@ -281,10 +281,10 @@ def test_the_command_says_what_will_be_read(tmp_path, capsys):
 def test_names_that_nobody_can_read_are_said():
     found = propose(search(tau=0.01))
     nobody = found.names._replace(theta_name=np.inf, by_length=((7, np.inf), (12, 0.5)))
-    shown = plain(plan_view.view(replace(found, names=nobody), None, ""))
+    shown = plain(plan_view.view(replace(found, names=nobody), None))
     assert "names of 7 bytes cannot be read, whoever holds them" in shown
     assert "of other lengths, in bytes: 12 from about 10,000" in shown
-    shown = plain(plan_view.view(replace(found, names=nobody._replace(by_length=())), None, ""))
+    shown = plain(plan_view.view(replace(found, names=nobody._replace(by_length=())), None))
     assert "of other lengths" not in shown
     assert nobody.to_dict()["theta_name"] is None
 
@@ -407,6 +407,30 @@ def test_the_command_evaluates_and_writes(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["evaluation"]["recall"] == 1.0
     assert run(["estimate", str(path), "--name-length", "7", "--tau", "1%"]) == 2
     assert "--name-length goes with --domain open" in told(capsys)
+
+
+def test_a_simulation_without_a_plan_makes_the_one_of_the_planner(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fedtally.domain.open_strings.BITS", 12)
+    monkeypatch.setattr(OpenStrings.__init__, "__defaults__", (64, 12, None, None))
+    path = tmp_path / "words.txt"
+    path.write_text("\n".join(np.repeat(WORDS, COUNTS).tolist()) + "\n")
+    asked = ["--domain", "open", "--max-length", "12", "--tau", "1%", "--name-length", "7"]
+    more = ["--repeats", "2", "--seed", "1", "--json", "--quiet"]
+    assert run(["simulate", str(path), *asked, *more]) == 0
+    tried = json.loads(capsys.readouterr().out)
+    assert tried["names"]["recall"]["least"] > 0.8 and tried["repeats"] == 2
+    number = str(sum(COUNTS))
+    assert run(["plan", "--clients", number, *asked, "--json", "--quiet"]) == 0
+    planned = json.loads(capsys.readouterr().out)["plan"]
+    for field in ("rows", "width", "num_rounds", "num_clients", "spelling"):
+        assert tried["plan"][field] == planned[field], field
+    fixed = ["--rounds", "3", "--epsilon", "8"]
+    assert run(["simulate", str(path), *asked, *more, *fixed]) == 0
+    private = json.loads(capsys.readouterr().out)
+    assert private["plan"]["num_rounds"] == 3 and private["privacy"]["not_private"]
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
+    assert run(["simulate", str(empty), "--domain", "open", *more]) == 2
 
 
 def test_clients_keep_their_items_when_they_are_split():

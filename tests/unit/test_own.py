@@ -139,6 +139,7 @@ def test_a_decoder_of_ones_own_answers():
     ("option", "name", "message"),
     [
         ("recovery", "own_code:Missing", "the module own_code has no Missing"),
+        ("recovery", "own_code:npp", "the module own_code has no npp$"),  # np is no class
         ("recovery", "own_absent:X", "there is no module own_absent; .* current folder"),
         ("recovery", "own_lacking:X", "there is no module a_package_that_is_not_there"),
         ("recovery", "own_broken:X", "importing own_broken raised OSError: no such luck"),

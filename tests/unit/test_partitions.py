@@ -359,12 +359,19 @@ def test_a_partition_may_have_a_number_of_numpy():
 
 @pytest.mark.parametrize(
     ("rows", "message"), [([], "merged tally is empty: it has no rows"),
-                          ([None, None], "merged tally: the item.* is missing in all of its 4")]
+                          ([None, None], "merged tally: each of its 4 rows lacks its item$")]
 )  # fmt: skip
 def test_partitions_without_rows(rows, message):
     parts = [fedtally.partial_tally(rows, partition=i, seed=7) for i in range(2)]
     with pytest.raises(InvalidInputError, match=message):
         fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH)
+
+
+def test_the_rows_of_all_partitions_are_counted():
+    """Those that lack an item are told beside all rows, as those of one table are."""
+    parts = [fedtally.partial_tally(["tea", None], partition=i, seed=7) for i in range(3)]
+    result = fedtally.estimate(fedtally.merge_tallies(parts), **SKETCH)
+    assert "3 of 6 rows skipped: no item" in result.warnings
 
 
 def test_bytes_that_are_no_tally():

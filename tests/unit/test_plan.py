@@ -81,11 +81,14 @@ def test_inconsistent_plans_are_refused(name, value, message):
 
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
 def test_a_target_is_part_of_the_plan(tmp_path, suffix):
-    target = Target(1e-3, 0.05, "median")
+    target = Target(1e-3, 0.05, "median", "any")
     plan = changed(target=target)
     plan.save(tmp_path / f"plan{suffix}")
     assert Plan.load(tmp_path / f"plan{suffix}").target == target
     assert plan.fingerprint != PLAN.fingerprint
+    unsaid = changed(target=dataclasses.replace(target, frequencies=None))
+    assert unsaid.fingerprint != plan.fingerprint
+    assert "frequencies" not in unsaid.to_dict()["target"]  # as in plans of before
     assert "target" not in PLAN.to_dict()
 
 
@@ -101,6 +104,11 @@ def test_a_target_is_part_of_the_plan(tmp_path, suffix):
         (
             {"tau": 0.1},
             "target must be a table with the entries linf, failure_probability, recovery",
+        ),
+        ({"frequencies": None}, "target.frequencies must be text, or be left out, got null"),
+        *(
+            ({"frequencies": said}, "target.frequencies must be 1 to 200 printable ASCII")
+            for said in ("", "a\nb", "é", 201 * "a", 3)
         ),
     ],
 )
@@ -429,7 +437,7 @@ def test_the_page_has_every_entry():
             fields_of(Event) | {"schema"},
             {"clip_norm", "honest_survivors", "collisions", "silos_per_person", "encoding"},
         ),
-        ("target", fields_of(Target), set()),
+        ("target", fields_of(Target), {"frequencies"}),
     ):
         assert entries_on_the_page(table) == (names, absent), table
     assert all(f"`{domain.kind}`" in PAGE for domain in domains)

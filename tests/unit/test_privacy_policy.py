@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.config import PrivacyConfig, propose
@@ -60,6 +61,19 @@ def test_a_plan_that_protects_less_is_refused(
 ) -> None:
     with pytest.raises(WeakPrivacyError, match=message):
         policy(**demanded).check(None if terms is None else propose(**terms))
+
+
+def test_a_client_may_demand_an_epsilon_without_a_delta() -> None:
+    """Geometric noise alone keeps it: the delta of another plan is not read for the client's."""
+    asked = {"epsilon": 1.0, "rows": 1, "width": 50, "encoding": Encoding.HISTOGRAM}
+    pure = propose(delta=0.0, mechanism="geometric", **asked)
+    demands = policy(delta=0, trust="central")
+    assert demands.delta == 0.0
+    demands.check(pure)
+    with pytest.raises(WeakPrivacyError, match="demands epsilon 0.9 at most"):
+        policy(delta=0, epsilon=0.9, trust="central").check(pure)
+    with pytest.raises(WeakPrivacyError, match="delta must be above 0 but where all noise is"):
+        demands.check(propose(delta=1e-9, **asked))
 
 
 def test_what_a_plan_says_of_its_epsilon_is_not_asked() -> None:
@@ -125,7 +139,8 @@ def test_what_is_let_in_is_proven(
         ({"epsilon": 0}, "epsilon must be above 0"),
         ({"epsilon": -1.0}, "epsilon must be at least 0"),
         ({"epsilon": float("inf")}, "epsilon must be finite"),
-        ({"delta": 1.0}, "delta must lie between 0 and 1"),
+        ({"delta": 1.0}, "delta must be above 0 and below 1"),
+        ({"delta": False}, "delta must be a number"),
         ({"relation": "neighbours"}, "relation must be one of"),
         ({"trust": "nobody"}, "trust must be one of"),
         ({"not_private": 1}, "not_private must be true or false"),

@@ -480,7 +480,7 @@ def test_what_no_epsilon_reaches_and_what_every_epsilon_reaches():
     ("change", "message"),
     [
         ({"epsilon": 0.0}, "epsilon must be at least"),
-        ({"delta": 1.0}, "delta must lie between"),
+        ({"delta": 1.0}, "delta must be above 0"),
         ({"num_clients": 0}, "num_clients must be at least 1"),
         ({"num_rounds": 0}, "num_rounds must be at least 1"),
         (

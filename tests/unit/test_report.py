@@ -81,6 +81,11 @@ def test_a_long_purpose_of_a_hint_goes_on_below_itself(result: Result) -> None:
     command = "--more /" + "folder/" * 8
     lines = text_of(result, 60, hints=[(command, "more of it")])
     assert command in "".join(lines.split()).replace("--more/", "--more /")
+    # nor has a purpose that would have few columns: it stands below the command
+    lines = text_of(result, 60, hints=[("fedtally demo --max-bytes 32kB", "more bytes, and so on")])
+    assert "  fedtally demo --max-bytes 32kB\n           more bytes, and so on\n" in re.sub(
+        " +\n", "\n", lines
+    )
 
 
 def test_an_item_that_was_no_candidate_is_named(result: Result) -> None:
@@ -230,6 +235,19 @@ def test_an_exact_answer_says_what_its_limits_still_allow() -> None:
         assert "none of these can be told from 0" in text and allowed in text
     bare = report.plain(report.answer(one.decoded(confidence=0), one.top(1)), 300)
     assert "allow" not in bare
+
+
+def test_a_noised_answer_is_not_called_exact() -> None:
+    """Noise that is 0 in most counters is no error that one expects, and still may be one."""
+    found = fedtally.estimate(["tea"] * 30, domain=["tea", "milk"], epsilon=6)
+    assert found.intervals is not None and found.intervals.predicted_linf == 0
+    said = "most likely none: the plan's noise is small"
+    shown = " ".join(text_of(found, details=True).split())
+    assert (
+        said in wording.sure(found, found.top(1), [])
+        and said in shown
+        and "looks exact" not in shown
+    )
 
 
 def test_who_dropped_out_adds_up() -> None:

@@ -29,6 +29,7 @@ SIMULATED = {
     "allow_rare_names",
     "dictionary",
     "name_length",
+    "screen",
 }
 
 

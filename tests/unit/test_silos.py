@@ -19,7 +19,7 @@ from secagg_cohort import NOW, stream
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
-from fedtally.campaign.server import FrequencyServer, RejectedSumError, _check_plausible
+from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_plausible
 from fedtally.cli import campaign_view
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
@@ -258,7 +258,7 @@ def test_sums_that_no_silos_can_have(people: int, silos: int, weight: int, messa
     sketch.encode_vector(np.array([weight]), np.array([7], np.uint64), num_clients=0)
     sketch.num_clients, sketch.num_silos = people, silos
     with pytest.raises(RejectedSumError, match=message):
-        _check_plausible(sketch, plan)
+        check_plausible(sketch, plan)
 
 
 def test_silos_take_no_geometric_noise() -> None:

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sources import Columns, Source, frequencies, from_items, open_source
+from fedtally.sources import Columns, Source, frequencies, from_items, is_table, open_source
 from fedtally.sources.layout import Layout
 from fedtally.sources.synthetic import profiles
 from fedtally.sources.tables import _Quotes, table_source
@@ -248,7 +248,11 @@ def test_a_column_wins_over_a_folder_and_a_missing_folder_is_missing(tmp_path: P
     null = tmp_path / "hour=__HIVE_DEFAULT_PARTITION__" / "t.csv"
     null.parent.mkdir()
     write(null, "item,other\nmilk,1\n")
-    fails(str(null.parent), "is missing in all of its 1 rows", Columns("item", round="hour"))
+    fails(
+        str(null.parent),
+        "its only row lacks its item .column 'item'. or its round .column 'hour'",
+        Columns("item", round="hour"),
+    )
 
 
 def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
@@ -434,6 +438,10 @@ def test_columns_and_options_that_do_not_fit(tmp_path: Path) -> None:
         Columns("a", client="b", count="c")
     with pytest.raises(InvalidInputError, match="pair latitude, longitude"):
         Columns(("a", "b", "c"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="item must be the name of a column, .* got list"):
+        Columns(["a", "b"])  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="client must be the name of a column, .* got int"):
+        Columns("a", client=3)  # type: ignore[arg-type]
     path = write(tmp_path / "t.txt", "x\n")
     fails(path, "no column 'a'", Columns("a"), format="text")
     fails(path, "no delimiter", format="json", delimiter=";")
@@ -498,7 +506,7 @@ def test_nothing_to_read(tmp_path: Path, suffix: str) -> None:
 def test_no_rows(tmp_path: Path) -> None:
     fails(write(tmp_path / "t.csv", "item,b\n"), "no rows")
     fails(write(tmp_path / "u.csv", "\n\n\n"), "no rows")
-    fails(write(tmp_path / "t.txt", "\n\n"), "missing in all of its 2 rows")
+    fails(write(tmp_path / "t.txt", "\n\n"), "each of its 2 rows lacks its item")
     parquet.write_table(pa.table({"item": pa.array([], pa.string())}), tmp_path / "t.parquet")
     fails(str(tmp_path / "t.parquet"), "no rows")
 
@@ -511,6 +519,37 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     ]:
         with pytest.raises(InvalidInputError, match=message):
             open_source(path)  # before anything is read
+
+
+@pytest.mark.parametrize("pattern", ["", "**"])
+def test_a_disk_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    monkeypatch.setattr("fedtally.sources.files._MOST_ENTRIES", 2)
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.txt", "tea\n")
+    path = f"{tmp_path}/{pattern}"
+    if pattern:  # the folder itself is one of the three
+        fails(path, r"names more than 2 files and folders")
+        monkeypatch.setattr("fedtally.sources.files._MOST_ENTRIES", 3)
+    assert collect(open_source(path))["items"] == ["tea", "tea"]
+    (tmp_path / "more").mkdir()
+    fails(path, r"names more than \d files and folders: name the folder of one table")
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.txt", "tea\n")
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:  # what the system does for others than root
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    fails(str(tmp_path), "locked cannot be read: Permission denied; name the files that you mean")
 
 
 def test_ragged_rows_are_named(tmp_path: Path) -> None:
@@ -695,6 +734,19 @@ def test_pandas() -> None:
     assert collect(from_items(pd.Series([1, None])))["items"] == [1]  # pandas makes floats of these
     with pytest.raises(InvalidInputError, match="floating-point numbers such as 1.5"):
         collect(from_items(pd.Series([1.5, None])))
+    words = pd.Series(["tea", "tea", "columns"], name="word")
+    for values in (words, words.rename(None), words.astype("category"), pd.Series([7, 7], name=8)):
+        with pytest.raises(InvalidInputError, match="pass its index as items and its values as"):
+            from_items(values.value_counts())
+    with pytest.raises(InvalidInputError, match="pass its index as items and its values as counts"):
+        from_items(words.to_frame().groupby("word").size())
+    labelled = pd.Series(["tea", "milk"], index=["ann", "bob"])  # words, each of a person
+    assert collect(from_items(labelled))["items"] == ["tea", "milk"]
+    counted = words.value_counts()
+    assert collect(from_items(counted.index, counts=counted))["items"] == ["tea", "columns"]
+    assert collect(from_items(pd.Series([3, 4], name="count")))["items"] == [3, 4]  # a plain column
+    # the labels of a series are its attributes, and `columns` is no mark of a table
+    assert not is_table(counted) and is_table(counted.reset_index())
 
 
 def test_polars() -> None:
@@ -732,7 +784,7 @@ def test_parallel_columns_of_any_chunking() -> None:
         ([1.5], "floating-point numbers such as 1.5"),
         (np.zeros((2, 3)), "1-dimensional"),
         ([], "no rows"),
-        ([None], "missing in all"),
+        ([None], "its only row lacks its item"),
     ],
 )
 def test_from_items_refuses(items: Any, message: str) -> None:

@@ -841,7 +841,7 @@ def test_what_had_no_epsilon_cannot_be_capped_afterwards(record: ClientRecord) -
     ("values", "message"),
     [
         ((0.0, 1e-6, 0), "epsilon above 0"),
-        ((1.0, 0.0, 0), "delta from 1e-15"),
+        ((1.0, 1e-16, 0), "delta from 1e-15"),
         ((1.0, 1e-6, -1), "time must be at least 0"),
         ((1.0, 1e-6, 0, "add-remove"), "add-remove hides the number of clients"),
         ((1.0, 1e-6, 0, "none"), "relation must be one of"),
@@ -869,6 +869,13 @@ def test_a_journal_says_what_the_cap_refuses(record: ClientRecord) -> None:
     assert not journal.spend(b"") and "its cap is epsilon 0.001" in journal.refusal
     record.cap(1.0, 1e-14, time=0)
     assert not journal.spend(b"") and "delta" in journal.refusal
+    assert record.participations(journal.fingerprint) == []
+
+
+def test_a_cap_without_a_delta_refuses_what_needs_one(record: ClientRecord) -> None:
+    record.cap(1.0, 0.0, time=0)
+    journal = Journal(record, PLAN, 0, time=1)
+    assert not journal.spend(b"") and "delta must be above 0" in journal.refusal
     assert record.participations(journal.fingerprint) == []
 
 

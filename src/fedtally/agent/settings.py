@@ -441,7 +441,10 @@ _SAY_EPSILON = (
     "say how much everything that this client ever takes part in may cost together, such as 1.0, or"
     ' "none" to take plans without differential privacy'
 )
-_SAY_DELTA = "say the probability that the epsilon does not cover, far below 1 / clients: 1e-8"
+_SAY_DELTA = (
+    "say the probability that the epsilon does not cover, far below 1 / clients: 1e-8, or 0 to take"
+    " geometric noise alone"
+)
 
 
 def _tried(kind: Callable[..., Any], others: Mapping[str, Any], name: str, value: Any) -> Any:
@@ -462,8 +465,10 @@ def _epsilon(value: Any) -> Any:
 
 def _delta(value: Any) -> float:
     number = _validate.real(delta=value)
-    if not MIN_DELTA <= number < 1:
-        raise InvalidInputError(f"must be {MIN_DELTA:g} to below 1, got {number:g}: {_SAY_DELTA}")
+    if not (number == 0 or MIN_DELTA <= number < 1):
+        raise InvalidInputError(
+            f"must be {MIN_DELTA:g} to below 1, or 0, got {number:g}: {_SAY_DELTA}"
+        )
     return number
 
 

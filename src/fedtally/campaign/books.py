@@ -7,10 +7,11 @@ with the process; `LedgerBooks` charge a ledger as well.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, NoReturn, Protocol, SupportsIndex
 
+from fedtally.campaign.screening import why_unscreened
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import MOST_ADAPTIVE
@@ -73,6 +74,13 @@ class Books(Protocol):
         noise.
         """
 
+    def cohorts(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of `sums` by session, in the order of their rounds, to be screened.
+
+        They are asked for only of plans that `campaign.screening.why_unscreened` allows: without
+        privacy, or with all noise in the sum of each session.
+        """
+
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         """Keep the noised sums, by the number of the release, and erase the exact ones.
 
@@ -85,6 +93,32 @@ class Books(Protocol):
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
         """Return what was released, by the number of the release."""
+
+
+def summed(sketches: Iterable[CountSketch]) -> list[CountSketch]:
+    """Return the sums of sketches by round, in the order in which the rounds come.
+
+    A round of one sketch is that sketch itself; the others stay as they are.
+    """
+    rounds: dict[int, CountSketch] = {}
+    copied: set[int] = set()
+    for sketch in sketches:
+        if (first := rounds.get(sketch.round)) is None:
+            rounds[sketch.round] = sketch
+            continue
+        if sketch.round not in copied:
+            rounds[sketch.round] = first = copy_of(first)
+            copied.add(sketch.round)
+        first.merge(sketch)
+    return list(rounds.values())
+
+
+def copy_of(sketch: CountSketch) -> CountSketch:
+    """Return a sketch of the same sum, which changes by itself."""
+    other = CountSketch(sketch.spec, sketch.round)
+    other.noise = sketch.noise
+    other.merge(sketch)
+    return other
 
 
 def charge(books: Books, plan: Plan, release: int) -> None:
@@ -115,7 +149,8 @@ class MemoryBooks:
         self._lock = RLock()  # a transaction
         self._reserved: set[tuple[str, int]] = set()
         self._landed: set[tuple[str, bytes]] = set()
-        self._sums: dict[str, dict[int, CountSketch]] = {}  # by plan and round
+        # by plan and round: one sum, or those of the cohorts if they may be screened
+        self._sums: dict[str, dict[int, list[CountSketch]]] = {}
         self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and release
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
@@ -149,19 +184,32 @@ class MemoryBooks:
             # The name is claimed before the sum is counted: an error below loses the sum, and none
             # counts it twice, which would show in a difference of sums.
             self._landed.add((plan.fingerprint, session))
-            rounds = self._sums.setdefault(plan.fingerprint, {})
-            if sketch.round in rounds:
-                rounds[sketch.round].merge(sketch)
+            landed = self._sums.setdefault(plan.fingerprint, {}).setdefault(sketch.round, [])
+            # An exact sum of a cohort that nobody may see is not kept by itself.
+            if landed and why_unscreened(plan) is not None:
+                landed[0].merge(sketch)
             else:
-                rounds[sketch.round] = sketch
+                landed.append(sketch)
             return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
         """Return the sums of the rounds that landed and are not released, by round."""
+        return summed(self.cohorts(plan))
+
+    def cohorts(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of sessions that landed and are not released, by round.
+
+        Where they may not be screened, they are added up already.
+        """
         with self._lock:
             out = {round for number in self.released(plan) for round in plan.releases[number]}
             sums = self._sums.get(plan.fingerprint, {})
-            return [sketch for round, sketch in sorted(sums.items()) if round not in out]
+            return [
+                sketch
+                for round, landed in sorted(sums.items())
+                if round not in out
+                for sketch in landed
+            ]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         """Keep the noised sums, by the number of the release, and erase the exact ones."""
@@ -173,9 +221,9 @@ class MemoryBooks:
             for number, kept in noised.items():
                 for round in plan.releases[number]:
                     # where the noise was in the sum before, the sum itself is what is kept
-                    sketch = sums.pop(round, kept)
-                    if sketch is not kept:
-                        sketch.vector.fill(0)
+                    for sketch in sums.pop(round, []):
+                        if sketch is not kept:
+                            sketch.vector.fill(0)
 
     def _check_release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         for number in noised:

@@ -66,6 +66,7 @@ class CohortRun:
         session: bytes | None = None,
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
+        journal_lands: bool = False,
     ) -> Self:
         """Return a new run, whose sum lands in a round of the server's plan.
 
@@ -81,6 +82,7 @@ class CohortRun:
             session: 32 uniform bytes, never used before; None: they are drawn.
             allow_list: the registered identities, if the plan's adversary is active.
             journal: writes a checkpoint durably, and only then returns; `resume` goes on from it.
+            journal_lands: whether `journal` lands the sum, together with the last checkpoint.
 
         Raises:
             InvalidInputError: as for `FrequencyServer.open`.
@@ -96,7 +98,7 @@ class CohortRun:
             allow_list=allow_list,
             journal=journal,
         )
-        return cls(made, clients, _landing(server))
+        return cls(made, clients, None if journal_lands else _landing(server))
 
     @classmethod
     def resume(
@@ -108,12 +110,13 @@ class CohortRun:
         random: Callable[[int], bytes],
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
+        journal_lands: bool = False,
     ) -> Self:
         """Restore the run of a process that died, and return it.
 
         The run starts again at the beginning of the phase in which the process died. The answers
         that the process had received in that phase are lost; the clients give the same ones again.
-        A sum that had not landed lands now.
+        A sum that had not landed lands now, unless `journal_lands`: then the caller lands it.
 
         Args:
             server: the server of the campaign, with the books of the process that died.
@@ -122,6 +125,7 @@ class CohortRun:
             random: as for `begin`.
             allow_list: as for `begin`.
             journal: as for `begin`.
+            journal_lands: as for `begin`.
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
@@ -131,7 +135,7 @@ class CohortRun:
             Exception: an error of the books.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
-        return cls(session, clients, _landing(server))
+        return cls(session, clients, None if journal_lands else _landing(server))
 
     @property
     def done(self) -> bool:

@@ -15,9 +15,9 @@ the driver lands the sum. Several sessions run at once.
 
 **The store is written before a client is asked.** A phase ends in one transaction of the store,
 which writes the checkpoint of the next phase. Only then does the first byte of the next phase
-leave. The sum lands in one transaction that also erases the checkpoint. Therefore a process may die
-at any moment. The next process resumes each session at the beginning of the phase that the session
-was in, and the clients send their answers again.
+leave. The last phase ends in the transaction that lands the sum and erases the checkpoint.
+Therefore a process may die at any moment. The next process resumes each session at the beginning of
+the phase that the session was in, and the clients send their answers again.
 
 **An error of the store never ends a session.** The error only ends the copy of the session in
 memory: the driver drops this copy, sends nothing to the session's clients, and later restores the
@@ -45,6 +45,7 @@ from fedtally.campaign.cohort import CohortRun
 from fedtally.campaign.farewells import Farewells
 from fedtally.campaign.pool import Pool
 from fedtally.campaign.release import release_of
+from fedtally.campaign.screening import Screen, Screening
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
@@ -62,7 +63,7 @@ from fedtally.secagg.messages import (
 )
 from fedtally.secagg.server import ClientId, Server, check_name
 from fedtally.sketch import CountSketch
-from fedtally.store import SavedSession
+from fedtally.store import IMPOSSIBLE, SavedSession
 
 # A phase that cannot go on without its missing clients waits for this many times `Deadlines.phase`.
 PATIENCE = 4
@@ -154,6 +155,9 @@ class DurableBooks(Books, Protocol):
                 their names for ever, by round.
         """
 
+    def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
+        """Write a session that has ended as `save` does, and land its sum as `Books.land` does."""
+
     def sessions(self, plan: Plan) -> list[SavedSession]:
         """Return the sessions that go on, and those that ended but are not forgotten yet."""
 
@@ -165,6 +169,9 @@ class DurableBooks(Books, Protocol):
 
     def landed_clients(self, plan: Plan) -> dict[int, int]:
         """Return the number of clients in the sums that landed, by round."""
+
+    def impossible(self, plan: Plan) -> dict[int, int]:
+        """Return the number of sessions whose sum no clients can have, by round."""
 
     def check_claim(self, plan: Plan) -> None:
         """Check that this process may tell clients what is in the store; change no session."""
@@ -245,6 +252,7 @@ class Driver:
         keys: the server's keys.
         deadlines: how long the driver waits; None: the defaults.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        screen: as for `FrequencyServer`.
 
     Attributes:
         refusals: how many frames were refused, and how many clients aborted, by code. These codes
@@ -268,6 +276,7 @@ class Driver:
         deadlines: Deadlines | None = None,
         *,
         random: Callable[[int], bytes],
+        screen: Screen | str | None = None,
     ) -> None:
         if not isinstance(plan.secure_sum, SecAggConfig):
             raise InvalidInputError(
@@ -275,7 +284,7 @@ class Driver:
                 " secagg"
             )
         plan.check_published()
-        self._server = FrequencyServer(plan, store)
+        self._server = FrequencyServer(plan, store, screen=screen)
         self._server.check_keys(keys.signing_key, keys.allow_list)
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
         self._parameters = plan.secure_sum.parameters
@@ -328,7 +337,8 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return False
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         if has_heard:
             self._farewells.note_heard(client)
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
@@ -375,7 +385,8 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return Receipt.LATE
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
@@ -417,7 +428,8 @@ class Driver:
         """
         if self.is_overtaken:
             raise OvertakenError("another process runs this campaign: stop this one")
-        self._note_time(now)
+        if int(now) != self._now:
+            self._note_time(now)
         is_away = self._is_away(now)
         if not is_away and not self._is_stirred and now < self._next_at:
             self._ticked_at = now
@@ -444,10 +456,7 @@ class Driver:
             while self._retry_at is None and not self._drains and self._open_sessions():
                 pass  # more clients may be there than one session of each round takes
         except OvertakenError:
-            self._live.clear()
-            self._pool.keep(())
-            self._farewells.clear()
-            self.is_overtaken = True
+            self._fall_silent()
             raise
         except BaseException:
             # A session may have left memory, or be half restored: the store has all of it.
@@ -455,6 +464,28 @@ class Driver:
             raise
         self._next_at, self._is_stirred = self._next_time(), False
         return self._next_at
+
+    def check_claim(self) -> None:
+        """Check that this process still runs the campaign.
+
+        A driver without sessions writes nothing, so that `tick` would not see it.
+
+        Raises:
+            OvertakenError: another process runs it, or it was cancelled; this driver never sends
+                anything again.
+            StoreError: the store does not answer.
+        """
+        try:
+            self._store.check_claim(self.plan)
+        except OvertakenError:
+            self._fall_silent()
+            raise
+
+    def _fall_silent(self) -> None:
+        self._live.clear()
+        self._pool.keep(())
+        self._farewells.clear()
+        self.is_overtaken = True
 
     # ---- what an operator asks ----
 
@@ -497,6 +528,11 @@ class Driver:
         """Whether the driver is idle, and no round may have another session."""
         return self.is_idle and not self._open_rounds()
 
+    @property
+    def screening(self) -> Screening:
+        """What `release` found of the sums of cohorts."""
+        return self._server.screening
+
     def release(self) -> list[CountSketch]:
         """Return the sums that may leave, as `FrequencyServer.release` does; call it at the end.
 
@@ -508,6 +544,8 @@ class Driver:
                 "sessions run, and their sums would be lost: drain, and wait until the driver is"
                 " idle"
             )
+        # those of earlier processes count, too
+        self.screening.rejected = Counter(self._store.impossible(self.plan))
         sums = self._server.release(self._random)
         self._read_books()
         return sums
@@ -539,7 +577,8 @@ class Driver:
         digest = hash((message.kind, message.sender, len(body), body[:64], body[-64:]))
         if live.taken.get(client) == digest:
             return Receipt.AGAIN
-        state = live.session.state
+        session = live.session
+        state = session.state
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
             # The session refuses an Abort while it has no roster. The driver has invited the client
             # and need not wait for it any more.
@@ -547,7 +586,7 @@ class Driver:
             if client in live.taken:
                 return self._refuse(AbortCode.WRONG_STATE)
             return self._decline(live, client, message, digest)
-        code = live.session.take(client, message)
+        code = session.take(client, message)
         if code is None:
             live.awaited.discard(client)
             live.taken[client] = digest
@@ -596,29 +635,41 @@ class Driver:
             # In COLLECT each client gets an Inbox, and answers with its items. The same transaction
             # counts this participation, so that no crash can lose the count.
             asked = live.session.awaited if state is ServerState.COLLECT else ()
-            # In DONE the checkpoint stays: it holds the sum until the sum has landed.
             saved = replace(
-                live.saved,
+                _next(live.saved),
                 phase=state.value,
-                checkpoint=None if state is ServerState.ABORTED else checkpoint,
+                checkpoint=checkpoint,
                 closes=self._closes(state, live.saved.not_after),
-                version=live.saved.version + 1,
             )
             if state in _ENDED:
-                # Only these clients hear the farewell, which is the same for all of them.
-                told = dict(live.session.outgoing())
-                saved = replace(saved, clients=tuple(told), farewell=next(iter(told.values()), b""))
-                if (code := live.session.code) is not None:
-                    saved = replace(saved, why=f"aborted: {code.name} ({code.value})")
-            self._store.save(self.plan, saved, asked)
-            live.saved = saved
+                live.saved = self._end(live.session, saved)
+            else:
+                self._store.save(self.plan, saved, asked)
+                live.saved = saved
             self._pool.note_asked(saved.round, asked)
-            # Here and not later: the phase is over now, even if landing the sum fails. Not earlier:
-            # a phase that could not be closed asks the same clients again.
+            # Not earlier: a phase that could not be closed asks the same clients again.
             for client in live.awaited:
                 self._pool.note_miss(client, self._now)
 
         return write
+
+    def _end(self, session: Server, saved: SavedSession) -> SavedSession:
+        """Write a session that has ended, and land its sum in the same transaction."""
+        # Only these clients hear the farewell, which is the same for all of them.
+        told = dict(session.outgoing())
+        farewell = next(iter(told.values()), b"")
+        saved = replace(saved, checkpoint=None, clients=tuple(told), farewell=farewell)
+        if session.code is not None:
+            saved = replace(saved, why=f"aborted: {session.code.name} ({session.code.value})")
+            self._store.save(self.plan, saved, ())
+            return saved
+        try:
+            self._server.land(session, lambda sketch: self._store.end(self.plan, saved, sketch))
+        except (RejectedSumError, LocalProtocolError) as error:
+            return self._reject(saved, error)
+        assert session.outcome is not None
+        self._landed[saved.round] = self._landed.get(saved.round, 0) + session.outcome.survivors
+        return saved
 
     def _closes(self, state: ServerState, not_after: int) -> tuple[int, int]:
         """Return the two times at which a phase that begins now closes, Unix seconds.
@@ -646,7 +697,7 @@ class Driver:
                     self._bid_farewell(saved)
             elif self._releases[saved.round] in self._released:
                 # Nothing can land in the round any more, and no client need be asked for it.
-                self._reject(_Live(saved), "the release of its round is out")
+                self._finish(self._reject(_next(saved), "the release of its round is out"))
             elif saved.session not in self._live:
                 try:
                     self._resume(saved)
@@ -657,7 +708,7 @@ class Driver:
                     # is given up. Any other may still have a sum that lands when the problem, such
                     # as a wrong ledger, is mended.
                     if isinstance(error, UnreadableFileError) and self._now > saved.not_after:
-                        self._reject(_Live(saved), str(error))
+                        self._finish(self._reject(_next(saved), error))
                     else:
                         problem = error
         if problem is not None:
@@ -673,21 +724,18 @@ class Driver:
     def _resume(self, saved: SavedSession) -> None:
         """Restore a session at the beginning of its phase, or end it if its sum is there."""
         live = _Live(saved)
-        try:
-            live.run = CohortRun.resume(
-                self._server,
-                saved.checkpoint or b"",
-                saved.clients,
-                random=self._random,
-                allow_list=self._keys.allow_list,
-                journal=self._journal(live),
-            )
-        except (RejectedSumError, LocalProtocolError) as error:
-            # The session had its sum, and the sum could not land.
-            self._reject(live, str(error))
-            return
-        if live.run.done:  # the session had its sum, and `CohortRun.resume` has landed the sum
-            self._finish(live)
+        live.run = CohortRun.resume(
+            self._server,
+            saved.checkpoint or b"",
+            saved.clients,
+            random=self._random,
+            allow_list=self._keys.allow_list,
+            journal=self._journal(live),
+            journal_lands=True,
+        )
+        # Earlier versions of the package wrote the sum first, and landed it afterwards.
+        if live.run.done:
+            self._finish(self._end(live.session, _next(saved)))
             return
         # The answers of this phase are lost: the clients get the time to send them again.
         self._renew(live)
@@ -729,41 +777,31 @@ class Driver:
         # If closing raises, the session must be out of memory, since `_recover` restores no other.
         session, clients = live.saved.session, live.saved.clients
         del self._live[session]
-        try:
-            live.run.deadline_passed(self._now)
-        except (RejectedSumError, LocalProtocolError) as error:
-            self._reject(live, str(error))
+        live.run.deadline_passed(self._now)
+        if live.run.done:
+            self._finish(live.saved)
+            self._pool.end(session, clients)
         else:
-            if not live.run.done:
-                self._ask(live)
-                self._live[session] = live
-                return
-            self._finish(live)
-        self._pool.end(session, clients)
+            self._ask(live)
+            self._live[session] = live
 
-    def _reject(self, live: _Live, reason: str) -> None:
-        """End a session whose sum can never land.
+    def _reject(self, saved: SavedSession, reason: Exception | str) -> SavedSession:
+        """Write the end of a session whose sum can never land.
 
         No sketches have such a sum, the release of the session's round is out, or the session could
         not be restored in time.
         """
-        saved = replace(
-            live.saved,
-            phase=ServerState.ABORTED.value,
-            checkpoint=None,
-            why=f"rejected: {reason}",
-            version=live.saved.version + 1,
-        )
+        aborted = ServerState.ABORTED.value
+        kind = IMPOSSIBLE if isinstance(reason, RejectedSumError) else "rejected: "
+        saved = replace(saved, phase=aborted, checkpoint=None, why=f"{kind}{reason}")
         self._store.save(self.plan, saved, ())
-        live.saved = saved
         self.rejected.append(saved.session)
-        self._finish(live)
+        return saved
 
-    def _finish(self, live: _Live) -> None:
-        """Note the sum of a session that has ended, and keep its farewell for its clients."""
-        self._landed = self._store.landed_clients(self.plan)
+    def _finish(self, saved: SavedSession) -> None:
+        """Give the room of a session that has ended back, and keep its farewell for its clients."""
         self._rooms = None
-        self._bid_farewell(live.saved)
+        self._bid_farewell(saved)
 
     def _bid_farewell(self, saved: SavedSession) -> None:
         """Keep the farewell of a session that has ended: it is owed to all its clients.
@@ -848,6 +886,7 @@ class Driver:
             lifetime=lifetime,
             allow_list=self._keys.allow_list,
             journal=self._journal(live),
+            journal_lands=True,
         )
         self._ask(live)
         self._keep(live)
@@ -863,3 +902,8 @@ class Driver:
         if self._retry_at is None and not self._drains:
             times += [began + self._deadlines.gather for began in self._gathering.values()]
         return min(*times, self._farewells.next_end)
+
+
+def _next(saved: SavedSession) -> SavedSession:
+    """Return a session as the store may write it next."""
+    return replace(saved, version=saved.version + 1)

@@ -63,7 +63,9 @@ class Farewells:
             client: its name.
             now: the time, Unix seconds.
         """
-        owed = self._owed.get(client, {})
+        owed = self._owed.get(client)
+        if owed is None:
+            return None
         for session, at in owed.items():
             if abs(now - at) >= self._repeat:
                 owed[session] = now
@@ -83,7 +85,9 @@ class Farewells:
 
     def note_heard(self, client: ClientId) -> None:
         """Note that a client goes on, so that it has heard the farewells that it got."""
-        for session, at in list(self._owed.get(client, {}).items()):
+        if client not in self._owed:  # as of most, at each of their check-ins
+            return
+        for session, at in list(self._owed[client].items()):
             if at > -math.inf:
                 self._heard(client, session)
 

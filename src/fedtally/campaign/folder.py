@@ -35,6 +35,7 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list
 from fedtally.campaign.key_files import load_server_key
+from fedtally.campaign.screening import Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -48,8 +49,8 @@ SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
 CANDIDATES, STATE, RESULT = "candidates.txt", "campaign.db", "result.fed"
 LOCK, CANCELLED = "lock", "cancelled"
-_ENTRIES = ("schema", "server_key", "mark", "ledger", "deadlines")
-_OPTIONAL = ("ledger", "deadlines")
+_ENTRIES = ("schema", "server_key", "mark", "ledger", "deadlines", "screen")
+_OPTIONAL = ("ledger", "deadlines", "screen")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class CampaignFolder:
         ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
         deadlines: how long the server waits.
         allow_list: the registered clients, in `active`.
+        screen: as for `FrequencyServer`.
     """
 
     path: Path
@@ -75,6 +77,7 @@ class CampaignFolder:
     ledger: str | None
     deadlines: Deadlines
     allow_list: AllowList | None
+    screen: Screen | None = None
 
     @classmethod
     def create(
@@ -88,6 +91,7 @@ class CampaignFolder:
         allow_list: str | os.PathLike[str] | None = None,
         candidates: str | os.PathLike[str] | None = None,
         deadlines: Deadlines | None = None,
+        screen: str | None = None,
     ) -> Self:
         """Make the folder of a campaign; the plan, the allow-list and the candidates are copied.
 
@@ -103,6 +107,7 @@ class CampaignFolder:
             candidates: the path of the candidate items, one a line, where the plan holds only their
                 digest.
             deadlines: how long the server waits; None: the defaults.
+            screen: as for `FrequencyServer`.
 
         Raises:
             InvalidInputError: the folder exists, or something is missing or does not fit the plan.
@@ -123,6 +128,7 @@ class CampaignFolder:
             ledger if ledger is None or "://" in ledger else str(Path(ledger).absolute()),
             deadlines or Deadlines(),
             None if allow_list is None else load_allow_list(allow_list),
+            None if screen is None else Screen.parse(screen),
         )
         made._check()
         if made.mark.exists():
@@ -178,6 +184,7 @@ class CampaignFolder:
             _text(values, "ledger") if "ledger" in values else None,
             _deadlines(values.get("deadlines", {})),
             load_allow_list(listed) if listed.exists() else None,
+            Screen.parse(_text(values, "screen")) if "screen" in values else None,
         )
         found._check()
         return found
@@ -257,7 +264,7 @@ class CampaignFolder:
         """Return the campaign's driver, for this process alone; arguments as for `claim`."""
         keys = ServerKeys(load_server_key(self.server_key), self.allow_list)
         store = self.claim(clock=clock, random=random)
-        return Driver(self.plan, store, keys, self.deadlines, random=random)
+        return Driver(self.plan, store, keys, self.deadlines, random=random, screen=self.screen)
 
     def restore(self, number: int) -> int:
         """Give up all open sessions after a copy was put back; return how many.
@@ -447,7 +454,7 @@ class CampaignFolder:
                 else "the plan is without privacy, and a ledger cannot be charged: leave it out"
             )
         # Books in memory: this server opens nothing, it only compares keys.
-        server = FrequencyServer(self.plan, MemoryBooks())
+        server = FrequencyServer(self.plan, MemoryBooks(), screen=self.screen)
         server.check_keys(load_server_key(self.server_key), self.allow_list)
 
     def _check_places(self) -> Ledger | None:
@@ -472,6 +479,8 @@ class CampaignFolder:
         }
         if self.ledger is not None:
             values["ledger"] = self.ledger
+        if self.screen is not None:
+            values["screen"] = str(self.screen)
         return _toml.document(values | {"deadlines": asdict(self.deadlines)})
 
 
@@ -510,9 +519,10 @@ def _read_settings(path: Path) -> dict[str, Any]:
     """Return the entries of a campaign.toml, of which none is unknown."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        what = "is a file, and no folder of a" if path.parent.is_file() else "holds no"
         raise UnreadableFileError(
-            f"{path.parent} holds no campaign: fedtally campaign init makes one"
+            f"{path.parent} {what} campaign: fedtally campaign init makes one"
         ) from None
     except (OSError, ValueError) as error:
         raise UnreadableFileError(f"cannot read {path}: {error}") from error

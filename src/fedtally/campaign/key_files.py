@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from fedtally import _archive
+from fedtally._sync import sync
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -147,7 +147,7 @@ def retire_key(path: str | os.PathLike[str]) -> PublicKey:
             os.fsync(file.fileno())
         os.unlink(private)
         with suppress(OSError):  # a system may not open folders for that
-            _archive.sync(private.parent)
+            sync(private.parent)
     except OSError as error:
         raise InvalidInputError(
             f"cannot destroy {private} ({error.strerror}): make the file and its folder writable,"
@@ -392,7 +392,7 @@ def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
         os.chmod(temporary, mode)
         os.link(temporary, path)  # unlike a renaming, it fails if the name is taken
         with suppress(OSError):  # a system may not open folders for that
-            _archive.sync(path.parent)
+            sync(path.parent)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from fedtally.campaign.books import Books, charge
+from fedtally.campaign.books import Books, charge, copy_of
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
@@ -15,7 +15,9 @@ from fedtally.sketch import CountSketch
 Random = Callable[[int], bytes]
 
 
-def release_sums(plan: Plan, books: Books, random: Random) -> list[CountSketch]:
+def release_sums(
+    plan: Plan, books: Books, random: Random, used: Sequence[CountSketch] | None = None
+) -> list[CountSketch]:
     """Return the sums with their noise, which may leave the trusted part of a campaign.
 
     Each sum is charged before its noise is drawn, and kept afterwards. Noise marks its sketch
@@ -26,13 +28,17 @@ def release_sums(plan: Plan, books: Books, random: Random) -> list[CountSketch]:
         plan: the plan of the campaign, with privacy.
         books: the books that hold the sums that landed, and that are charged.
         random: returns as many uniform bytes as it is asked for.
+        used: the sums that are released where the noise is in them before they are opened, without
+            the cohorts that screening left out; None: all that landed. No other sums may depend on
+            what is in them (docs/privacy-proofs/screening.md).
 
     Proof: docs/privacy-proofs/central.md.
     """
     # Central noise is drawn once, for all releases: a second noise on one sum would average with
     # the first. Shares belong to single rounds, so that a round that lands later is released later.
     if is_noised_before(plan):
-        books.release(plan, {release_of(plan, sketch.round): sketch for sketch in books.sums(plan)})
+        opened = books.sums(plan) if used is None else used
+        books.release(plan, {release_of(plan, sketch.round): sketch for sketch in opened})
     elif _terms(plan).by_clients or not books.released(plan):
         books.release(plan, add_noise(plan, books.sums(plan), random, books))
     released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]
@@ -90,14 +96,6 @@ def add_noise(
     if _terms(plan).event.relation.hides_number and not plan.is_of_silos:
         _share_out(plan, found)
     return dict(enumerate(found))
-
-
-def copy_of(sketch: CountSketch) -> CountSketch:
-    """Return a sketch of the same sum, which changes by itself."""
-    other = CountSketch(sketch.spec, sketch.round)
-    other.noise = sketch.noise
-    other.merge(sketch)
-    return other
 
 
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:

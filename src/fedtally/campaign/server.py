@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import groupby
 from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.campaign.books import Books, MemoryBooks, charge
+from fedtally.campaign.books import Books, MemoryBooks, charge, copy_of, summed
 from fedtally.campaign.client import _secagg, _two_server
-from fedtally.campaign.release import copy_of, is_noised_before, release_of, release_sums
+from fedtally.campaign.release import is_noised_before, release_of, release_sums
+from fedtally.campaign.screening import (
+    PoisonedError,
+    Screen,
+    Screening,
+    checked_screen,
+    why_unscreened,
+)
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError
@@ -46,12 +55,20 @@ class FrequencyServer:
         plan: the plan of the campaign.
         books: the reserved, landed and released sums, from which another server of the campaign can
             go on. None: new books in memory, for a plan without privacy.
+        screen: what happens to cohorts whose sums honest clients cannot have: "refuse", "warn" or
+            "off". None: "warn" if the plan's cohorts can be screened.
+
+    Attributes:
+        screening: what `release` found.
 
     Raises:
-        InvalidInputError: the plan has privacy, and there are no books.
+        InvalidInputError: the plan has privacy, and there are no books; or screening is asked for,
+            and the plan's cohorts cannot be screened.
     """
 
-    def __init__(self, plan: Plan, books: Books | None = None) -> None:
+    def __init__(
+        self, plan: Plan, books: Books | None = None, *, screen: Screen | str | None = None
+    ) -> None:
         if books is None and plan.privacy is not None:
             raise InvalidInputError(
                 "a plan with privacy is charged before a sum is opened: give the server the"
@@ -59,6 +76,7 @@ class FrequencyServer:
                 " is charged"
             )
         self.plan = plan
+        self.screening = Screening(checked_screen(plan, screen), why_unscreened(plan) or "")
         self._books: Books = MemoryBooks() if books is None else books
         self._names: set[bytes] = set()  # of all sessions that were opened here
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
@@ -297,12 +315,14 @@ class FrequencyServer:
         """Tell whether the sum of a session has landed, here or in an earlier process."""
         return self._books.has_landed(self.plan, session)
 
-    def land(self, session: Server) -> None:
+    def land(self, session: Server, write: Callable[[CountSketch], bool] | None = None) -> None:
         """Add the sum of a cohort to that of its round, once.
 
         Args:
             session: the finished session of the cohort, which `open` or `restore` returned, so that
                 it was reserved.
+            write: lands the sum as `Books.land` does, and returns whether it counts; for a caller
+                that writes more in the same transaction. None: the books land it.
 
         Raises:
             RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of
@@ -324,8 +344,13 @@ class FrequencyServer:
             raise LocalProtocolError(
                 f"there is no sum to land: the session is {session.state.value}"
             )
-        sketch = self._sketch(session.terms.round, session.outcome.total, session.outcome.survivors)
-        self._count(session.session, sketch, "the sum of this session")
+        round, outcome = session.terms.round, session.outcome
+        try:
+            sketch = self._sketch(round, outcome.total, outcome.survivors)
+        except RejectedSumError:
+            self.screening.rejected[round] += 1
+            raise
+        self._count(session.session, sketch, "the sum of this session", write)
 
     def land_batch(self, leader: two_server.Leader | two_server.ProvenLeader) -> None:
         """Land the sum of a batch as the sum of its release, once.
@@ -402,6 +427,10 @@ class FrequencyServer:
         another call returns the same. Where clients or two servers add the noise, it is in the
         sums, and every round that has landed is released.
 
+        Sums of cohorts are screened first, if the plan allows it: `screening` says what was found.
+        If it is asked to refuse, cohorts that stand out are left out for ever, and of a round that
+        is bad everywhere nothing is returned.
+
         Args:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source;
                 needed with privacy.
@@ -410,14 +439,38 @@ class FrequencyServer:
             InvalidInputError: there is no randomness, and the plan has privacy.
             AlreadySpentError: another run reserved, or released, one of them.
             OverspentError: the population has too little left.
+            PoisonedError: screening refused every round. Nothing was released.
         """
+        used = self._screened()
         if self.plan.privacy is None:
-            return [copy_of(sketch) for sketch in self._books.sums(self.plan)]
+            landed = self._books.sums(self.plan) if used is None else used
+            return [copy_of(sketch) for sketch in landed]
         if random is None:
             raise InvalidInputError(
                 "a plan with privacy is released with noise: give it randomness"
             )
-        return release_sums(self.plan, self._books, random)
+        return release_sums(self.plan, self._books, random, used)
+
+    def _screened(self) -> list[CountSketch] | None:
+        """Return the sums without the cohorts that are refused; None: nothing is screened."""
+        # Of a plan that cannot be screened not even the sums are asked for.
+        if self.screening.screen is Screen.OFF:
+            return None
+        cohorts = self._books.cohorts(self.plan)
+        used: list[CountSketch] = []
+        for _, group in groupby(cohorts, key=lambda sketch: sketch.round):
+            used += self.screening.look(self.plan, list(group))
+        for number in self._books.released(self.plan):
+            self.screening.note_released(self.plan.releases[number])
+        if cohorts and not used and not self._books.released(self.plan):
+            number = len(self.screening.rounds)
+            rounds = "round" if number == 1 else f"{number} rounds"
+            raise PoisonedError(
+                f"screening refused the {rounds} that landed: the sums of the cohorts do not fit"
+                " honest clients who were dealt to them at random; screen warn shows the answer all"
+                " the same"
+            )
+        return summed(used)
 
     def _rounds(self, release: int) -> range:
         releases = self.plan.releases
@@ -432,10 +485,10 @@ class FrequencyServer:
         if self.plan.is_of_silos:
             sketch.num_clients, sketch.num_silos = int(total[size]), num_clients
         if self.plan.privacy is None:
-            _check_plausible(sketch, self.plan)
+            check_plausible(sketch, self.plan)
         elif is_noised_before(self.plan):
             sketch.noise = self.plan.noise_mark
-            _check_plausible(sketch, self.plan)
+            check_plausible(sketch, self.plan)
         else:
             # The sum is exact, and whether it is refused would be seen: a client that lies could
             # find out what one other client holds. So nothing that is done here depends on it.
@@ -443,14 +496,22 @@ class FrequencyServer:
             sketch.num_clients = min(max(sketch.num_clients, 0), most)
         return sketch
 
-    def _count(self, name: bytes, sketch: CountSketch, what: str) -> None:
+    def _count(
+        self,
+        name: bytes,
+        sketch: CountSketch,
+        what: str,
+        write: Callable[[CountSketch], bool] | None = None,
+    ) -> None:
         """Add a sum to that of its round, unless it has landed or its release is out."""
         # A sum that joined a release afterwards would show by the difference
         if release_of(self.plan, sketch.round) in self._books.released(self.plan):
             raise LocalProtocolError(
                 f"the release of {what} is out; what it holds does not change any more"
             )
-        if not self._books.land(self.plan, name, sketch):
+        if write is None:
+            write = partial(self._books.land, self.plan, name)
+        if not write(sketch):
             raise LocalProtocolError(
                 f"{what} has landed; a second time would count its clients twice"
             )
@@ -461,7 +522,7 @@ def _batch_name(release: int) -> bytes:
     return b"batch" + release.to_bytes(4, "little")
 
 
-def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
+def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     """Refuse a sum that no sketches, or histograms, can have.
 
     An item adds +1 or -1 to one counter of each row, and 1 to one of a histogram. Noise has a bound

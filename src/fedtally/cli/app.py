@@ -80,6 +80,15 @@ cli.add_section("Files", query, report, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
 
 
+@cli.command(name="help")
+@click.argument("command", nargs=-1)
+@click.pass_context
+def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
+    """Show the help of a command: `fedtally help campaign run`."""
+    # As if --help had been typed. A name that no command has is the same error as without `help`.
+    cli.main([*command, "--help"], prog_name=ctx.find_root().info_name, standalone_mode=False)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code.
 
@@ -114,7 +123,8 @@ def run(arguments: Sequence[str]) -> int:
         )
     except OSError as error:
         if error.errno != errno.EPIPE:
-            complain(type(error).__name__, str(error), as_json)
+            said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            complain(type(error).__name__, said, as_json)
         else:  # A reader such as `head` went away. Python would complain again as it closes stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

@@ -14,7 +14,7 @@ import click
 from fedtally.cli import campaign_view as view
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, Group, json_option, option, options
-from fedtally.cli.options import details_option
+from fedtally.cli.options import details_option, screen_option
 from fedtally.errors import InvalidInputError, OvertakenError
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def campaign() -> None:
     metavar="FILE",
     help="A small file outside of NAME and of its backups: it shows that NAME is an old copy.",
 )
+@screen_option
 @_seconds("gather", 60, "Wait so long for a full session, once n_min clients are there.")
 @_seconds("phase", 60, "Wait so long for the answers of a phase.")
 @_seconds("session", 3600, "Give a session up after this time.")
@@ -615,7 +616,7 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     from fedtally.campaign.folder import RESULT
     from fedtally.result import Result
 
-    privacy = folder.plan.privacy
+    sums, privacy = driver.release(), folder.plan.privacy
     warnings = []
     if privacy is not None and privacy.event.participations > 1:
         # The server knows who was asked in a round, and not who is in its sum.
@@ -626,9 +627,9 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     Result(
         folder.plan,
         folder.domain,
-        driver.release(),
+        sums,
         warnings=warnings,
-        secure_sum=folder.secure_sum(),
+        secure_sum=folder.secure_sum() | {"screening": driver.screening.to_dict()},
         command=console.command_line(),
     ).save(folder.path / RESULT)
 

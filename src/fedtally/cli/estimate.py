@@ -27,6 +27,7 @@ from fedtally.cli.options import (
     round_options,
     run_options,
     save_options,
+    screen_option,
     size,
     size_options,
     table_options,
@@ -138,6 +139,7 @@ _campaign_options = options(
         metavar="SHARE",
         help="Share of the clients that drop out, at a stage drawn for each (0).",
     ),
+    screen_option,
     option(
         "Answer",
         "--evaluate",
@@ -355,6 +357,7 @@ def _simulation(options: dict[str, Any]) -> Simulation:
         "secure_sum",
         "adversary",
         "dropout",
+        "screen",
         "max_corrupt",
         "max_cohort",
         "max_dropout",

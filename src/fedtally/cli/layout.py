@@ -81,6 +81,13 @@ class Group(click.Group):
         super().__init__(*arguments, **settings)
         self.headings: dict[str, list[str]] = {}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Show the help where no command is named: click would make one long error of it."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
     def add_section(self, heading: str, *commands: click.Command) -> None:
         """Add commands under a heading."""
         for command in commands:

@@ -83,7 +83,7 @@ def ledger() -> None:
     type=float,
     required=True,
     metavar="D",
-    help="Its total delta, for good: below 1/clients.",
+    help="Its total delta, for good: below 1/clients; 0 allows geometric noise alone.",
 )
 @json_option
 def grant(location: str, population: str, epsilon: float, delta: float, as_json: bool) -> None:

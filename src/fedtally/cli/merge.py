@@ -148,10 +148,11 @@ def _view(
         notes = dict.fromkeys(note for part in merged.results for note in part.warnings)
         rows = [*_details(merged, paths, estimates, queried), *report.noted(notes)]
         return Group(*parts, report.facts(rows))
-    cautions = dict.fromkeys(note for part in merged.results for note in part.cautions)
+    alarms = dict.fromkeys(note for part in merged.results for note in part.alarms)
+    cautions = alarms | dict.fromkeys(note for part in merged.results for note in part.cautions)
     more = report.more_lines(estimates, queried)
     rows = _short(merged, paths, estimates, queried)
-    return report.Screen(Group(*parts), rows, list(cautions), (), more)
+    return report.Screen(Group(*parts), rows, list(cautions), (), more, alarms=len(alarms))
 
 
 def _short(

@@ -155,7 +155,7 @@ class _EncodingChoice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has 
         super().fail(f"{message} The encoding of text files is --text-encoding.", param, ctx)
 
 
-_max_bytes = option(
+max_bytes_option = option(
     "Size",
     "--max-bytes",
     type=size,
@@ -173,12 +173,12 @@ _encoding = option(
     ),
 )
 budget_options = options(
-    _max_bytes,
+    max_bytes_option,
     _encoding,
     option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (chosen)."),
 )
 size_options = options(
-    _max_bytes,
+    max_bytes_option,
     _encoding,
     option(
         "Size",
@@ -215,17 +215,18 @@ round_options = options(
         ),
     ),
 )
-target_options = options(
-    option(
-        "Size",
-        "--tau",
-        type=share,
-        metavar="ERR",
-        help=(
-            "The largest error of any frequency, such as 0.001 or 0.1%; the sketch becomes as small"
-            " as that allows."
-        ),
+tau_option = option(
+    "Size",
+    "--tau",
+    type=share,
+    metavar="ERR",
+    help=(
+        "The largest error of any frequency, such as 0.001 or 0.1%; the sketch becomes as small"
+        " as that allows."
     ),
+)
+target_options = options(
+    tau_option,
     option(
         "Size",
         "--failure-probability",
@@ -286,6 +287,15 @@ trust_options = options(
             "two-server: proofs, so that a report is refused that is not of one item's form, or"
             " none (auto: proofs where they can be had)."
         ),
+    ),
+)
+screen_option = option(
+    "Trust",
+    "--screen",
+    type=click.Choice(["refuse", "warn", "off"]),
+    help=(
+        "Cohorts of secagg whose sums honest clients cannot have are left out (refuse) or noted"
+        " (warn, if the plan allows it)."
     ),
 )
 answer_options = options(
@@ -618,8 +628,8 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
 
     if text == "open":
         raise InvalidInputError(
-            "--domain open is not for this command, which compares every candidate with the truth:"
-            " try an open domain with fedtally estimate; give a file, range:A..B or"
+            "--domain open is not for this command, which looks at a list of candidates: try an"
+            " open domain with fedtally estimate or simulate; give a file, range:A..B or"
             " grid:S..N,W..E,STEP here"
         )
     if text is None:

@@ -122,7 +122,7 @@ _plan_options = options(
         metavar="WHAT",
         help=(
             "Frequencies to plan for: those of a synthetic population such as profile:gowalla-us or"
-            " zipf:a=1.3, or of a RESULT of --save (zipf:a=1.1)."
+            " zipf:a=1.1, or of a RESULT of --save (the hardest, so that the target holds for any)."
         ),
     ),
 )
@@ -295,39 +295,42 @@ def plan(**options: Any) -> None:
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
     distribution, about, size = _distribution(options, spec.is_private)
     domain = _domain(options, size)
-    distribution = _over(distribution, domain, spec.max_items)
+    distribution = _over(distribution, domain)
     with console.Progress(options["quiet"]) as progress:
         progress("plan")
-        proposal = _propose(options, spec, domain, distribution, find_epsilon)
+        proposal = _propose(options, spec, domain, distribution, about, find_epsilon)
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     _write_files(proposal, options)
     if options["as_json"]:
-        console.show_json(plan_view.document(proposal, host, about))
+        console.show_json(plan_view.document(proposal, host))
     else:
-        console.show(plan_view.view(proposal, host, about))
+        console.show(plan_view.view(proposal, host))
 
 
 def _propose(
     options: dict[str, Any],
     spec: CampaignSpec,
     domain: Domain,
-    distribution: Frequencies,
+    distribution: Frequencies | None,
+    about: str | None,
     find_epsilon: bool,
 ) -> Proposal:
     """Return the plan that is asked for, and what is to be known of it."""
     from fedtally.domain import OpenStrings
     from fedtally.engines.local.seeds import campaign_seed
-    from fedtally.planner import open_domain, proposal
+    from fedtally.planner import names, open_domain, proposal
 
     number, seed = options["clients"], campaign_seed(options["seed"])
     if isinstance(domain, OpenStrings):
         length = read_name_length(options, domain)
         rare = options["allow_rare_names"]
+        if distribution is None:
+            distribution = names.assumed(domain, spec.max_items)
         search = open_domain.Search(spec, domain, number, distribution, seed, length, rare)
         return open_domain.propose(search, find_epsilon=find_epsilon)
     asked = (spec, domain, number, distribution)
-    return proposal.propose(*asked, seed=seed, find_epsilon=find_epsilon)
+    return proposal.propose(*asked, seed=seed, find_epsilon=find_epsilon, like=about)
 
 
 def _compared(host: Host) -> str:
@@ -431,16 +434,11 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     return IntegerRange(1, number)
 
 
-def _over(distribution: Frequencies | None, domain: Domain, max_items: int) -> Frequencies:
-    """Return the distribution over the candidates; an assumed one where nothing is known."""
-    from fedtally.domain import OpenStrings
-    from fedtally.planner import Frequencies, names
-
-    if distribution is None and isinstance(domain, OpenStrings):
-        return names.assumed(domain, max_items)
-    size = domain.size
+def _over(distribution: Frequencies | None, domain: Domain) -> Frequencies | None:
+    """Return the distribution over the candidates; None where nothing is known."""
     if distribution is None:
-        return Frequencies.assumed(size, max_items=max_items)
+        return None
+    size = domain.size
     # The distribution says how often which share is held. Candidates beyond its items have share 0.
     held = round(float(distribution.numbers.sum()))
     if held > size:
@@ -452,11 +450,14 @@ def _over(distribution: Frequencies | None, domain: Domain, max_items: int) -> F
 
 def _distribution(
     options: dict[str, Any], is_private: bool
-) -> tuple[Frequencies | None, str, int | None]:
-    """Return the known frequencies, a text on them, and the number of their candidates."""
+) -> tuple[Frequencies | None, str | None, int | None]:
+    """Return the known frequencies, a text on them, and the number of their candidates.
+
+    The text is that which the plan keeps; of files it does not keep their names.
+    """
     like = options["like"]
     if like is None:
-        return None, "assumed to fall like i^-1.1 (--like says otherwise)", None
+        return None, None, None
     from fedtally.sources.synthetic import FAMILIES, Population
 
     if like.partition(":")[0] in FAMILIES:
@@ -466,7 +467,7 @@ def _distribution(
                 " name a RESULT of such clients"
             )
         population = Population.parse(like)
-        return _of_population(population), f"like {like}", population.size
+        return _of_population(population), like, population.size
     if not os.path.exists(like):
         raise InvalidInputError(
             f"--like {like}: there is no such file; give a RESULT of --save, or one of "
@@ -507,7 +508,7 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
             " result is neither: take that of a private campaign, or mark the plan with"
             " --not-private"
         )
-    about = f"like those of {path}, {result.num_clients:,} clients"
+    about = f"a result of {result.num_clients:,} clients"
     if (
         result.plan.is_histogram
     ):  # its counts are the frequencies, once shrinkage took the noise off

@@ -11,21 +11,23 @@ from fedtally.cli.keys import lacking
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fedtally.plan import Plan
     from fedtally.planner.bill import Bill
     from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
 
 _DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
+# what the plan of an open domain takes frequencies to be
+_ASSUMED = "assumed to fall like i^-1.1 (--like says otherwise)"
 _HARDLY = 0.1  # relative: so much more error is worth a note where it saves bytes
 
 
-def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any]:
+def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
     """Return the JSON document of a proposal.
 
     Args:
         proposal: the plan and what it was chosen for.
         host: the measured speed of this machine; None: it was not measured.
-        about: the frequencies that the plan is for, in words.
     """
     from fedtally import report
 
@@ -34,10 +36,13 @@ def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any
         "schema": "fedtally-proposal/1",
         "plan": report.plan_fields(chosen),
         "missing_keys": list(chosen.missing_keys),
+        "validity": _validity_fields(chosen) if chosen.is_two_server else None,
         "target": target.to_dict(),
         "found": proposal.found,
         "predicted_linf": proposal.linf,
-        "frequencies": about,
+        "frequencies": target.frequencies or _ASSUMED,
+        "shapes": _shape_fields(proposal),
+        "usual": _usual_fields(proposal),
         "message": proposal.size.message,
         "privacy": report.privacy_fields(chosen),
         "silos": _silo_fields(proposal) if chosen.is_of_silos else None,
@@ -58,6 +63,16 @@ def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any
     }
 
 
+def _validity_fields(plan: Plan) -> dict[str, Any]:
+    """Return whether reports to two servers have proofs, and why they have none."""
+    has_proofs = plan.report_proof is not None
+    return {"proofs": has_proofs, "reason": "" if has_proofs else _why_no_proofs(plan)}
+
+
+def _why_no_proofs(plan: Plan) -> str:
+    return plan.why_no_proofs or "--validity proofs asks for them"
+
+
 def _name_fields(proposal: Proposal) -> dict[str, Any] | None:
     """Return what is predicted of names, where nobody has the list of candidates."""
     if proposal.names is None:
@@ -67,6 +82,26 @@ def _name_fields(proposal: Proposal) -> dict[str, Any] | None:
     return proposal.names.to_dict() | {"one_release": alone}
 
 
+def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
+    """Return what the same plan does with other frequencies; None where they do not matter."""
+    found = proposal.shapes()
+    if found is None:
+        return None
+    hardest = {"items": found.hardest.items, "predicted_linf": found.hardest.linf}
+    return {"hardest": hardest} | {
+        name: {"predicted_linf": linf} for name, linf in found.named.items()
+    }
+
+
+def _usual_fields(proposal: Proposal) -> dict[str, Any] | None:
+    """Return what the plan would be for `hardest.USUAL`; None where it is not said."""
+    plan = proposal.usual()
+    if plan is None:
+        return None
+    fields = {"rows": plan.rows, "width": plan.width, "bytes_per_client": plan.bytes_per_client}
+    return {"encoding": str(plan.encoding)} | fields
+
+
 def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
     if proposal.minimax is None:
         return None
@@ -74,7 +109,7 @@ def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
     return {"rows": worst.rows, "width": worst.width, "bytes_per_client": cost}
 
 
-def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
+def view(proposal: Proposal, host: Host | None) -> RenderableType:
     """Return the terminal's view of a proposal; the arguments are those of `document`."""
     from rich.console import Group
     from rich.text import Text
@@ -97,8 +132,8 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     }[proposal.found]
     rows: list[tuple[str, RenderableType]] = [
         ("Target", asked),
-        ("", f"{how}; predicted {expected}, if frequencies are as below"),
-        ("Frequencies", about),
+        ("", f"{how}; predicted {expected}{_if(proposal)}"),
+        *_frequencies(proposal),
         ("Upload", report.cost(chosen)),
         *_names(proposal, bill),
         *_privacy(proposal, bill),
@@ -123,6 +158,51 @@ def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         Text(),
         _neighbours(proposal, host),
     )
+
+
+def _if(proposal: Proposal) -> str:
+    """Return for which frequencies the error of a plan is predicted."""
+    if proposal.plan.is_histogram:
+        return ""
+    if proposal.is_for_any:
+        return " for the hardest frequencies"
+    return ", if frequencies are as below"
+
+
+def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
+    """Return the rows on frequencies: what the target takes them to be, and what others do."""
+    from fedtally import report
+    from fedtally.planner import hardest
+
+    plan, found, usual = proposal.plan, proposal.shapes(), proposal.usual()
+    if plan.is_histogram:
+        return [("Frequencies", "any: the error of a histogram does not depend on them")]
+    if found is None:
+        like = proposal.target.frequencies
+        said = _ASSUMED if like is None else f"like {like}"
+        return [("Frequencies", f"{said}; if they do not, the target may be missed")]
+    shapes = f"{report.counted(found.hardest.items, 'item')} of equal frequency"
+    listed = "; ".join(f"{name} {report.points(linf)}" for name, linf in found.named.items())
+    if not proposal.is_for_any:
+        like = proposal.target.frequencies
+        return [
+            (
+                "Frequencies",
+                f"assumed to be like {like}; if they are not, the target may be missed",
+            ),
+            ("", f"predicted for the hardest, {shapes}: {report.points(found.hardest.linf)}"),
+            ("", f"predicted for others: {listed}"),
+        ]
+    rows = [
+        ("Frequencies", f"any: the target holds for all; the hardest here are {shapes}"),
+        ("", f"predicted for others: {listed}"),
+    ]
+    if usual is not None:
+        cost = report.size(usual.bytes_per_client)
+        like = f"--like {hardest.USUAL},d={plan.domain_size}"
+        saves = f"{like} would take {report.dimensions(usual)} and {cost}"
+        rows.append(("", f"if you know that they are easier, say so: {saves}"))
+    return rows
 
 
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
@@ -271,8 +351,7 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
     if proposal.plan.is_two_server and proposal.plan.report_proof is None:
-        why = proposal.plan.why_no_proofs or "--validity proofs asks for them"
-        notes.append(f"reports have no proofs: {why}")
+        notes.append(f"reports have no proofs: {_why_no_proofs(proposal.plan)}")
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally import _validate
 from fedtally._text import escaped
 from fedtally.cli import console
 from fedtally.cli.layout import Command, json_option, option
 from fedtally.cli.options import DECODERS, as_named, details_option
-from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:
     from fedtally.result import Result
     from fedtally.sketch import CountSketch
-
-_MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: a second or two
 
 
 @click.command(
@@ -45,8 +44,10 @@ _MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: 
 @option(
     "Answer",
     "--recovery",
-    type=click.Choice(DECODERS),
-    help="Decode in another way (as the result says).",
+    type=click.Choice(["auto", *DECODERS]),
+    help=(
+        "Decode in another way; auto: in the way that estimate would choose (as the result says)."
+    ),
 )
 @option(
     "Answer",
@@ -82,18 +83,17 @@ def query(
     from fedtally import report
     from fedtally.result import Result
 
-    loaded = Result.load(result).decoded(
-        recovery=recovery, confidence=confidence, intervals=intervals
-    )
+    saved = Result.load(result)
+    loaded = saved.decoded(recovery=recovery, confidence=confidence, intervals=intervals)
+    if recovery == "auto":
+        before = "" if loaded.recovery == saved.recovery else f", not by {saved.recovery} as before"
+        console.note(f"auto: decoded by {loaded.recovery} recovery{before}", quiet=as_json)
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
     with console.Progress() as progress:
         loaded.prepare(progress, names=False)  # the items are named
-    try:
-        estimates = loaded.estimates(as_named(loaded.domain, named))
-    except OutsideDomainError:
-        raise _no_candidates(loaded, named) from None
+    estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
         fields = {
             "fingerprint": loaded.plan.fingerprint,
@@ -114,22 +114,6 @@ def query(
         )
     else:
         console.show(report.answer(loaded, (), estimates, details=details))
-
-
-def _no_candidates(result: Result, named: list[str]) -> InvalidInputError:
-    """Return the error on items that this result cannot have an estimate of."""
-    from fedtally import _validate
-
-    there = result.domain.contains(as_named(result.domain, named))
-    lacking = [name for name, known in zip(named, there, strict=True) if not known]
-    many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""
-    hint = ""
-    if result.domain.kind == "dictionary" and result.domain.size <= _MOST_COMPARED:
-        hint = _validate.did_you_mean(lacking[0], result.domain.labels(range(result.domain.size)))
-    return InvalidInputError(
-        f"{lacking[0]!r} was no candidate of this result{many}, and it has estimates of candidates"
-        f" alone ({result.domain}): leave it out{hint}"
-    )
 
 
 @click.command(
@@ -165,6 +149,7 @@ def report(result: str, output: str | None, top: int) -> None:
     path = str(Path(result).with_suffix(".html")) if output is None else output
     console.check_files([path], [result])
     check_report_path(path)
+    _validate.integer(0, top=top)
     loaded = Result.load(result)
     with console.Progress() as progress:
         loaded.prepare(progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,11 +16,16 @@ from fedtally.cli.options import (
     delta_option,
     domain_options,
     listed,
+    max_bytes_option,
+    name_length_option,
     open_input,
+    open_options,
     positive,
     read_domain,
+    read_open_domain,
     run_options,
     table_options,
+    tau_option,
     use_threads,
 )
 from fedtally.errors import InvalidInputError
@@ -28,12 +33,12 @@ from fedtally.errors import InvalidInputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fedtally.domain import Domain
-    from fedtally.sources import Source
     from fedtally.studies.schedules import Comparison, StudyResult
+    from fedtally.studies.validation import TrialResult
 
 # A comparison needs few repeats. A target of 10 % failures needs more to be tested at all.
-_REPEATS, _REPEATS_OF_PLAN = 10, 50
+# A repeat of an open domain looks at all hashes, which takes seconds.
+_REPEATS, _REPEATS_OF_PLAN, _REPEATS_OF_OPEN = 10, 50, 5
 # options that a plan settles, and that --plan therefore excludes
 _PLANNED = {
     "methods": "--methods",
@@ -44,6 +49,9 @@ _PLANNED = {
     "delta": "--delta",
     "trust": "--trust",
 }
+# options of an open domain without a plan, and those that say a size, which is chosen there
+_OF_OPEN = ("tau", "max_bytes", "name_length", "allow_rare_names")
+_CHOSEN = ("methods", "widths", "rows")
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
 
 
@@ -100,7 +108,10 @@ _study_options = options(
         "--repeats",
         type=positive,
         metavar="R",
-        help=f"How often the draws are repeated ({_REPEATS}; with --plan {_REPEATS_OF_PLAN}).",
+        help=(
+            f"How often the draws are repeated ({_REPEATS}; with --plan {_REPEATS_OF_PLAN}; with"
+            f" --domain open and no plan {_REPEATS_OF_OPEN})."
+        ),
     ),
     option(
         "Study",
@@ -146,6 +157,9 @@ _study_options = options(
         metavar="FILE",
         help="Error against bytes (extra `plot`).",
     ),
+    tau_option,
+    max_bytes_option,
+    name_length_option,
 )
 
 
@@ -181,11 +195,16 @@ _study_options = options(
             "",
             "fedtally simulate --plan plan.toml words.txt --domain dictionary.txt --repeats 200",
         ),
+        (
+            "strings of which nobody has the list: how many are named?",
+            "fedtally simulate words.txt --domain open --epsilon 4 --repeats 5",
+        ),
     ],
 )
 @click.argument("source")
 @table_options
 @domain_options
+@open_options
 @_study_options
 @run_options
 def simulate(source: str, **options: Any) -> int:
@@ -199,10 +218,15 @@ def simulate(source: str, **options: Any) -> int:
     as missed if so many repeats exceed its error that chance alone would bring about in at most one
     of a hundred studies; the exit code is then 1, else 0. Of a plan for an open domain the share of
     the frequent strings that are named counts in the same way.
+
+    With --domain open and no plan, the plan is made first: the one of `fedtally plan` for as many
+    clients as SOURCE has, for --tau, or for --max-bytes.
     """
     _check_outputs(options, source)
     if options["plan"] is not None:
         return _test_plan(source, options)
+    if options["domain"] == "open":
+        return _test_open(source, options)
     found = _compare(source, options)
     _write_files(found, options)
     if options["as_json"]:
@@ -230,39 +254,87 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
         trust=options["trust"],
         seed=options["seed"],
     )
-    domain, data = _opened(source, options)
+    use_threads(options["threads"])
+    domain, data = read_open_domain(options, *_OF_OPEN), open_input(source, options)
     with console.Progress(options["quiet"]) as progress:
         return engine.run(data, study, domain, options["outside"], progress)
 
 
 def _test_plan(source: str, options: dict[str, Any]) -> int:
     """Check a plan against its target; return 1 if the target is missed, else 0."""
-    from fedtally.cli import validation
     from fedtally.plan import Plan
     from fedtally.studies import validation as engine
 
-    # Only options that were typed count: their defaults are always there.
+    sizes = {name: f"--{name.replace('_', '-')}" for name in (*_OF_OPEN, "max_length", "normalise")}
+    _refuse({**_PLANNED, **sizes}, "the plan says its schedule, sizes and privacy", "--plan")
+    _check_recovery(options, "--plan")
+    plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
+    if plan.is_open:
+        _check_no_plot(options)
+    use_threads(options["threads"])
+    trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
+    named = options["domain"]
+    domain = named if plan.is_open and named == "open" else read_domain(named)
+    data = open_input(source, options)
+    with console.Progress(options["quiet"]) as progress:
+        found = engine.run(data, trial, domain, options["outside"], progress)
+    return _judged(found, options)
+
+
+def _test_open(source: str, options: dict[str, Any]) -> int:
+    """Plan for the clients of the source, and check that plan; return 1 if it misses, else 0."""
+    from fedtally.engines.local.simulation import Simulation
+    from fedtally.studies import validation as engine
+
+    chosen = {name: _PLANNED[name] for name in _CHOSEN}
+    _refuse(chosen, "the sizes of an open domain follow from --tau or --max-bytes", "--domain open")
+    _check_recovery(options, "--domain open")
+    _check_no_plot(options)
+    use_threads(options["threads"])
+    typed = click.get_current_context().get_parameter_source("rounds")
+    given = typed is click.core.ParameterSource.COMMANDLINE
+    same = ("epsilon", "delta", "trust", "seed", "outside", *_OF_OPEN)
+    asked = Simulation.of(
+        **{name: options[name] for name in same},
+        domain=read_open_domain(options),
+        num_rounds=options["rounds"] if given else None,
+        recovery=options["recovery"] or "auto",
+        not_private=options["epsilon"] is not None,  # the truth is compared
+    )
+    repeats, data = options["repeats"] or _REPEATS_OF_OPEN, open_input(source, options)
+    with console.Progress(options["quiet"]) as progress:
+        found = engine.run_open(data, asked, repeats, options["recovery"], progress)
+    return _judged(found, options)
+
+
+def _refuse(flags: Mapping[str, str], why: str, beside: str) -> None:
+    """Raise InvalidInputError if one of these options was typed: defaults are always there."""
     given = click.get_current_context().get_parameter_source
-    for name, flag in _PLANNED.items():
+    for name, flag in flags.items():
         if given(name) is click.core.ParameterSource.COMMANDLINE:
-            raise InvalidInputError(
-                f"the plan says its schedule, sizes and privacy: leave {flag} out, or --plan"
-            )
+            raise InvalidInputError(f"{why}: leave {flag} out, or {beside}")
+
+
+def _check_recovery(options: dict[str, Any], beside: str) -> None:
     if ":" in (options["recovery"] or ""):
         raise InvalidInputError(
-            f"--plan tests what real campaigns do, with --recovery {' or '.join(DECODERS)}, got"
+            f"{beside} tests what real campaigns do, with --recovery {' or '.join(DECODERS)}, got"
             f" {options['recovery']}"
         )
-    plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
-    if plan.is_open and options["plot"]:
+
+
+def _check_no_plot(options: dict[str, Any]) -> None:
+    if options["plot"]:
         raise InvalidInputError(
             "--plot draws the errors of other widths, and a plan of an open domain has two: leave"
             " --plot out"
         )
-    trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
-    domain, data = _opened(source, options, plan.is_open)
-    with console.Progress(options["quiet"]) as progress:
-        found = engine.run(data, trial, domain, options["outside"], progress)
+
+
+def _judged(found: TrialResult, options: dict[str, Any]) -> int:
+    """Write and show what was found; return 1 if a target is missed, else 0."""
+    from fedtally.cli import validation
+
     validation.write_files(found, options)
     if options["as_json"]:
         console.show_json(validation.document(found))
@@ -270,16 +342,6 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
         console.show(validation.view(found))
     is_named = found.recall is None or found.recall.met is not False
     return 0 if is_named and (found.verdict is None or found.verdict.met) else 1
-
-
-def _opened(
-    source: str, options: dict[str, Any], is_open: bool = False
-) -> tuple[Domain | str | None, Source]:
-    """Return the candidates and the source; a plan may say that nobody lists the candidates."""
-    use_threads(options["threads"])
-    named = options["domain"]
-    domain = named if is_open and named == "open" else read_domain(named)
-    return domain, open_input(source, options)
 
 
 def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:

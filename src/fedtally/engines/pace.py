@@ -65,13 +65,15 @@ class Pace:
         """Let the driver do what is due; return why nothing is left to do, or None.
 
         Raises:
-            OvertakenError: another process runs the campaign.
+            OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little left; nobody was invited.
         """
         late = self._now() - self.due
         if late > LONGEST_PAUSE:
             self._idle_since += late  # this process was suspended: nobody could reach it
         try:
+            if late >= 0 and not self.driver.running():
+                self.driver.check_claim()
             pause = self.driver.tick(self.clock()) - self.clock()
         except (OvertakenError, OverspentError):
             raise

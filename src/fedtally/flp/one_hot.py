@@ -184,6 +184,18 @@ class SignedOneHot:
         if vector.dtype == np.uint64:  # what wraps to -1 must not pass
             vector = np.minimum(vector, 2)
         entries = vector.astype(np.int64, copy=False)
+        holds, wrong = self._check_rows(entries)
+        if wrong is not None:
+            raise InvalidInputError(
+                f"row {wrong} of the vector must have one entry +1 or -1, and zeros elsewhere"
+            )
+        return self.field.words(np.concatenate([entries, self._endings[holds]]))
+
+    def _check_rows(self, entries: npt.NDArray[np.int64]) -> tuple[bool, int | None]:
+        """Return whether a client holds anything, and the first row that is not valid, if any.
+
+        An error is raised elsewhere, so that its traceback does not hold what is made here.
+        """
         absolute = np.abs(entries)
         # Integers whose absolute values have the sum 1: one of them is +1 or -1. The bits of all
         # of them show those that are larger, whose sum could wrap.
@@ -192,13 +204,7 @@ class SignedOneHot:
         if seen not in (0, 1):
             one &= np.logical_and.reduceat((absolute == 0) | (absolute == 1), self._starts)
         holds = seen != 0 or not self.abstain
-        if holds and not one.all():
-            raise InvalidInputError(
-                f"row {int(np.argmin(one))} of the vector must have one entry +1 or -1, and zeros"
-                " elsewhere"
-            )
-        ending = self._endings[holds]
-        return self.field.words(np.concatenate([entries, ending]))
+        return holds, int(np.argmin(one)) if holds and not one.all() else None
 
     @cached_property
     def _endings(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -18,7 +18,9 @@ from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import Noise
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import (
+    LARGE,
     LARGEST_SUPPORT,
+    LOOKS_AT_LARGE,
     NUM_PHANTOMS,
     POLISH_SWEEPS,
     POLISHES,
@@ -239,6 +241,8 @@ def decoding_work(
     probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
     sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS
     looks = len(THRESHOLDS) + POLISHES + 1
+    if size >= LARGE:  # the others go over a list
+        looks = LOOKS_AT_LARGE
     each, phantoms = _looked(plan, backend, size, 4), _looked(plan, backend, NUM_PHANTOMS, 4)
     own = batches if plan.schedule.kind is ScheduleKind.FRESH else 1
     return {name: looks * count + phantoms[name] for name, count in each.items()} | {

@@ -254,7 +254,7 @@ class Draft:
                     agreed, largest, noise_bound(privacy, entries, agreed.most_clients)
                 )
         if agreed is not None:
-            agreed = with_validity(agreed, summation)
+            agreed = with_validity(agreed, summation, self._most_items)
         target = None
         if self.spec.tau is not None:
             recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
@@ -277,6 +277,11 @@ class Draft:
     def _largest_entry(self, encoding: Encoding = Encoding.SKETCH) -> int:
         """Return the most that one client adds to an entry of its vector, as in `Plan`."""
         return self.spec.people * encoding.most_of_counter(self.spec.max_items)
+
+    @property
+    def _most_items(self) -> int:
+        """The most items that one client contributes, as in `Plan`."""
+        return self.spec.people * self.spec.max_items
 
     @property
     def expected(self) -> int:
@@ -383,7 +388,7 @@ class Draft:
             largest = self._largest_entry()
             agreed = terms(summation, self.sums(schedule), largest, counters)
             agreed = with_noise(agreed, largest, noise)
-            agreed = with_validity(agreed, summation)
+            agreed = with_validity(agreed, summation, self._most_items)
             return agreed, agreed.bits
 
         @cache
@@ -621,7 +626,7 @@ def fit_existing(
             )
         if plan.secure_sum is None:
             agreed = terms(summation, sizes, plan.largest_entry, plan.vector_length)
-            agreed = with_validity(agreed, summation)
+            agreed = with_validity(agreed, summation, plan.most_items)
         else:
             agreed = plan.secure_sum
             check_cohorts(agreed, summation, releases)

@@ -81,6 +81,27 @@ class _Guess(NamedTuple):
     chosen: Chosen
 
 
+class Bought(NamedTuple):
+    """What bytes buy.
+
+    Attributes:
+        draft: the plan to be.
+        chosen: its size.
+        linf: the predicted largest error, with a margin.
+        names: that are predicted to be read, with twice that error as the threshold.
+    """
+
+    draft: Draft
+    chosen: Chosen
+    linf: float
+    names: Names
+
+    @property
+    def tau(self) -> float:
+        """The least target that the size meets."""
+        return max(self.linf, self.names.least / 2)
+
+
 @dataclass(frozen=True)
 class Search:
     """What is asked of a plan for an open domain, and the search for it.
@@ -116,8 +137,8 @@ class Search:
             raise self._unreachable()
         return found
 
-    def for_bytes(self) -> tuple[Draft, Chosen]:
-        """Return the plan to be, and the size that names the rarest strings within the bytes.
+    def for_bytes(self) -> Bought:
+        """Return the size that names the rarest strings within the bytes, and what it can do.
 
         Error and names are balanced as a target balances them: the least tau is looked for.
 
@@ -129,14 +150,14 @@ class Search:
             spec = replace(self.spec, max_bytes=DEFAULT_MAX_BYTES)
             return replace(self, spec=spec).for_bytes()
         risk, tau = self._least_tau()
-        best: tuple[float, Draft, Chosen] | None = None
+        best: Bought | None = None
         for guess in self._with("tau", tau)._affordable(risk)[:_REFINED]:
             bought = self._bought(guess, risk)
-            if bought is not None and (best is None or bought[0] < best[0]):
+            if bought is not None and (best is None or bought.tau < best.tau):
                 best = bought
         if best is None:
             raise self._buys_nothing()
-        return best[1:]
+        return best
 
     def least_private(self) -> Search:
         """Return the search with the least epsilon, of two digits, that meets the target.
@@ -209,8 +230,8 @@ class Search:
             ]
         return []
 
-    def _bought(self, guess: _Guess, risk: int) -> tuple[float, Draft, Chosen] | None:
-        """Return the tau of a guess, and its size, as wide as fits; None: it does not fit."""
+    def _bought(self, guess: _Guess, risk: int) -> Bought | None:
+        """Return the size of a guess, as wide as fits; None: it does not fit."""
         draft, chosen = guess.draft, guess.chosen
 
         def fits(chosen: Chosen) -> bool:
@@ -232,7 +253,7 @@ class Search:
         planned = self.spec.failure_probability * RISK
         linf = predict_linf(plan, self.law, draft.recovery, planned, expected=draft.expected)
         names = predict(plan, self.law, 2 * linf, self.name_length, draft.expected)
-        return max(linf, names.least / 2), draft, chosen
+        return Bought(draft, chosen, linf, names)
 
     def _buys_nothing(self) -> InvalidInputError:
         """Return the error for bytes that buy no name, not even one that all clients hold."""
@@ -558,13 +579,11 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
     """
     spec, law, p = search.spec, search.law, search.spec.failure_probability
     if spec.tau is None:
-        draft, chosen = search.for_bytes()
-        plan = draft.plan(*chosen)
+        bought = search.for_bytes()
+        draft, plan = bought.draft, bought.draft.plan(*bought.chosen)
         rare = _checked(search, plan, draft)
-        careful = predict_linf(plan, law, draft.recovery, p * RISK, expected=draft.expected)
-        check_learns(careful)
-        named = predict(plan, law, 2 * careful, search.name_length, draft.expected)
-        tau = max(careful, min(_LARGEST_TAU, named.least / 2))
+        check_learns(bought.linf)
+        tau = max(bought.linf, min(_LARGEST_TAU, bought.names.least / 2))
         plan = replace(plan, target=make_target(tau, p, draft.recovery))
         size = Size("budget", plan.rows, plan.width, None, _left_over(search, plan))
     else:

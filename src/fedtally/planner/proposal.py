@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally import planner
 from fedtally.domain import Domain
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
-from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings
+from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
 from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
@@ -36,7 +36,22 @@ _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian 
 _FEW = 20  # campaigns that say what other small sketches would do
 _TRIED_SILOS, _MOST_TRIED = 12, 40  # numbers of silos that are tried where theirs does not fit
 _NOTHING = 0.5  # an error of a frequency that tells nothing
+_FIRST_TAU = 0.01  # for which the hardest frequencies are first taken, where bytes are given
+_STEPS = 8  # of `_WIDER`, at the most
+_TURNS = 3  # plan and hardest frequencies, found in turn
 _PRECISION = 1.02  # of what is said to do instead
+
+
+class Shapes(NamedTuple):
+    """What a plan does where the frequencies are others than those it is for.
+
+    Attributes:
+        hardest: the hardest frequencies for the plan, and the largest error for them.
+        named: the largest error for those of `hardest.NAMED`.
+    """
+
+    hardest: hardest.Hardest
+    named: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,8 @@ class Proposal:
         plan: with its target.
         size: how rows and width came about; its message.
         linf: the predicted largest error, exceeded with `failure_probability`.
-        distribution: of the frequencies for which that is predicted.
+        distribution: of the frequencies for which that is predicted; where the target holds for any
+            frequencies, the hardest ones.
         found: what was looked for: "bytes", "error" or "epsilon".
         neighbours: plans of other widths, each with its predicted error.
         minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client;
@@ -57,6 +73,7 @@ class Proposal:
         names: those that are predicted to be read; None where no domain is open.
         one_release: of a plan with several releases of noise, what one release with the same
             sketches would read, and the bytes of a client; None where there is but one.
+        draft: the plan to be, as it was asked for; None where the domain is open.
     """
 
     plan: Plan
@@ -70,6 +87,7 @@ class Proposal:
     rare: RareNames | None = None
     names: Names | None = None
     one_release: tuple[int, Names] | None = None
+    draft: Draft | None = None
 
     @property
     def target(self) -> Target:
@@ -83,6 +101,48 @@ class Proposal:
 
         people = self.expected if self.plan.is_of_silos else None
         return bill(plan or self.plan, host, recovery=self.target.recovery, people=people)
+
+    @property
+    def is_for_any(self) -> bool:
+        """Whether the target holds whatever the frequencies are."""
+        return self.target.frequencies == hardest.ANY
+
+    def shapes(self) -> Shapes | None:
+        """Return what the same plan does where the frequencies are others.
+
+        None where they do not matter, or where the domain is open.
+        """
+        if self.draft is None or self.plan.is_histogram:
+            return None
+        probability = self.target.failure_probability
+        recovery, expected = self.target.recovery, self.expected
+        worst = (
+            hardest.Hardest(self.distribution, self.linf)
+            if self.is_for_any
+            else _hardest(self.draft, self.plan, probability)
+        )
+        others = {
+            name: predict_linf(
+                self.plan, distribution, recovery, probability, _FEW, expected=expected
+            )
+            for name, distribution in hardest.named(
+                self.plan.domain_size, max_items=self.plan.max_items
+            ).items()
+        }
+        return Shapes(worst, others)
+
+    def usual(self) -> Plan | None:
+        """Return the plan for the same target, if frequencies fell like i^-1.1.
+
+        None if the target is not for any frequencies, or if it was not given.
+        """
+        draft = self.draft
+        if draft is None or not self.is_for_any or self.plan.is_histogram:
+            return None
+        if draft.spec.tau is None:
+            return None
+        assumed = Frequencies.assumed(self.plan.domain_size, max_items=self.plan.max_items)
+        return draft.plan(*chosen_for(draft, assumed, with_linf=False)[0])
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return predicted errors against the bytes of a client.
@@ -110,23 +170,31 @@ class Proposal:
         for step in range(-4, 11):
             width = max(2, round(cells / rows * 2 ** (step / 2)))
             size = self.plan.bytes_per_client + (rows * width - cells) * self.plan.modulus_bits / 8
-            points.append(
-                (
-                    size,
-                    campaign.linf(self.distribution, self.target.failure_probability, rows, width),
-                )
-            )
+            points.append((size, self._linf(campaign, rows, width)))
         return [(size, error) for size, error in points if error > 0]
+
+    def _linf(self, campaign: Campaign, rows: int, width: int) -> float:
+        """Return the error of another size, for the same frequencies, or for the hardest."""
+        p = self.target.failure_probability
+        if not self.is_for_any:
+            return campaign.linf(self.distribution, p, rows, width)
+        return hardest.find_hardest(
+            lambda distribution: campaign.modelled_linf(distribution, p, rows, width),
+            self.plan.domain_size,
+            self.expected,
+            max_items=self.plan.max_items,
+        ).linf
 
 
 def propose(
     spec: CampaignSpec,
     domain: Domain,
     num_clients: int,
-    distribution: Frequencies,
+    distribution: Frequencies | None = None,
     *,
     seed: bytes,
     find_epsilon: bool = False,
+    like: str | None = None,
 ) -> Proposal:
     """Return a plan for a fleet; for an open domain `fedtally.planner.open_domain` does.
 
@@ -138,8 +206,10 @@ def propose(
         spec: what is asked.
         domain: the candidates.
         num_clients: of all rounds together, each in one of them, drawn at random; or silos.
-        distribution: what is known of the frequencies.
+        distribution: what is known of the frequencies; None: nothing, so that the plan is for the
+            hardest ones, and its target holds for any.
         seed: 32 bytes, of the hashes.
+        like: what is known, in a few words that the plan keeps beside its target.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
             be given, which is not taken.
 
@@ -151,35 +221,108 @@ def propose(
     # A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
     rounds = draft.num_rounds
     check_rounds(spec.summation, [num_clients // rounds, -(-num_clients // rounds)])
-    if find_epsilon:
-        draft = _least_private(draft, distribution)
-    tau, p = spec.tau, spec.failure_probability
-    if tau is None:
-        chosen, size = _for_bytes(draft, distribution)
-        plan = draft.plan(*chosen)
-        recovery = recovery_with(draft, plan)
-        linf = predict_linf(plan, distribution, recovery, p, expected=draft.expected)
-        careful = predict_linf(
-            plan, distribution, recovery, p * planner.RISK, expected=draft.expected
-        )
-        check_learns(careful)
-        plan = replace(plan, target=make_target(careful, p, recovery))
+    is_for_any = distribution is None
+    if distribution is None:
+        like, made = hardest.ANY, _for_any(draft, find_epsilon=find_epsilon)
     else:
-        # The error of the plan is predicted below, with its own noise.
-        chosen, size = chosen_for(draft, distribution, with_linf=False)
-        plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
-    found = "error" if tau is None else "epsilon" if find_epsilon else "bytes"
-    neighbours = tuple(neighbours_of(draft, plan, distribution))
+        if find_epsilon:
+            draft = _least_private(draft, distribution)
+        made = _Made(draft, *_made_for(draft, distribution), distribution)
+    draft, plan, distribution = made.draft, made.plan, made.distribution
+    assert plan.target is not None
+    if plan.is_histogram:  # its error is that of the noise, whatever the frequencies
+        like = hardest.ANY
+    plan = replace(plan, target=replace(plan.target, frequencies=like))
     return Proposal(
         plan,
-        size,
-        linf,
+        made.size,
+        made.linf,
         distribution,
-        found,
-        neighbours,
-        _minimax(draft, plan.schedule, max(tau or linf, 1e-9)),
+        "error" if spec.tau is None else "epsilon" if find_epsilon else "bytes",
+        tuple(neighbours_of(draft, plan, distribution, is_for_any=is_for_any)),
+        _minimax(draft, plan.schedule, max(spec.tau or made.linf, 1e-9)),
         draft.expected,
+        draft=draft,
     )
+
+
+class _Made(NamedTuple):
+    """A plan with its target, the draft it is of, and the frequencies with its error for them."""
+
+    draft: Draft
+    plan: Plan
+    size: Size
+    linf: float
+    distribution: Frequencies
+
+
+def _made_for(draft: Draft, distribution: Frequencies) -> tuple[Plan, Size, float]:
+    """Return the plan for some frequencies with its target, its size, and its error for them."""
+    p = draft.spec.failure_probability
+    if draft.spec.tau is not None:
+        # The error of the plan is predicted with its own noise.
+        chosen, size = chosen_for(draft, distribution, with_linf=False)
+        plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
+        return plan, size, linf
+    chosen, size = _for_bytes(draft, distribution)
+    plan = draft.plan(*chosen)
+    recovery = recovery_with(draft, plan)
+    linf = predict_linf(plan, distribution, recovery, p, expected=draft.expected)
+    careful = predict_linf(plan, distribution, recovery, p * planner.RISK, expected=draft.expected)
+    check_learns(careful)
+    return replace(plan, target=make_target(careful, p, recovery)), size, linf
+
+
+def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
+    """Return the plan whose target holds whatever the frequencies are: that for the hardest ones.
+
+    The hardest frequencies depend on the plan, and the plan on them: both are found in turn.
+    """
+    spec = draft.spec
+    p, careful = spec.failure_probability, spec.failure_probability * planner.RISK
+    known = hardest.usual_plateau(
+        spec.tau or _FIRST_TAU, draft.domain.size, max_items=spec.max_items
+    )
+    for _ in range(_TURNS):
+        if find_epsilon:
+            draft = _least_private(draft, known)
+        plan, size, linf = _made_for(draft, known)
+        if plan.is_histogram:
+            return _Made(draft, plan, size, linf, known)
+        worst = _hardest(draft, plan, careful)
+        if spec.tau is not None and worst.linf <= spec.tau:
+            break
+        known = worst.distribution
+    # What is left is little. Near the place where items begin to be fitted the error is rough, so
+    # that one step may not lower it.
+    steps = 0
+    while spec.tau is not None and worst.linf > spec.tau:
+        plan, steps = (
+            draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)),
+            steps + 1,
+        )
+        is_dear = spec.max_bytes is not None and plan.bytes_per_client > spec.max_bytes
+        if is_dear or steps > _STEPS:
+            raise unreachable(draft, worst.distribution)
+        worst = _hardest(draft, plan, careful)
+    recovery = recovery_with(draft, plan)
+    asked = (plan, worst.distribution, recovery)
+    if spec.tau is None:
+        linf = predict_linf(*asked, careful, expected=draft.expected)
+        check_learns(linf)
+        plan = replace(plan, target=make_target(linf, p, recovery))
+    linf = predict_linf(*asked, p, tau=spec.tau, expected=draft.expected)
+    return _Made(draft, plan, size, linf, worst.distribution)
+
+
+def _hardest(draft: Draft, plan: Plan, probability: float) -> hardest.Hardest:
+    """Return the hardest frequencies for a plan, and its error for them with a probability."""
+    recovery = recovery_with(draft, plan)
+
+    def linf(distribution: Frequencies) -> float:
+        return predict_linf(plan, distribution, recovery, probability, 0, expected=draft.expected)
+
+    return hardest.find_hardest(linf, plan.domain_size, draft.expected, max_items=plan.max_items)
 
 
 def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
@@ -395,11 +538,12 @@ def make_target(linf: float, probability: float, recovery: str) -> Target:
 
 
 def neighbours_of(
-    draft: Draft, plan: Plan, distribution: Frequencies
+    draft: Draft, plan: Plan, distribution: Frequencies, *, is_for_any: bool = False
 ) -> Iterator[tuple[Plan, float]]:
     """Yield sketches of other widths, each with its predicted error.
 
-    Beside a histogram they are sketches of about as many counters.
+    Beside a histogram they are sketches of about as many counters. Where the plan is for any
+    frequencies, the error is that for those that are the hardest for the other sketch.
     """
     rows, schedule, own, factors = plan.rows, plan.schedule, plan.spelling, _NEIGHBOURS
     if plan.is_histogram:
@@ -417,7 +561,9 @@ def neighbours_of(
             other = draft.plan(schedule, rows, width, spelling)
             yield (
                 other,
-                predict_linf(
+                _hardest(draft, other, draft.spec.failure_probability).linf
+                if is_for_any
+                else predict_linf(
                     other,
                     distribution,
                     draft.recovery,

@@ -413,23 +413,20 @@ def with_noise(agreed: Terms, largest_entry: int, noise: int) -> Terms:
     return replace(agreed, bits=bits, noise=noise)
 
 
-def with_validity(agreed: Terms, summation: Summation) -> Terms:
+def with_validity(agreed: Terms, summation: Summation, items: int) -> Terms:
     """Return the terms with proofs of every report, where they are asked for, or can be had.
 
     Args:
         agreed: the terms, with room for the noise.
         summation: what is asked.
+        items: the most items that one client contributes, `Plan.most_items`.
 
     Raises:
         InvalidInputError: proofs are asked for, and cannot be had.
     """
     if not isinstance(agreed, TwoServerConfig) or summation.validity is Validity.NONE:
         return agreed
-    why = why_no_proofs(
-        largest_entry=agreed.largest_entry,
-        clients=agreed.n_max,
-        noise=agreed.noise,
-    )
+    why = why_no_proofs(items=items, clients=agreed.n_max, noise=agreed.noise)
     if not why:
         return with_proofs(agreed)
     if summation.validity is None:

@@ -50,6 +50,7 @@ from fedtally.privacy.bounds import (
     check_relations,
     checked_delta,
     checked_events,
+    demanded_delta,
 )
 from fedtally.privacy.events import Event, Mechanism, Relation
 from fedtally.privacy.gaussian import (
@@ -74,6 +75,7 @@ __all__ = [
     "checked_delta",
     "concentrated",
     "delta",
+    "demanded_delta",
     "epsilon",
     "gaussian_bound",
     "noise_multiplier",
@@ -279,6 +281,7 @@ class Composition:
             InvalidInputError: the event is of another relation, or without variance.
         """
         check_relations({str(self.relation), str(event.relation)})
+        _delta_for([event], self.delta)  # a later campaign may need a delta that there is not
         lost, variation = _slack([event])
         return replace(
             self,
@@ -475,7 +478,9 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     found = checked_events(events)
     fixed, variation = _slack(found)
     bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
-    end = bound.epsilon(_LEAST_LISTED)
+    # without a delta no loss is above the sum of epsilons: the table ends just there
+    pure = pure_epsilon(found)
+    end = min(bound.epsilon(_LEAST_LISTED), pure)
     # Beyond 300 products of e^loss would overflow, and a table of no width says nothing.
     if not 0 < end < 300:
         raise InvalidInputError(
@@ -483,6 +488,8 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
         )
     loss = np.linspace(0.0, end, _LISTED)
     above = np.minimum(1.0, bound.deltas(loss) + fixed + (1 + np.exp(loss)) * variation)
+    if end == pure:
+        above[-1] = 0.0
     below = 1 - np.exp(-loss) * (1 - above)  # both directions are alike, so this is delta at -loss
     loss = np.concatenate([-loss[:0:-1], loss])
     delta = np.minimum.accumulate(np.concatenate([below[:0:-1], above]))

@@ -80,15 +80,25 @@ def check_relations(relations: set[str]) -> None:
         )
 
 
+def demanded_delta(delta: float) -> float:
+    """Return the largest delta that somebody allows: 0, which geometric noise alone keeps, or more.
+
+    >>> demanded_delta(0), demanded_delta(1e-6)
+    (0.0, 1e-06)
+    """
+    allowed = _validate.real(0.0, 1.0, delta=delta)
+    return allowed if allowed == 0.0 else checked_delta(allowed)
+
+
 def checked_delta(delta: float) -> float:
     """Return delta, if it lies between 0 and 1, exclusive.
 
     >>> checked_delta(1.0)
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: delta must lie between 0 and 1, exclusive, got 1
+    fedtally.errors.InvalidInputError: delta must be above 0 and below 1, got 1
     """
     delta = _validate.real(0.0, 1.0, delta=delta)
     if not 0.0 < delta < 1.0:
-        raise InvalidInputError(f"delta must lie between 0 and 1, exclusive, got {delta:g}")
+        raise InvalidInputError(f"delta must be above 0 and below 1, got {delta:g}")
     return delta

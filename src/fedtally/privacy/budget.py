@@ -55,8 +55,8 @@ class Grant:
     """The budget of a population: the largest epsilon of all its campaigns, at one total delta.
 
     Raises:
-        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000] or delta outside
-            [1e-15, 1).
+        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000], or delta neither
+            0, which pays for geometric noise alone, nor in [1e-15, 1).
 
     >>> Grant("phones", 4.0, 1e-6)
     Grant(population='phones', epsilon=4.0, delta=1e-06)
@@ -70,10 +70,11 @@ class Grant:
         checked_name(population=self.population)
         object.__setattr__(self, "epsilon", _validate.real(0.0, 1000.0, epsilon=self.epsilon))
         object.__setattr__(self, "delta", _validate.real(0.0, 1.0, delta=self.delta))
-        if self.epsilon == 0 or not MIN_DELTA <= self.delta < 1:
+        if self.epsilon == 0 or not (self.delta == 0 or MIN_DELTA <= self.delta < 1):
             raise InvalidInputError(
-                f"a grant needs epsilon above 0 and delta from {MIN_DELTA:g} to below 1, "
-                f"got epsilon {self.epsilon:g} and delta {self.delta:g}"
+                f"a grant needs epsilon above 0 and delta from {MIN_DELTA:g} to below 1, or 0 for"
+                " geometric noise alone,"
+                f" got epsilon {self.epsilon:g} and delta {self.delta:g}"
             )
 
 
@@ -85,7 +86,7 @@ class Cap:
 
     Args:
         epsilon: above 0, at most 1000.
-        delta: 1e-15 to below 1.
+        delta: 1e-15 to below 1, or 0, which allows geometric noise alone.
         relation: zero-out or replace-one, or its name. The relation of the plans does not matter,
             but that a plan which hides who is there, as one of silos, is counted as add-remove
             where this says zero-out.

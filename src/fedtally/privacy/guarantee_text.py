@@ -167,12 +167,14 @@ def changed(relation: Relation, is_of_silos: bool = False) -> str:
 
 
 def unit(event: Event, is_of_silos: bool = False) -> str:
-    """Return the unit of privacy: what one client is, or one person behind the silos.
+    """Return the unit of privacy: one client, or one person behind the silos.
+
+    A plan does not know where its clients come from: if they are rows, a note of the run says so.
 
     >>> unit(Event("rounded-gaussian", 5, "zero-out"))
-    'one client of the population (a row, where no column names clients), all its items'
+    'one client of the population, all its items'
     """
-    who, held = "one client of the population (a row, where no column names clients)", "its items"
+    who, held = "one client of the population", "its items"
     there = "it takes part"
     if is_of_silos:
         who, held = f"one person of the population, in {_silos(event)}", "that person's items"

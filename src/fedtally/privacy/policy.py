@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.privacy.accounting import checked_delta
+from fedtally.privacy.accounting import demanded_delta
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Relation, Trust, under_demand
 
@@ -35,7 +35,8 @@ class PrivacyPolicy:
     Args:
         epsilon: the largest epsilon, above 0, for the whole campaign of one plan.
             `store.ClientRecord.cap` bounds all campaigns together.
-        delta: the largest delta, between 0 and 1, exclusive; choose one below 1 / clients.
+        delta: the largest delta, from 0 to below 1; choose one below 1 / clients. At 0 only
+            geometric noise is proven to be enough.
         relation: the data sets that shall look alike, or the name. `add-remove` is proven for
             plans that charge the noise of their number of people, such as those of silos; for
             these zero-out is read as add-remove.
@@ -62,7 +63,7 @@ class PrivacyPolicy:
             )
         # names become the values that `check` compares; the class is frozen, hence the detour
         object.__setattr__(self, "epsilon", epsilon)
-        object.__setattr__(self, "delta", checked_delta(self.delta))
+        object.__setattr__(self, "delta", demanded_delta(self.delta))
         object.__setattr__(self, "relation", Relation.parse(self.relation))
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         if not isinstance(self.not_private, bool):

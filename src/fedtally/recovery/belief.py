@@ -21,21 +21,43 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtri
+from scipy.special import chdtri, ndtri
 
 from fedtally.domain import Domain
+from fedtally.kernels.messages import (
+    LANES,
+    TINY,
+    Cells,
+    Read,
+    Rule,
+    exchange_messages,
+    pack_words,
+    read_messages,
+)
 from fedtally.recovery.joint import JointDecoder, generator
-from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Ids, Landed, as_array
-from fedtally.recovery.prior import FAR, Posterior, Prior
+from fedtally.recovery.linear_system import (
+    F64,
+    I64,
+    U64,
+    Candidates,
+    Decoder,
+    Ids,
+    Landed,
+    ask,
+)
+from fedtally.recovery.prior import Posterior, Prior
 from fedtally.recovery.quantiles import quantile
 from fedtally.sketch import CountSketch, Recovery
 
-I8 = npt.NDArray[np.int8]
-I32 = npt.NDArray[np.int32]
 F32 = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
-ITERATIONS = 40  # the most; twelve are usual
+ITERATIONS = 200  # the most; twelve are usual
+# Where most items lie just below the noise, messages move little for long while the noise falls to
+# a half or a third. So messages are settled only if the variance fell by less than 1 % in four
+# iterations; and from 40 on no more are done once it falls by less than 2 % in twenty.
+_STILL, _LITTLE = 4, 0.99
+_PATIENCE, _LONG, _SOME = 40, 20, 0.98
 DAMPING = 0.8  # the share of a message that is new; messages that all move at once overshoot
 SLOWER = 0.7  # factor on the damping where messages move more than before
 LEAST_DAMPING = 0.3
@@ -44,14 +66,19 @@ _FIRST_STEPS, _STEPS = 40, 4  # of the prior, in the first iteration and in each
 NUM_PHANTOMS = 20_000
 _FEW_PHANTOMS = 4096  # enough within an iteration
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
-_OWN = 0.05  # the least share of a cell's variance that is left without an item's own part
 # Rounds of an item differ by more than Poisson noise where so large a sum of squares has a smaller
 # probability. Of few rounds, a multiple of the standard deviation would be exceeded by chance.
 _CLEARLY = 1e-4
-_BLOCK = 1 << 19  # numbers of a block of messages: 4 MiB of float64
-# Messages that are kept at most, at 5 bytes and more each. With more, which take minutes, joint
-# recovery answers.
-MOST_MESSAGES = 1 << 25
+# Messages that are kept at most, at 5 to 12 bytes each. With more candidates only those that stand
+# out of the noise send any.
+MOST_MESSAGES = 1 << 24
+# Of candidates that hold nothing so large a share of the room is filled.
+_FILLED = 0.8
+# An item sends nothing to a row whose own value would have to be so many standard deviations below
+# 0 to keep the item out of those that send. So a row does not choose what it is told.
+_UNLIKELY = 2.0
+_FEWEST = 1000  # items beside those of joint recovery that there must be room for
+_AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
 _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
 # Belief propagation is not trusted where messages still move by so many standard deviations, or
 # where squared errors of rows, as the other rows see them, differ by such a factor from their
@@ -63,7 +90,6 @@ _GAIN = (0.85, 0.95)
 _MANY_ROWS = 5
 _MISFIT = 1.5
 _JUDGED = 20
-_TINY = 1e-9  # squared clients: stands for a variance of 0
 
 
 class Beliefs(NamedTuple):
@@ -76,6 +102,41 @@ class Beliefs(NamedTuple):
 
     value: F64
     stddev: F64
+
+
+class Sent:
+    """The messages of items, in the blocks that `kernels.messages` reads.
+
+    Args:
+        landed: the sums.
+        ids: uint64 [n], the items. All send nothing at first.
+
+    Attributes:
+        size: the number of items.
+        words: uint32 [blocks, groups, rows, LANES].
+        beliefs: float32 [blocks, rows, batches, LANES], in clients.
+        unsure: float32 [blocks, rows, kinds, LANES], variances.
+    """
+
+    def __init__(self, landed: Landed, ids: U64) -> None:
+        rows, _, batches = landed.frequencies.shape
+        self.size = len(ids)
+        self.words = pack_words(landed.words(ids))
+        blocks = len(self.words)
+        self.beliefs: F32 = np.zeros((blocks, rows, batches, LANES), np.float32)
+        kinds = batches if landed.fresh else 1
+        self.unsure: F32 = np.zeros((blocks, rows, kinds, LANES), np.float32)
+
+    def start(self, places: I64, counts: F64) -> None:
+        """Let some items send their counts by batch, float64 [k, batches], to all rows."""
+        self.beliefs[places // LANES, :, :, places % LANES] = counts[:, None, :]
+
+    def take(self, other: Sent, theirs: I64, mine: I64) -> None:
+        """Let items send what they sent among others: places there and here, int64 [k] each."""
+        for start in range(0, len(mine), _AT_ONCE):
+            to, of = mine[start : start + _AT_ONCE], theirs[start : start + _AT_ONCE]
+            for new, old in ((self.beliefs, other.beliefs), (self.unsure, other.unsure)):
+                new[to // LANES, :, :, to % LANES] = old[of // LANES, :, :, of % LANES]
 
 
 class Messages:
@@ -110,187 +171,180 @@ class Messages:
         self.landed, self.candidates = landed, candidates
         self._sums = landed.frequencies * landed.clients
         self.phantoms = candidates.fresh_ids(rng, NUM_PHANTOMS)
-        cells, signs = landed.places(self.phantoms)
-        self._phantom_places = cells.astype(np.int32), signs
-        rows, _, batches = self._sums.shape
-        size = candidates.size
-        shape = (size, rows, batches)
-        self._block = max(1, _BLOCK // (rows * batches))
-        self._cells = np.empty((size, rows, batches if landed.fresh else 1), np.int32)
-        self._signs = np.empty(shape, np.int8)
-        for some in self._blocks():
-            ids = candidates.ids(np.arange(some.start, some.stop))
-            self._cells[some], self._signs[some] = landed.places(ids)
-        self._beliefs: F32 = np.zeros(shape, np.float32)
+        self._phantom_words = [
+            pack_words(landed.words(self.phantoms[:number]))
+            for number in (_FEW_PHANTOMS, NUM_PHANTOMS)
+        ]
         positions, counts = start
-        self._beliefs[positions] = counts[:, None, :]
-        self._variances: F32 = np.zeros(self._cells.shape, np.float32)
+        rows, _, batches = self._sums.shape
+        self._room = MOST_MESSAGES // (rows * batches)
+        self.whole = candidates.size <= self._room
+        self._least = self._gate = -np.inf
+        if self.whole:
+            self.positions: I64 = np.arange(candidates.size)
+        else:
+            # never empty: the first candidate is one of them
+            self.positions = np.union1d(positions, [0])
+            self._least = float(ndtri(1.0 - _FILLED * self._room / candidates.size))
+        self.sent = Sent(landed, candidates.ids(self.positions))
+        self.sent.start(np.searchsorted(self.positions, positions), counts)
         self.inflation = 1.0
-        self._subtract()
-        square = np.mean(self.residual**2, axis=(0, 1))
-        self.variance = np.full(
-            (*self._sums.shape[:2], self._cells.shape[2]), square if landed.fresh else square.sum()
-        )
+        explained = np.zeros(self._sums.shape)
+        landed.add(explained, *landed.places(candidates.ids(positions)), counts)
+        self._subtract(explained, np.zeros((*self._sums.shape[:2], self.sent.unsure.shape[2])))
         if prior is None:
             prior = Prior(max(float(counts.sum(axis=1).max(initial=0.0)), 1.0) * 1.5)
         self.prior = prior
         self._calibrate(_FEW_PHANTOMS)
-        self.beliefs = self._read(update=0.0)
-        self.prior.learn(*self.beliefs, _FIRST_STEPS, self._scales)
+        self._learn(self._read(), _FIRST_STEPS)
         self._iterate()
-
-    def _blocks(self) -> Iterator[slice]:
-        for start in range(0, self.candidates.size, self._block):
-            yield slice(start, min(start + self._block, self.candidates.size))
 
     def _iterate(self) -> None:
         damping, before = DAMPING, np.inf
         self.settled = False
-        for iteration in range(ITERATIONS):
-            self.beliefs = self._read(update=damping)
-            self.iterations = iteration + 1
+        noise = []
+        for iteration in range(1, ITERATIONS + 1):
+            found = self._exchange(damping)
+            self.iterations = iteration
             if self.moved > before:
                 damping = max(LEAST_DAMPING, SLOWER * damping)
             before = self.moved
-            self._subtract()
             self._calibrate(_FEW_PHANTOMS)
-            self.prior.learn(*self.beliefs, _STEPS, self._scales)
-            if self.moved < SETTLED:
-                self.settled = True
+            # A look at all candidates takes longer than their messages where only few send any.
+            looked = self.whole or iteration & (iteration - 1) == 0
+            self._learn(found, _STEPS, looked)
+            noise.append(self.inflation * float(self.variance.mean()))
+            still = iteration > _STILL and noise[-1] > _LITTLE * noise[-1 - _STILL]
+            self.settled = self.moved < SETTLED and still
+            if self.settled or (iteration >= _PATIENCE and noise[-1] > _SOME * noise[-1 - _LONG]):
                 break
         self._calibrate(NUM_PHANTOMS)
-        self.beliefs = self._read(update=0.0)
-        self.prior.learn(*self.beliefs, _FIRST_STEPS, self._scales)
+        self._learn(self._read(), _FIRST_STEPS, final=True)
+
+    def _learn(self, read: Read, steps: int, looked: bool = True, final: bool = False) -> None:
+        """Learn the prior from all candidates, and see which of them shall send messages.
+
+        Args:
+            read: what the cells say of those that send messages.
+            steps: of expectation-maximization.
+            looked: whether all candidates are looked at; else the prior stays as it is.
+            final: whether those that send messages stay as they are.
+        """
+        self.beliefs = Beliefs(read.value, read.stddev)
+        if self.whole or not looked:
+            self.prior.learn(*self.beliefs, steps if looked else 0, read.scales)
+            return
+        found = _StandingOut(self._least)
+        self.prior.learn(*self.beliefs, steps, read.scales, self._others(found))
+        if not final:
+            self._admit(found, read.value / read.stddev)
+
+    def _others(self, found: _StandingOut) -> Iterator[Beliefs]:
+        """Yield the values of all candidates that send no messages, block by block."""
+        joiners = self._joiners(self.candidates.size)
+        for start, ids in self.candidates.blocks():
+            joined = self._joined(joiners, ids)
+            silent = np.ones(len(ids), bool)
+            mine = np.searchsorted(self.positions, [start, start + len(ids)])
+            silent[self.positions[slice(*mine)] - start] = False
+            places = np.flatnonzero(silent)
+            others = Beliefs(joined.value[places], joined.stddev[places])
+            found.add(start + places, others)
+            yield others
+
+    def _admit(self, found: _StandingOut, own: F64) -> None:
+        """Let candidates that stand out send messages; if there are too many, the largest do."""
+        positions = np.concatenate([self.positions, *found.positions])
+        z = np.concatenate([own, *found.z])
+        if len(positions) > self._room:
+            kept = np.argpartition(-z, self._room - 1)[: self._room]
+            self._least = max(self._least, float(z[kept].min()))
+            positions = positions[kept]
+        rows = self._sums.shape[0]
+        self._gate = (self._least + _UNLIKELY * rows**-0.5) / (1.0 - 1.0 / rows) ** 0.5
+        positions = np.sort(positions)
+        stay = np.intersect1d(positions, self.positions, assume_unique=True)
+        sent = Sent(self.landed, self.candidates.ids(positions))
+        sent.take(
+            self.sent, np.searchsorted(self.positions, stay), np.searchsorted(positions, stay)
+        )
+        self.sent, self.positions = sent, positions
 
     # ---- the cells ----
 
-    def _subtract(self) -> None:
+    def _subtract(self, explained: F64, unknown: F64) -> None:
         """Compute the residuals anew, and the variance of what the messages do not know."""
-        landed = self.landed
-        explained = np.zeros(self._sums.size)
-        unknown = np.zeros(self._sums.shape[0] * self._sums.shape[1] * self._cells.shape[2])
-        for some in self._blocks():
-            places = self._places(self._cells[some])
-            messages = self._signs[some] * self._beliefs[some]
-            explained += np.bincount(places.ravel(), messages.ravel(), len(explained))
-            owned = self._own_places(self._cells[some])
-            unknown += np.bincount(owned.ravel(), self._variances[some].ravel(), len(unknown))
-        self.residual = self._sums - explained.reshape(self._sums.shape)
+        fresh = self.landed.fresh
+        self.residual = self._sums - explained
         square = np.mean(self.residual**2, axis=(0, 1))
-        self._shares = np.ones(1) if landed.fresh else square / max(square.sum(), _TINY)
-        variance = unknown.reshape(*self._sums.shape[:2], -1)
+        self._shares = np.ones(len(square)) if fresh else square / max(square.sum(), TINY)
         # What the messages do not explain is noise, of differential privacy for one, which lies on
         # all cells alike.
-        noise = (square if landed.fresh else square.sum()) - variance.mean(axis=(0, 1))
-        self.variance = variance + np.maximum(noise, 0.0) + _TINY
+        noise = (square if fresh else square.sum()) - unknown.mean(axis=(0, 1))
+        self.variance = unknown + np.maximum(noise, 0.0) + TINY
 
-    def _places(self, cells: I32) -> I64:
-        """Return the places of all batches among the sums."""
-        batches = self._sums.shape[2]
-        offsets = 0 if self.landed.fresh else np.arange(batches)
-        places: I64 = cells.astype(np.int64) + offsets
-        return places
-
-    def _own_places(self, cells: I32) -> I32:
-        """Return the places among the variances."""
-        found = cells if self.landed.fresh else cells // np.int32(self._sums.shape[2])
-        return found.astype(np.int32, copy=False)
+    def _cells(self) -> Cells:
+        return Cells(self.residual, self.variance, self.landed.fresh, self.inflation)
 
     def _calibrate(self, number: int) -> None:
         """Make the .95 quantile of the phantoms' |z| that of a normal variable."""
-        cells, signs = self._phantom_places
-        joined = self._join(cells[:number], signs[:number], 0.0, 0.0)
-        self.null = joined.value / joined.stddev
+        words = self._phantom_words[number == NUM_PHANTOMS]
+        read = read_messages(self._cells(), words, number)
+        self.null = read.value / read.stddev
         grown = max(quantile(np.abs(self.null), 0.95) / _NORMAL_95, 1e-6)
         self.inflation *= grown**2
         self.null /= grown
 
-    def _join(
-        self, cells: I32, signs: I8, beliefs: F64 | F32 | float, own: F64 | F32 | float
-    ) -> _Joined:
-        heard = signs * self.residual.reshape(-1)[self._places(cells)] + beliefs
-        variance = self.variance.reshape(-1)[self._own_places(cells)]
-        variance = self.inflation * np.maximum(variance - own, _OWN * variance)
-        precision = 1.0 / variance
-        total = precision.sum(axis=1)
-        weighted = precision * heard
-        sums = weighted.sum(axis=1)
-        value = (sums / total).sum(axis=-1)
-        # Under "fresh" each batch has a variance of its own; the others have one for all batches.
-        stddev = np.sqrt((1.0 / total).sum(axis=-1))
-        return _Joined(value, stddev, heard, variance, precision, total, weighted, sums)
+    def _read(self) -> Read:
+        """Return what all cells say of each item."""
+        sent = self.sent
+        return read_messages(self._cells(), sent.words, sent.size, sent.beliefs, sent.unsure)
 
-    def _read(self, update: float) -> Beliefs:
+    def _exchange(self, update: float) -> Read:
         """Return what all cells say of each item, and move the messages by the share `update`."""
-        landed = self.landed
-        weights = landed.weights
-        concentration = float(weights @ weights)
-        spread = 1.0 - concentration
-        freedom = max(1.0 / concentration - 1.0, 1e-3)
+        weights = self.landed.weights
+        freedom = max(1.0 / float(weights @ weights) - 1.0, 1e-3)
         clearly = float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
-        value, stddev = np.empty(self.candidates.size), np.empty(self.candidates.size)
-        least, largest, moves, unknown = np.inf, 0.0, 0.0, 0.0
-        fits = np.zeros((2, 3))
-        for some in self._blocks():
-            beliefs, own = self._beliefs[some], self._variances[some]
-            joined = self._join(self._cells[some], self._signs[some], beliefs, own)
-            value[some], stddev[some] = joined.value, joined.stddev
-            # What the item's other rows say of it.
-            left = joined.total[:, None] - joined.precision
-            each = (joined.sums[:, None] - joined.weighted) / left
-            others, noise = each.sum(axis=-1), 1.0 / left
-            square = noise.sum(axis=-1)
-            scale = np.sqrt(square)
-            least = min(least, float(scale.min()), float(joined.stddev.min()))
-            largest = max(largest, float(scale.max()))
-            if not update:
-                continue
-            mean, unsure = self.prior.posterior(others, scale)
-            # How far each row is from what the others said of it.
-            heard, known = joined.heard.sum(axis=-1), joined.variance.sum(axis=-1) + unsure
-            z = others / scale
-            kind = (z > 2.0).astype(np.intp) + (z > FAR)
-            surprise = np.minimum((heard - mean) ** 2 / known, 25.0)
-            fits += [np.bincount(kind.ravel(), w, 3) for w in (surprise.ravel(), np.ones(z.size))]
-            sent = mean[..., None] * weights
-            left_over = unsure[..., None] * weights**2
-            if spread > 1e-9:
-                noise = noise * self._shares
-                deviation = each - weights * others[..., None]
-                expected = square * (1.0 + concentration) - 2.0 * (noise @ weights)
-                poisson = np.maximum(mean, 0.0)
-                excess = (deviation**2).sum(axis=-1) - expected
-                poisson = np.where(
-                    excess > (poisson + clearly * (square + poisson)) * spread,
-                    excess / spread,
-                    poisson,
-                )
-                prior = poisson[..., None] * weights + _TINY
-                kept = prior / (prior + noise)
-                free = kept * noise
-                part = free / free.sum(axis=-1, keepdims=True)
-                deviation *= kept
-                sent += deviation - part * deviation.sum(axis=-1, keepdims=True)
-                left_over = left_over + free * (1.0 - part)
-            if not landed.fresh:
-                left_over = left_over.sum(axis=-1, keepdims=True)
-            change = sent - beliefs
-            moves += float((change.sum(axis=-1) ** 2).sum())
-            unknown += float(unsure.sum())
-            self._beliefs[some] += np.float32(update) * change.astype(np.float32)
-            self._variances[some] += np.float32(update) * (left_over - own).astype(np.float32)
-        self._scales = (least, largest)
-        if update:
-            self.moved = (moves / max(unknown, _TINY)) ** 0.5
-            self.fits = fits[0] / np.maximum(fits[1], 1.0)
-            self.numbers = fits[1]
-        return Beliefs(value, stddev)
+        rule = Rule(self.prior.table, weights, self._shares, clearly, update, self._gate)
+        sent = self.sent
+        found = exchange_messages(
+            self._cells(), sent.words, sent.size, sent.beliefs, sent.unsure, rule
+        )
+        self.moved, self.fits, self.numbers = found.moved, found.fits, found.numbers
+        self._subtract(found.explained, found.unknown)
+        return found.read
 
-    def of(self, ids: U64) -> Beliefs:
-        """Return what the cells say of ids that are no candidates, and so send no messages."""
-        cells, signs = self.landed.places(ids)
-        joined = self._join(cells.astype(np.int32), signs, 0.0, 0.0)
-        return Beliefs(joined.value, joined.stddev)
+    def of(self, ids: Ids) -> Beliefs:
+        """Return what the cells say of ids that send no messages."""
+        return self._joined(self._joiners(len(ids)), ids)
+
+    def _joiners(self, expected: int) -> list[tuple[Decoder, Decoder]]:
+        precision = 1.0 / (self.inflation * self.variance)
+        return self.landed.joiners(self.residual, precision, expected)
+
+    def _joined(self, joiners: list[tuple[Decoder, Decoder]], ids: Ids) -> Beliefs:
+        value, square = np.zeros(len(ids)), np.zeros(len(ids))
+        for weighted, weight in joiners:
+            precision = ask(weight, ids)
+            value += ask(weighted, ids) / precision
+            square += 1.0 / precision
+        return Beliefs(value, np.sqrt(square / len(self.residual)))
+
+
+class _StandingOut:
+    """Collects candidates whose value is above `least` standard deviations."""
+
+    def __init__(self, least: float) -> None:
+        self._least = least
+        self.positions: list[I64] = []
+        self.z: list[F64] = []
+
+    def add(self, positions: I64, beliefs: Beliefs) -> None:
+        """See which of some candidates do."""
+        z = beliefs.value / beliefs.stddev
+        out = np.flatnonzero(z > self._least)
+        self.positions.append(positions[out])
+        self.z.append(z[out])
 
 
 class BeliefDecoder:
@@ -351,20 +405,18 @@ class BeliefDecoder:
             (support.positions, support.values * fit.landed.clients),
         )
         self.fallback = self._not_trusted()
-        if not self.fallback:
-            self._estimates = self.messages.prior.posterior(*self.messages.beliefs).mean
 
     def _not_begun(self) -> str:
         """Return why no messages are sent, or ""."""
         landed = self.joint.fit.landed
-        number = self.candidates.size * self.spec.rows * len(landed.clients)
+        room = MOST_MESSAGES // (self.spec.rows * len(landed.clients))
+        heavy = len(self.joint.fit.support.positions)
         if self.joint.fallback is not None:
             return "nothing stands out of the noise"
-        if number > MOST_MESSAGES:
+        if min(self.candidates.size, heavy + _FEWEST) > room:
             return (
-                f"{self.candidates.size:,} candidates in {self.spec.rows} rows and"
-                f" {len(landed.clients)} batches need {number:,} messages, above the limit of"
-                f" {MOST_MESSAGES:,}"
+                f"messages of {self.spec.rows} rows and {len(landed.clients)} batches leave room"
+                f" for {room:,} items"
             )
         if self.joint.fit.scale * self.num_clients < _EXACT:
             return "recovery is exact, or nearly so"
@@ -377,7 +429,7 @@ class BeliefDecoder:
         if messages.moved > _RESTLESS:
             return "messages do not settle"
         judged = messages.numbers >= _JUDGED * self.spec.rows
-        if np.any(np.abs(np.log(np.maximum(messages.fits[judged], _TINY))) > np.log(_MISFIT)):
+        if np.any(np.abs(np.log(np.maximum(messages.fits[judged], TINY))) > np.log(_MISFIT)):
             return "errors differ from their prediction"
         usual = fit.scale * self.num_clients / float(np.sqrt(fit.share.mean()))
         gain = _GAIN[self.spec.rows >= _MANY_ROWS]
@@ -395,39 +447,27 @@ class BeliefDecoder:
         """Return the estimated counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
         if self.fallback:
             return self.joint.range(first_id, count)
-        places = self.candidates.positions(range(first_id, first_id + count))
-        if len(places) and places[0] >= 0 and places[-1] - places[0] == count - 1:
-            return self._estimates[places[0] : places[-1] + 1].copy()
         return self._posterior(range(first_id, first_id + count)).mean
 
     def beliefs(self, ids: Ids) -> Beliefs:
         """Return values of any ids and the standard deviations of their errors, in clients."""
-        assert self.messages is not None
+        messages = self.messages
+        assert messages is not None
         places = self.candidates.positions(ids)
-        known = places >= 0
-        found = Beliefs(np.empty(len(places)), np.empty(len(places)))
-        for mine, others, whole in zip(
-            found, self._foreign(ids, ~known), self.messages.beliefs, strict=True
-        ):
-            mine[known] = whole[places[known]]
-            mine[~known] = others
+        index = np.minimum(np.searchsorted(messages.positions, places), len(messages.positions) - 1)
+        known = messages.positions[index] == places
+        if known.all():
+            return Beliefs(*(whole[index] for whole in messages.beliefs))
+        if isinstance(ids, range):  # consecutive ids are read faster than listed ones
+            found = messages.of(ids)
+        else:
+            found = Beliefs(np.empty(len(places)), np.empty(len(places)))
+            for mine, others in zip(found, messages.of(ids[~known]), strict=True):
+                mine[~known] = others
+        for mine, whole in zip(found, messages.beliefs, strict=True):
+            mine[known] = whole[index[known]]
         return found
-
-    def _foreign(self, ids: Ids, which: npt.NDArray[np.bool_]) -> Beliefs:
-        assert self.messages is not None
-        return self.messages.of(as_array(ids)[which])
 
     def _posterior(self, ids: Ids) -> Posterior:
         assert self.messages is not None
         return self.messages.prior.posterior(*self.beliefs(ids))
-
-
-class _Joined(NamedTuple):
-    value: F64
-    stddev: F64
-    heard: F64
-    variance: F64
-    precision: F64
-    total: F64
-    weighted: F64
-    sums: F64

@@ -22,7 +22,7 @@ that the item has if it is fitted with all others.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -80,6 +80,13 @@ _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whol
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
 _SINGLE = 1e-4  # a relative margin, larger than the rounding of a decoder in single precision
+# In a domain of at least LARGE candidates a look at all of them lists those whose values are among
+# the largest _KEPT_SHARE. Later looks go over the list alone if most phantoms have moved by less
+# than what a candidate off the list would need: the share _STILL of them (see `Kept`).
+LARGE = 1 << 20
+LOOKS_AT_LARGE = 6  # at all candidates, usually: measured on open domains of 2^26 hashes
+_KEPT_SHARE = 1 / 64
+_STILL = 0.999
 
 
 @dataclass
@@ -122,6 +129,27 @@ class LeaveOneOut(NamedTuple):
     share: F64
     fitted: npt.NDArray[np.bool_]
     estimate: F64
+
+
+class Kept(NamedTuple):
+    """What a look at all candidates of a large domain leaves for later looks.
+
+    The residual changes from look to look, and with it the values of all ids. Ids that no client
+    holds show by how much. A candidate that is off the list had a value of at most `floor`. It
+    exceeds a higher floor now only if its value rose by more than the difference. If 999 of 1,000
+    phantoms moved by less, a look at the list is enough: what it misses is one item in a thousand
+    of those that hardly stand out, and chance decides about these anyway.
+
+    Attributes:
+        floor: a value; candidates with larger values are on the list.
+        positions: int64 [n], their places among the candidates, and those of the items on the
+            support at that time.
+        phantoms: float64 [NUM_PHANTOMS], the values of the phantoms at that time.
+    """
+
+    floor: float
+    positions: I64
+    phantoms: F64
 
 
 @dataclass(frozen=True)
@@ -201,6 +229,7 @@ class Fit:
     ) -> None:
         self.landed, self.candidates, self.most = landed, candidates, max(1, most)
         self._looked, self._progress = 0, progress
+        self._kept: dict[str, Kept] = {}  # by how rows are folded: "median" or "mean"
         self._rng = rng
         self.phantoms = candidates.fresh_ids(rng, NUM_PHANTOMS)
         self.residual = landed.frequencies.copy()
@@ -276,26 +305,13 @@ class Fit:
         # The floor is at least half a client. Otherwise, after an exact recovery, every item would
         # stand out from a noise of 0.
         floor = max(threshold * sigma, self._half_a_client)
-        fitted = self.fitted
-        positions, totals = [], []
-        if floor > (1 + _SINGLE) * self.landed.largest_median(self.residual):
-            # No median of the residual reaches the floor, so only a fitted item can exceed the
-            # floor, and a pass over all candidates is saved.
-            self._report(self.candidates.size)
-            estimates = medians.at(self.support.ids) + fitted
-            hits = np.flatnonzero(estimates > floor)
-            positions.append(self.support.positions[hits])
-            totals.append(estimates[hits])
-        else:
-            for start, estimates in self._look(medians):
-                mine = (self.support.positions >= start) & (
-                    self.support.positions < start + len(estimates)
-                )
-                estimates[self.support.positions[mine] - start] += fitted[mine]
-                hits = np.flatnonzero(estimates > floor)
-                positions.append(hits + start)
-                totals.append(estimates[hits])
-        found, found_totals = np.concatenate(positions), np.concatenate(totals)
+        found = self._above(medians, "median", floor)
+        off = found[~np.isin(found, self.support.positions)]
+        # The residual has what is left of a fitted item, which is judged by all that it has.
+        own = medians.at(self.support.ids) + self.fitted
+        on = own > floor
+        found = np.concatenate([off, self.support.positions[on]])
+        found_totals = np.concatenate([medians.at(self.candidates.ids(off)), own[on]])
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
         # With a small width many medians are equal. The mean over all rows tells more, so it orders
         # the items with equal medians, and the ids order the rest. The answer must not depend on
@@ -303,14 +319,46 @@ class Fit:
         if len(np.unique(found_totals)) < len(found):
             ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
             _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
-            ties[of] += fitted[place]
+            ties[of] += self.fitted[place]
         self._fit(found[np.lexsort((ids, -ties, -found_totals))[: self.most]], SWEEPS)
 
-    def _look(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
-        """Decode all candidates, and report the progress."""
+    def _above(self, decoder: Decoder, fold: str, floor: float) -> I64:
+        """Return the positions of the candidates whose values exceed a floor.
+
+        Args:
+            decoder: gives the values, from the residual as it is now.
+            fold: how `decoder` folds rows: "median" or "mean".
+            floor: a value.
+        """
+        size = self.candidates.size
+        if fold == "median" and floor > (1 + _SINGLE) * self.landed.largest_median(self.residual):
+            self._report(size)  # no median of the residual reaches the floor: no look is needed
+            return np.empty(0, np.int64)
+        if size < LARGE:
+            return self._look(decoder, floor)[0]
+        phantoms, kept = decoder.at(self.phantoms), self._kept.get(fold)
+        if kept is not None and floor - kept.floor > quantile(
+            np.abs(phantoms - kept.phantoms), _STILL
+        ):
+            self._report(size)
+            listed = kept.positions
+            return listed[decoder.at(self.candidates.ids(listed)) > floor]
+        least = quantile(phantoms, 1.0 - _KEPT_SHARE)
+        above, listed = self._look(decoder, floor, least)
+        self._kept[fold] = Kept(least, _merged(listed, self.support.positions), phantoms)
+        return above
+
+    def _look(self, decoder: Decoder, *floors: float) -> list[I64]:
+        """Return the same for each floor from a look at every candidate, and report the progress.
+
+        Not their values: there may be millions above a low floor.
+        """
+        found: list[list[I64]] = [[] for _ in floors]
         for start, values in self.candidates.decoded(decoder):
-            yield start, values
+            for floor, positions in zip(floors, found, strict=True):
+                positions.append(np.flatnonzero(values > floor) + start)
             self._report(len(values))
+        return [np.concatenate(positions) for positions in found]
 
     def _report(self, candidates: int) -> None:
         """Report that this number of further candidates was looked at."""
@@ -488,10 +536,7 @@ class Fit:
         floor = max(
             least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share
         )
-        hits = [start + np.flatnonzero(left > floor) for start, left in self._look(self._means)]
-        # sorted: `np.union1d` hashes, which takes ten times as long for millions of candidates
-        positions = np.sort(np.concatenate([*hits, self.support.positions]))
-        positions = positions[np.append(True, positions[1:] != positions[:-1])[: len(positions)]]
+        positions = _merged(self._above(self._means, "mean", floor), self.support.positions)
         items = self.leave_one_out(self.candidates.ids(positions))
         return positions, items, items.values * np.sqrt(items.share) / self.scale
 
@@ -627,6 +672,18 @@ class JointDecoder:
             return counts
         whole = np.rint(counts)
         return np.where(np.abs(counts - whole) < _ROUNDING, whole, counts)
+
+
+def _merged(one: I64, other: I64) -> I64:
+    """Return the positions that are in one of two arrays, sorted, each once.
+
+    >>> _merged(np.array([5, 2]), np.array([2, 3])).tolist()
+    [2, 3, 5]
+    """
+    # `np.union1d` hashes, which takes ten times as long for millions of candidates.
+    both = np.sort(np.concatenate([one, other]))
+    once: I64 = both[np.append(True, both[1:] != both[:-1])[: len(both)]]
+    return once
 
 
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:

@@ -21,6 +21,7 @@ from fedtally.sketch.hashing import SIGNS_PER_GROUP, tabulation_tables
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 I8 = npt.NDArray[np.int8]
+U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 Ids = U64 | range  # a range counts mod 2^64
 BLOCK = 1 << 18  # candidates that are decoded at once, to bound the memory: 2 MiB a float64 array
@@ -174,6 +175,15 @@ class Landed:
             signs.swapaxes(0, 1)
         )
 
+    def words(self, ids: U64) -> U32:
+        """Return the hash words of items: uint32 [groups, rows, n].
+
+        Under "fresh" a group is a batch, and bit 0 of its word is the sign. Else the first group
+        gives the cells, and the bits of group g the signs of the batches from 8 g on.
+        """
+        groups = [one for tables in self._tables for one in tables]
+        return np.stack([kernels.hash_words(tables, ids) for tables in groups])
+
     def add(self, frequencies: F64, cells: I64, signs: I8, values: F64) -> None:
         """Add the signed values of items, float64 [n, batches], to their `places`, in place."""
         offsets = np.arange(signs.shape[2]) if cells.shape[2] == 1 else 0
@@ -266,6 +276,29 @@ class Landed:
         return kernels.Decoder(
             values[None].astype(np.float32), self._tables[0][:1], fold="mean", signed=False
         )
+
+    def joiners(self, sums: F64, precision: F64, expected: int) -> list[tuple[Decoder, Decoder]]:
+        """Return decoders for the mean of sums with precisions, one pair for each set of cells.
+
+        The first of a pair gives the mean over rows of precision * sum, the second that of the
+        precisions.
+
+        Args:
+            sums: float64 [rows, width, batches].
+            precision: float64 [rows, width, 1], or [rows, width, batches] under schedule "fresh".
+            expected: about how many ids will be asked for.
+        """
+        weighted = np.ascontiguousarray(np.moveaxis(sums * precision, 2, 0), np.float32)
+        weights = np.ascontiguousarray(np.moveaxis(precision, 2, 0), np.float32)
+        if not self.fresh:
+            weighted = weighted[None]
+        return [
+            (
+                kernels.Decoder(one if one.ndim == 3 else one[None], tables, expected, "mean"),
+                kernels.Decoder(weight[None], tables[:1], expected, "mean", signed=False),
+            )
+            for one, weight, tables in zip(weighted, weights, self._tables, strict=True)
+        ]
 
 
 class Candidates:

@@ -7,24 +7,22 @@ so the distribution is of the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
+from fedtally.kernels import messages
+from fedtally.kernels.messages import FAR, Table
 from fedtally.recovery.linear_system import F64, I64
 
-# Values further above 0 than so many standard deviations are taken as they are.
-FAR = 8.0
-_Z = np.linspace(-FAR, FAR, 161)  # values in standard deviations, at which tables are made
-_STEP = _Z[1] - _Z[0]
+_Z = np.linspace(-FAR, FAR, messages.COLUMNS)  # values in standard deviations: columns of tables
 _RATIO = 0.08  # logarithm of the ratio of neighbouring standard deviations of a table
 _MOST_SCALES = 32  # of a table
 _POINTS = 170  # counts of the mixture, from 1 on in geometric steps
 _PSEUDO = 1e-3  # items that are spread over all points, so that no point is impossible
 _TINY = 1e-300  # instead of a density of 0
-# A variance below this share of the noise's is rounding.
-_LEAST = 1e-9
 
 
 class Posterior(NamedTuple):
@@ -43,6 +41,7 @@ class Prior:
             each.
 
     Attributes:
+        table: the counts given values, of the last `learn`.
         points: float64 [k], rising: the counts that items may have.
         weights: float64 [k], their probabilities.
 
@@ -67,16 +66,23 @@ class Prior:
         self.weights = np.full(len(self.points), 1.0 / len(self.points))
 
     def learn(
-        self, values: F64, stddevs: F64, steps: int, scales: tuple[float, float] | None = None
+        self,
+        values: F64,
+        stddevs: F64,
+        steps: int,
+        scales: tuple[float, float] | None = None,
+        further: Iterable[tuple[F64, F64]] = (),
     ) -> None:
         """Move the weights towards those that make the values most likely.
 
         Args:
             values: float64 [n], counts with normal noise.
             stddevs: float64 [n], above 0, of the noise.
-            steps: of expectation-maximization, at least 1.
+            steps: of expectation-maximization; with 0 only the tables are made anew, for other
+                scales.
             scales: the least and the largest standard deviation that `posterior` will be asked for;
                 those of the values if absent.
+            further: more values and their standard deviations, block by block.
         """
         least, largest = scales or (float(stddevs.min()), float(stddevs.max()))
         number = int(np.clip(np.ceil(np.log(largest / least) / _RATIO) + 1, 2, _MOST_SCALES))
@@ -85,13 +91,17 @@ class Prior:
         scale = np.exp(self._first + self._ratio * np.arange(number))
         away = _Z[:, None] - self.points / scale[:, None, None]
         likelihood = np.exp(-0.5 * away**2).reshape(number * len(_Z), -1)
-        seen = self._count(values, stddevs)
+        seen, size = self._count(values, stddevs), len(values)
+        for more, theirs in further:
+            seen += self._count(more, theirs)
+            size += len(more)
+        self._seen = seen
         there = np.flatnonzero(seen)
         if len(there) and not self._is_known:
             density, times = likelihood[there] + _TINY, seen[there] / seen.sum()
             for _ in range(steps):
                 grown = self.weights * (density.T @ (times / (density @ self.weights)))
-                grown += _PSEUDO / len(values) / len(grown)
+                grown += _PSEUDO / size / len(grown)
                 self.weights = grown / grown.sum()
         joint = likelihood * self.weights
         marginal = joint.sum(axis=1) + _TINY
@@ -100,8 +110,14 @@ class Prior:
         shape = (number, len(_Z))
         # Numbers of the table are in standard deviations of the noise, which change little from one
         # entry to the next.
-        self._mean = mean.reshape(shape) / scale[:, None]
-        self._variance = np.maximum(square - mean**2, 0.0).reshape(shape) / scale[:, None] ** 2
+        entries = np.stack(
+            [
+                mean.reshape(shape) / scale[:, None],
+                np.maximum(square - mean**2, 0.0).reshape(shape) / scale[:, None] ** 2,
+            ],
+            axis=2,
+        )
+        self.table = Table(self._first, self._ratio, entries)
 
     def posterior(self, values: F64, stddevs: F64) -> Posterior:
         """Return the counts given their values, by interpolation in a table of the last `learn`.
@@ -110,25 +126,7 @@ class Prior:
             values: float64, counts with normal noise.
             stddevs: float64, above 0, of the values' shape.
         """
-        row, column = self._place(values, stddevs)
-        i = np.minimum(row.astype(np.intp), self._scales - 2)
-        j = np.minimum(column.astype(np.intp), len(_Z) - 2)
-        down, right = row - i, column - j
-        at = i * len(_Z) + j
-
-        def read(table: F64) -> F64:
-            flat = table.reshape(-1)
-            upper = flat[at] * (1 - right) + flat[at + 1] * right
-            lower = flat[at + len(_Z)] * (1 - right) + flat[at + len(_Z) + 1] * right
-            found: F64 = upper * (1 - down) + lower * down
-            return found
-
-        near = values < FAR * stddevs
-        square = stddevs**2
-        return Posterior(
-            np.where(near, read(self._mean) * stddevs, values),
-            np.where(near, np.maximum(read(self._variance), _LEAST), 1.0) * square,
-        )
+        return Posterior(*messages.posterior(self.table, values, stddevs))
 
     def value_of(self, means: F64 | float, stddevs: F64) -> F64:
         """Return the values at which `posterior` gives these means: float64, like `stddevs`."""
@@ -145,8 +143,13 @@ class Prior:
 
         The number of errors beyond a size is about a Poisson variable. So the largest error exceeds
         a size with probability 1/2 where ln 2 errors are expected to.
+
+        Args:
+            values: those of `learn`; further ones need not be here unless they exceed FAR standard
+                deviations.
+            stddevs: of the values.
         """
-        seen = self._count(values, stddevs)
+        seen = self._seen
         there = np.flatnonzero(seen)
         scale = np.exp(self._first + self._ratio * (there // len(_Z)))
         away = _Z[there % len(_Z), None] - self.points / scale[:, None]
@@ -175,11 +178,7 @@ class Prior:
         A step over entries takes as long for many items as for few.
         """
         near = values < FAR * stddevs
-        row, column = self._place(values[near], stddevs[near])
+        grid = Table(self._first, self._ratio, np.empty((self._scales, 0, 2)))
+        row, column = messages.place(grid, values[near], stddevs[near])
         places = np.rint(row).astype(np.intp) * len(_Z) + np.rint(column).astype(np.intp)
         return np.bincount(places, minlength=self._scales * len(_Z))
-
-    def _place(self, values: F64, stddevs: F64) -> tuple[F64, F64]:
-        """Return where values lie among the rows and the columns of a table, cut at its ends."""
-        row = np.clip((np.log(stddevs) - self._first) / self._ratio, 0.0, self._scales - 1.0)
-        return row, np.clip((values / stddevs + FAR) / _STEP, 0.0, len(_Z) - 1.0)

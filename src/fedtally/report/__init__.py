@@ -53,6 +53,7 @@ from fedtally.report.wording import (
     secure_sum_rows,
     size,
     sizing_rows,
+    target_rows,
     validity,
     who,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "secure_sum_rows",
     "size",
     "sizing_rows",
+    "target_rows",
     "validity",
     "who",
     "write_page",

@@ -42,6 +42,7 @@ def document(
         "privacy": privacy_fields(result.plan, result.secure_sum),
         "secure_sum": result.secure_sum,
         "sizing": result.sizing,
+        "target": None if result.plan.target is None else result.plan.target.to_dict(),
         "recovery": result.recovery,
         "objective": result.objective,
         "intervals": intervals_fields(result),

@@ -228,9 +228,11 @@ def _sections(
             "How it was made",
             [
                 ("Command", command),
+                ("Version", f"fedtally {metadata.version('fedtally')}"),
                 ("Candidates", wording.candidates(result.domain)),
                 ("Recovery", result.recovery),
                 *wording.sizing_rows(result.sizing),
+                *wording.target_rows(plan),
                 *_named(plan_fields(plan) | {"num_clients": result.num_clients}),
             ],
         ),

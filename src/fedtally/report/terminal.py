@@ -35,6 +35,7 @@ from fedtally.report.wording import (
     short_cost,
     sizing_rows,
     sure,
+    target_rows,
     who,
 )
 from fedtally.result import Estimate, Evaluation, NameEvaluation, Result
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # where fewer columns break more lines
 _LISTED = 20
-_WIDEST_COMMAND = 40  # of a hint, for its purpose to stand in a column beside it
+_NARROWEST_PURPOSE = 24  # columns that the purpose of a hint needs to stand beside its command
 _EVEN = 1.1  # a ratio of the two sides of an interval, up to which they are shown as one
 
 
@@ -100,7 +101,8 @@ def answer(
         return Group(*parts, Text(), facts([*rows, *_next(hints)]))
     more = more_lines(estimates, queried)
     rows = _short(result, estimates, queried, how)
-    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how)
+    alarms = len(result.alarms)
+    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how, alarms)
 
 
 def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> int:
@@ -123,6 +125,8 @@ class Screen:
         hints: what to try next, each with its purpose.
         more: the lines that it may have beyond `LINES`.
         how: the option or the command that shows the whole account.
+        alarms: how many of the first notes doubt the whole answer. One is shown in any case, beyond
+            its lines if need be.
     """
 
     top: RenderableType
@@ -131,6 +135,7 @@ class Screen:
     hints: Sequence[tuple[str, str]]
     more: int
     how: str = "--details"
+    alarms: int = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.top
@@ -139,7 +144,9 @@ class Screen:
         notes = noted(self.notes)
         # Hints go first where lines are short, the last one before the others, and then notes.
         sizes = [(len(notes), number) for number in range(len(self.hints), -1, -1)]
-        for shown, hints in [*sizes, *((number, 0) for number in range(len(notes) - 1, -1, -1))]:
+        fewest = min(self.alarms, 1)
+        fewer = [(number, 0) for number in range(len(notes) - 1, fewest - 1, -1)]
+        for shown, hints in [*sizes, *fewer]:
             hidden = len(notes) - shown
             more = f"{counted(hidden, 'more note')}, and " if hidden else ""
             last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]
@@ -150,20 +157,33 @@ class Screen:
 
 
 def _next(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
-    from rich.table import Table
+    return [("Try", _Hints(hints))] if hints else []
 
-    width = max((len(command) for command, _ in hints), default=0)
-    names = ["Try", *[""] * len(hints)]
-    if width > _WIDEST_COMMAND:  # a path, for instance: it is not cut, and leaves no room beside it
-        return [(n, "  ".join(hint)) for n, hint in zip(names, hints, strict=False)]
-    rows: list[tuple[str, RenderableType]] = []
-    for name, hint in zip(names, hints, strict=False):
-        line = Table.grid(padding=(0, 2))
-        line.add_column(width=width)  # the same in all lines: purposes stand below each other
-        line.add_column(overflow="fold")  # a long purpose goes on below itself
-        line.add_row(*hint)
-        rows.append((name, line))
-    return rows
+
+@dataclass(frozen=True)
+class _Hints:
+    """Commands, none of them cut, each with its purpose beside it, or below if there is no room."""
+
+    hints: Sequence[tuple[str, str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        width = max(len(command) for command, _ in self.hints)
+        longest = max(len(purpose) for _, purpose in self.hints)
+        if options.max_width - width - 2 < min(longest, _NARROWEST_PURPOSE):
+            for command, purpose in self.hints:
+                yield Text(command, overflow="fold")
+                yield Padding(Text(purpose), (0, 0, 0, 2))
+            return
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=width)
+        grid.add_column(overflow="fold")  # a long purpose goes on below itself
+        for hint in self.hints:
+            grid.add_row(*hint)
+        yield grid
 
 
 def _short(
@@ -177,7 +197,7 @@ def _short(
     sums = attendance(result.secure_sum, part_of_sum(result))
     return [
         ("Error", sure(result, listed, named)),
-        *([("Names", _names(result, listed, how))] if result.plan.is_open else []),
+        *([("Names", _names(result, listed, how))] if result.plan.is_open and listed else []),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
         ("Upload", short_cost(result.plan)),
@@ -380,6 +400,7 @@ def _how(
         ("People" if plan.is_of_silos else "Clients", _attended(result, most)),
         (heading, f"{sketch}, {result.recovery} recovery{shrunk}"),
         *sizing_rows(result.sizing),
+        *target_rows(plan),
         *certainty(result, listed, named),
     ]
     if result.evaluation is not None:

@@ -448,6 +448,22 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return [*rows, *([("", said["message"])] if said["message"] else [])]
 
 
+def target_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the row on the target of a plan; none where it does not say for which frequencies.
+
+    What is planned for is an assumption, unless it is any frequencies: then it is said to be one.
+    """
+    target = plan.target
+    if target is None or target.frequencies is None:
+        return []
+    chance = f"exceeded in at most {100 * target.failure_probability:.3g} % of campaigns"
+    promised = f"largest error of all frequencies {points(target.linf)}, {chance}"
+    if target.frequencies == "any":
+        return [("Target", f"{promised}, whatever the frequencies")]
+    assumed = f"if frequencies are like {target.frequencies}, which is an assumption"
+    return [("Target", f"{promised}, {assumed}")]
+
+
 def secure_sum_rows(
     traffic: Mapping[str, Any], unit: str = "client", noun: str = "client"
 ) -> list[tuple[str, str]]:
@@ -476,6 +492,7 @@ def secure_sum_rows(
         *_validity(traffic),
         ("", f"{_cohorts(traffic, noun)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
         ("", _attendance(traffic, unit)),
+        *([("Screening", screened(traffic["screening"]))] if "screening" in traffic else []),
     ]
     # Real clients count their own bytes and seconds; a simulation counts those of all.
     if "engine" in traffic:
@@ -528,7 +545,9 @@ def attendance(traffic: Mapping[str, Any], unit: str) -> str:
         return ""
     said = f"{traffic['method']}: {_seen(traffic)}"
     # What the plan says of a sum that was made elsewhere has no numbers.
-    return f"{said}; {_attendance(traffic, unit)}" if "cohorts" in traffic else said
+    said = f"{said}; {_attendance(traffic, unit)}" if "cohorts" in traffic else said
+    # where there are proofs, the list is as it should be, and needs no word
+    return f"{said}; {validity('none')}" if traffic.get("validity") == "none" else said
 
 
 def _cpu(traffic: Mapping[str, Any], noun: str) -> list[tuple[str, str]]:
@@ -566,12 +585,15 @@ def _cohorts(traffic: Mapping[str, Any], noun: str) -> str:
 
 def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
     counted_in = f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)}"
+    left_out = traffic.get("screening", {}).get("clients_left_out", 0)
+    screened_out = f" ({left_out:,} of them in cohorts that are left out)" if left_out else ""
     if "engine" in traffic:
-        return f"{counted_in} that were asked are in the sums; an agent answered for each"
+        counted_in += " that were asked are in the sums"
+        return f"{counted_in}{screened_out}; an agent answered for each"
     if refused := traffic.get("refused", 0):
         counted_in += f" in the sums, {counted(refused, 'report')} refused"
     else:
-        counted_in += " in the sums"
+        counted_in += f" in the sums{screened_out}"
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
     # Some leave after their part is in the sum. Without them the numbers would not add up.
     if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:
@@ -582,6 +604,50 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
         else "not compared with plain sums"
     )
     return f"{counted_in}, {gone}; {equal}"
+
+
+def screened(told: Mapping[str, Any]) -> str:
+    """Return what screening says of the sums of cohorts.
+
+    Args:
+        told: the field `screening` of a secure sum.
+
+    >>> screened({"screen": "off", "why": "", "rounds": []})
+    'off'
+    >>> found = {"round": 0, "cohorts": 20, "verdict": "consistent", "stand_out": 0,
+    ...          "votes": 1.002, "votes_limit": 1.08, "mean_square": 0.99,
+    ...          "mean_square_limit": 1.41}
+    >>> screened({"screen": "warn", "why": "", "rounds": [found]})
+    '20 cohorts fit honest clients: votes 1.00 (limit 1.08), mean square 0.99 (limit 1.41)'
+    """
+    if told["screen"] == "off":
+        return f"off: {told['why']}" if told["why"] else "off"
+    looked = [found for found in told["rounds"] if "votes" in found]
+    missed = [found for found in told["rounds"] if "votes" not in found]
+    if not looked:
+        return f"off: {missed[0]['why']}" if missed else "off: no cohort landed"
+    # the round that is nearest to a limit, or furthest beyond one
+    worst = max(
+        looked,
+        key=lambda found: max(
+            (found["votes"] - 1) / (found["votes_limit"] - 1),
+            (found["mean_square"] - 1) / (found["mean_square_limit"] - 1),
+        ),
+    )
+    fits = sum(found["verdict"] == "consistent" for found in looked)
+    if len(looked) > 1:
+        who = f"{fits:,} of {len(looked):,} rounds fit honest clients; at worst"
+    elif worst["verdict"] == "poisoned":
+        who = f"{worst['cohorts']:,} cohorts do not fit honest clients:"
+    else:
+        of = f"{worst['cohorts'] - worst['stand_out']:,} of " * (not fits)
+        who = f"{of}{worst['cohorts']:,} cohorts fit honest clients:"
+    figures = (
+        f"votes {worst['votes']:.2f} (limit {worst['votes_limit']:.2f}), mean square"
+        f" {worst['mean_square']:.2f} (limit {worst['mean_square_limit']:.2f})"
+    )
+    rest = f"; {counted(len(missed), 'round')} not screened: {missed[0]['why']}" if missed else ""
+    return f"{who} {figures}{rest}"
 
 
 def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:
@@ -657,6 +723,8 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
     )
     most = round(half * result.num_contributions)
     said = "none beyond rounding: recovery looks exact"
+    if result.plan.privacy is not None:  # no item's noise is likely to count, and some may
+        said = "most likely none: the plan's noise is small"
     if not most:
         return said
     one = result.unit.removesuffix("s")

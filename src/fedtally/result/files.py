@@ -41,6 +41,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
 
     Estimates are not written: they are decoded from the sums again, in any way the reader asks for.
     If that takes long, and joint recovery has decoded the sums, the file also keeps what it found.
+    Names of an open domain that were read are kept, too.
     """
     kept, fitted = _fit_parts(result)
     meta = {
@@ -65,6 +66,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "draw": result.draw,
         "columns": result.columns,
         "words": list(result.words),
+        "names": None if result.known_names is None else list(result.known_names),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
         "fit": kept,
     }
@@ -121,6 +123,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             draw=meta["draw"],
             columns=meta.get("columns"),
             words=meta.get("words", ()),
+            known_names=_read_names(meta.get("names")),
             known_fit=_read_fit(meta.get("fit"), arrays),
             command=command,
         )
@@ -164,6 +167,15 @@ def _read_fit(
         None if kappa is None else (_validate.real(kappa=kappa[0]), str(kappa[1])),
         None if largest is None else _validate.real(largest_error=largest),
     )
+
+
+def _read_names(names: object) -> list[str] | None:
+    """Return the names of an open domain, as a file has them; None if the file has none of them."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError("names of an open domain must be text")
+    return names
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:

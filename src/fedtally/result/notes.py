@@ -43,12 +43,18 @@ def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
 
 
 def _on_reports(result: Result) -> Iterator[str]:
-    """Yield the notes on reports to two servers: how many were refused, or that none can be."""
+    """Yield the notes on reports to two servers: how many lied, or that nobody would find out."""
     summed = result.secure_sum
     if refused := summed.get("refused", 0):
         yield (
             f"{refused:,} of {refused + summed['survivors']:,} reports were refused: their proofs"
             " do not show one +1 or -1 in each row. The sums are of the others"
+        )
+    if summed.get("validity") == "proofs" and (taken := _taken_away(result)):
+        yield (
+            f"{taken:,} of {summed['survivors']:,} reports took one from a candidate instead of"
+            " adding one: their clients lied. As many counts, or fewer, are too low by up to"
+            f" {taken:,} together"
         )
     if summed.get("validity") == "none":
         why = result.plan.why_no_proofs
@@ -56,6 +62,56 @@ def _on_reports(result: Result) -> Iterator[str]:
             "reports have no proofs, so a client that lies can move the sums as it likes, unseen:"
             f" {why or 'validity proofs would refuse what it reports'}"
         )
+
+
+def on_screening(result: Result) -> Iterator[str]:
+    """Yield the notes on cohorts whose sums honest clients cannot have, or were not looked at."""
+    told = result.secure_sum.get("screening")
+    if told is None or told["screen"] == "off":
+        return
+    refuses = told["screen"] == "refuse"
+    for found in told["rounds"]:
+        where = f" of round {found['round'] + 1}" if result.plan.num_rounds > 1 else ""
+        cohorts = f"the {found['cohorts']} cohorts{where}"
+        if found["verdict"] == "not screened":
+            # what an earlier run found is lost, which might have been a warning
+            is_lost = not found["cohorts"]
+            if refuses or is_lost:
+                what = "the sum" if is_lost else "the sums of the cohorts"
+                yield f"{what}{where} could not be screened: {found['why']}"
+        elif found["verdict"] == "poisoned":
+            after = (
+                "the round is left out"
+                if refuses
+                else "the estimates may be wrong by any amount (--screen refuse leaves it out)"
+            )
+            figures = found.get("why") or (
+                f"votes {found['votes']:.3g}, limit {found['votes_limit']:.3g}; mean square"
+                f" {found['mean_square']:.3g}, limit {found['mean_square_limit']:.3g}"
+            )
+            yield (
+                f"the sums of {cohorts} do not fit honest clients who were dealt to them at random"
+                f" ({figures}): clients lied, or the cohorts have different people; {after}"
+            )
+        elif found["verdict"] == "cohorts stand out":
+            number = found["stand_out"]
+            stand = "stands" if number == 1 else "stand"
+            after = "left out" if refuses else "in the answer (--screen refuse leaves them out)"
+            yield (
+                f"{number} of {cohorts} {stand} out, as where a client adds many votes, and"
+                f" {'is' if number == 1 else 'are'} {after}"
+            )
+
+
+def _taken_away(result: Result) -> int:
+    """Return how many proven reports are a -1 in an exact histogram, where honest ones are a +1.
+
+    Each entry is +1 or -1, so that the counts add up to the reports less twice as many. Noise, and
+    the signs of a sketch, hide it.
+    """
+    if not result.plan.is_histogram or result.plan.privacy is not None:
+        return 0
+    return sum(each.num_clients - int(each.vector.sum()) for each in result.sketches) // 2
 
 
 def _on_draw(result: Result) -> Iterator[str]:

@@ -18,7 +18,7 @@ from fedtally._keywords import in_python
 from fedtally._text import escaped, shortened
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.errors import InvalidInputError, MissingExtraError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
@@ -48,6 +48,7 @@ from fedtally.sketch import CountSketch, Recovery
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
+_MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: a second or two
 _LONGEST_SHOWN = 60  # columns of an item in a notebook's table
 _ROWS = 1 << 12  # that become Python objects at once
 _LEAST = 0.5  # of a client: what rounds to none is no item to list
@@ -88,6 +89,8 @@ class Result:
             an empty list.
         words: of a public list, those whose hashes stand out (`recognise`).
         known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
+        known_names: the names of an open domain that were read from these sums before; None: they
+            are read when somebody asks for them.
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
@@ -132,6 +135,7 @@ class Result:
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
+        known_names: Sequence[str] | None = None,
         command: str = "",
     ) -> None:
         self.plan = plan
@@ -149,6 +153,7 @@ class Result:
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
         self.words, self._known_fit = tuple(words), known_fit
+        self._known_names = None if known_names is None else tuple(known_names)
         self.timings = dict(timings or {})
         self.decoding = decoding.resolved(domain.size, plan.rows, plan.encoding)
         self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
@@ -264,6 +269,10 @@ class Result:
         """
         if not isinstance(self.domain, OpenStrings):
             return {}
+        if self._known_names is not None:
+            hashes = self.domain.encode(self._known_names).tolist()
+            known = zip(hashes, self._known_names, strict=True)
+            return {hash: name for hash, name in known if hash in self._found}
         report = self._progress
         words: dict[int, list[str]] = {}
         for word, found in zip(self.words, self.domain.encode(self.words).tolist(), strict=True):
@@ -275,6 +284,13 @@ class Result:
             None if report is None else lambda done, total: report("names", done, total),
             words,
         )
+
+    @property
+    def known_names(self) -> tuple[str, ...] | None:
+        """The names of an open domain, sorted; None before they were read."""
+        # past the cached property: whoever saves a result must not start to read
+        names = self.__dict__.get("names")
+        return self._known_names if names is None else tuple(sorted(names.values()))
 
     def recognise(self, columns: Iterable[Any]) -> None:
         """Let the words of a public list be the names of hashes that stand out.
@@ -298,7 +314,7 @@ class Result:
             text = self.domain.text(column)
             stands_out = np.isin(self.domain.encode(text), found)
             kept.update(as_text(text).filter(stands_out).to_pylist())
-        self.words = tuple(sorted(kept))
+        self.words, self._known_names = tuple(sorted(kept)), None
         self.__dict__.pop("names", None)
 
     @cached_property
@@ -379,13 +395,20 @@ class Result:
             columns=self.columns,
             words=self.words,
             known_fit=self.known_fit,
+            # shrinkage moves the least of them above or below what is listed
+            known_names=self.known_names if objective in (None, self.objective) else None,
             command=self.command,
         )
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        return self._warnings
+        return (*self.alarms, *self._warnings)
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Those of the `cautions` that say that clients may have lied (docs/screening.md)."""
+        return tuple(notes.on_screening(self))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -451,10 +474,13 @@ class Result:
         if self.domain.size > MAX_LISTED and not self.plan.is_open:
             return f"<p>{head}: name items with <code>result.estimates</code></p>"
         has_limits = self.confidence > 0
-        limits = f"<th>{100 * self.confidence:.12g} % interval</th>" if has_limits else ""
+        limits = (
+            f"<th scope='col'>{100 * self.confidence:.12g} % interval</th>" if has_limits else ""
+        )
         rows = "".join(
             # isolated: letters written from the right must not move the numbers
-            f"<tr><td><bdi>{html.escape(_shown(each.item))}</bdi></td>"
+            f"<tr><th scope='row' style='text-align:left'>"
+            f"<bdi>{html.escape(_shown(each.item))}</bdi></th>"
             f"<td style='text-align:right'>{100 * each.frequency:.3f} %</td>"
             + (
                 f"<td style='text-align:right'>{100 * each.low:.3f} to {100 * each.high:.3f} %</td>"
@@ -468,9 +494,10 @@ class Result:
             f"<li>{html.escape(escaped(in_python(note)))}</li>" for note in self.warnings
         )
         return (
-            f"<table><caption>{head}</caption><thead><tr><th>item</th>"
-            f"<th>share of {self.unit}</th>{limits}</tr></thead><tbody>{rows}</tbody></table>"
-            + (f"<ul>{notes}</ul>" if notes else "")
+            f"<table><caption>{head}</caption><thead><tr>"
+            "<th scope='col' style='text-align:left'>item</th>"
+            f"<th scope='col'>share of {self.unit}</th>{limits}</tr></thead>"
+            f"<tbody>{rows}</tbody></table>" + (f"<ul>{notes}</ul>" if notes else "")
         )
 
     def top(
@@ -537,7 +564,7 @@ class Result:
         for start, _, block in self.blocks(progress):
             yield np.arange(start, start + len(block)), block
 
-    def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
+    def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:
         """Return the estimates of named items, in the order given.
 
         In a domain of strings an item need not be a candidate. In an open domain the estimate is
@@ -546,15 +573,32 @@ class Result:
         Raises:
             OutsideDomainError: an item is not in the domain.
         """
-        named = [items] if isinstance(items, str) else list(items)
+        named = [items] if isinstance(items, str | int | np.integer) else list(items)
         if not named:
             return []
-        ids = self.domain.encode(named)
+        try:
+            ids = self.domain.encode(named)
+        except OutsideDomainError:
+            raise self._no_candidates(named) from None
         labels = (
             [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
         )
         return self._estimates(
             labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids)
+        )
+
+    def _no_candidates(self, named: Sequence[str | int]) -> OutsideDomainError:
+        """Return the error on items that this result cannot have an estimate of."""
+        there = self.domain.contains(named)
+        lacking = [name for name, known in zip(named, there, strict=True) if not known]
+        many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""
+        hint = ""
+        if self.domain.kind == "dictionary" and self.domain.size <= _MOST_COMPARED:
+            labels = self.domain.labels(range(self.domain.size))
+            hint = _validate.did_you_mean(str(lacking[0]), labels)
+        return OutsideDomainError(
+            f"{str(lacking[0])!r} was no candidate of this result{many}, and it has estimates of"
+            f" candidates alone ({self.domain}): leave it out{hint}"
         )
 
     def frequency(self, item: str | int) -> float:

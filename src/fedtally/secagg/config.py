@@ -476,22 +476,20 @@ def remove_keys(terms: Terms) -> Terms:
     return dataclasses.replace(terms, **nothing)
 
 
-def why_no_proofs(*, largest_entry: int, clients: int, noise: int) -> str:
+def why_no_proofs(*, items: int, clients: int, noise: int) -> str:
     """Return why reports have no proofs, in words, or "" where they can have them.
 
     Args:
-        largest_entry: the most that one client adds to an entry.
+        items: the most items that one client contributes, `Plan.most_items`. The largest entry of
+            its vector does not tell: several items add 1 to several counters of a histogram.
         clients: the most clients in a sum.
         noise: the most that noise may add to a counter.
 
-    >>> why_no_proofs(largest_entry=3, clients=9, noise=0)
+    >>> why_no_proofs(items=3, clients=9, noise=0)
     'a proof is of one item a client, and here a client contributes up to 3'
     """
-    if largest_entry > 1:
-        return (
-            "a proof is of one item a client, and here a client contributes up to"
-            f" {largest_entry:,}"
-        )
+    if items > 1:
+        return f"a proof is of one item a client, and here a client contributes up to {items:,}"
     try:
         field_for_sums(clients, noise)
     except InvalidInputError as error:
@@ -515,6 +513,7 @@ def check_terms(
     largest_entry: int,
     most: int,
     noise: int,
+    items: int,
 ) -> None:
     """Refuse terms that do not fit the sketches of a plan.
 
@@ -524,6 +523,7 @@ def check_terms(
         largest_entry: the most that one client adds to one of them, without noise.
         most: the most clients in a sum that is opened.
         noise: the most that noise may add to a counter.
+        items: the most items that one client contributes, `Plan.most_items`.
 
     Raises:
         InvalidInputError: the length differs, sums could overflow, the terms ask for more clients
@@ -537,7 +537,7 @@ def check_terms(
             " larger cohort"
         )
     if isinstance(terms, TwoServerConfig) and terms.has_proofs:
-        why = why_no_proofs(largest_entry=largest_entry, clients=terms.n_max, noise=terms.noise)
+        why = why_no_proofs(items=items, clients=terms.n_max, noise=terms.noise)
         if why:
             raise InvalidInputError(f"secure_sum.validity cannot be proofs: {why}; leave it out")
     if isinstance(terms, TwoServerConfig) and terms.noise != noise:
@@ -547,8 +547,9 @@ def check_terms(
     # a client that could not report its sketch would show by that what it holds
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != largest_entry:
         raise InvalidInputError(
-            f"secure_sum.largest_entry must be max_items, {largest_entry}: who could not report"
-            f" else would show by that what it holds, got {terms.largest_entry}"
+            f"secure_sum.largest_entry must be {largest_entry}, the most that max_items items add"
+            " to a counter: who could not report else would show by that what it holds, got"
+            f" {terms.largest_entry}"
         )
     if terms.length != counters:
         raise InvalidInputError(

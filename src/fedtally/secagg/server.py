@@ -12,8 +12,6 @@ The protocol is that of Bonawitz et al. 2017, with the ring of Bell et al. 2020 
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -25,7 +23,7 @@ from fedtally.crypto import keys
 from fedtally.crypto.keys import Label, RejectedError, SigningKey
 from fedtally.crypto.prg import Lanes, lane
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.secagg import wire
+from fedtally.secagg import checkpoints, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import (
@@ -50,7 +48,6 @@ from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import Adversary, Parameters
 from fedtally.secagg.unmasking import Unmasking
 
-SCHEMA = "fedtally-secagg-checkpoint/1"
 ClientId = int | str  # the types that JSON gives back as they were, for the checkpoint
 # The salt of the result's digest. Without 32 unknown bytes a reader of the announcement could try
 # out likely sums before the sum is published.
@@ -711,13 +708,15 @@ class Server:
         """
         state = self.state
         clients = [] if state is ServerState.ADVERTISE else self._clients
-        sealed = self._sealed[self._present] if state is ServerState.COLLECT else self._sealed[:0]
+        sealed = self._sealed[:0]
+        if state is ServerState.COLLECT:
+            # all of it as it is, where nobody is missing: a copy would take as long as the rest
+            sealed = self._sealed if self._present.all() else self._sealed[self._present]
         signatures = self._signatures if state is ServerState.UNMASK else {}
         total = (
             self._total if state in (ServerState.CONFIRM, ServerState.UNMASK) else self._total[:0]
         )
         facts = {
-            "schema": SCHEMA,
             "state": state.value,
             "code": self.code,
             "salt": self._salt.hex(),
@@ -726,7 +725,6 @@ class Server:
             "blamed": self.blamed,
         }
         arrays: dict[str, Any] = {
-            "facts": _bytes_array(json.dumps(facts).encode()),
             "invite": _bytes_array(self.invite),
             "adverts": _bytes_array(b"".join(self._adverts[: len(clients)])),
             "present": self._present,
@@ -737,9 +735,7 @@ class Server:
             "signatures": _bytes_array(b"".join(signatures[place] for place in sorted(signatures))),
             "outcome": np.zeros(0, np.int64) if self.outcome is None else self._packed_total(),
         }
-        file = io.BytesIO()
-        np.savez(file, **arrays)
-        return file.getvalue()
+        return checkpoints.pack(facts, arrays)
 
     def _packed_total(self) -> npt.NDArray[np.signedinteger[Any]]:
         """Return the sum as the smallest integers that hold it: it is written and erased once."""
@@ -774,12 +770,7 @@ class Server:
             Exception: what `reserve` raised, as it was.
         """
         try:
-            # no pickles: a checkpoint is not authenticated, and a pickle runs what its author wants
-            with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            facts = json.loads(arrays["facts"].tobytes())
-            if facts["schema"] != SCHEMA:
-                raise ValueError("another schema")
+            facts, arrays = checkpoints.unpack(checkpoint)
             server = cls.__new__(cls)
             salt = bytes.fromhex(facts["salt"])
             server._begin(arrays["invite"].tobytes(), salt, random, allow_list, journal, reserve)
@@ -788,7 +779,7 @@ class Server:
             ):
                 raise ValueError("another allow-list")
             server._resume(facts, arrays)
-        # zip, NumPy and JSON raise many types on damaged bytes: no list of them would be whole
+        # NumPy and JSON raise many types on other bytes: no list of them would be whole
         except Exception as error:
             raise UnreadableFileError(
                 f"this is not a checkpoint of a session with this allow-list: {error}"

@@ -51,7 +51,7 @@ class Schedule:
                 "batches belongs to the schedule batched, and it needs one: batched:4"
             )
         if self.batches is not None:
-            _validate.integer(1, batches=self.batches)
+            _validate.integer(1, **{"schedule batched:B: batches": self.batches})
 
     @classmethod
     def parse(cls, text: str | Schedule) -> Schedule:
@@ -89,7 +89,8 @@ class Schedule:
             return num_rounds
         if self.batches > num_rounds:
             raise InvalidInputError(
-                f"batches must be at most the number of rounds, {num_rounds}, got {self.batches}"
+                "schedule batched:B: batches must be at most the number of rounds,"
+                f" {num_rounds}, got {self.batches}"
             )
         return self.batches
 

@@ -66,6 +66,15 @@ class Columns:
             raise InvalidInputError(
                 f"item must be one column or a pair latitude, longitude, got {self.item!r}"
             )
+        parts = ("client", "silo", "round", "count")
+        for part, name in (
+            *(("item", name) for name in self.items),
+            *((part, getattr(self, part)) for part in parts),
+        ):
+            if name is not None and not isinstance(name, str):
+                raise InvalidInputError(
+                    f"{part} must be the name of a column, as text, got {type(name).__name__}"
+                )
 
     @property
     def items(self) -> tuple[str, ...]:
@@ -84,6 +93,20 @@ class Columns:
         others = [name for name in parts if name is not None and name not in dict(self.given)]
         # One column may play two parts, such as those of the item and of the client.
         return list(dict.fromkeys([*self.items, *others]))
+
+    def needed(self) -> list[str]:
+        """Return what a row must have, in words, with the names of the columns.
+
+        >>> Columns("word", client="user").needed()
+        ["item (column 'word')", "client (column 'user')"]
+        """
+        single = {"client": self.client, "silo": self.silo, "round": self.round}
+        held = {"item": ",".join(self.items)}
+        held |= {part: name for part, name in single.items() if name is not None}
+        return [
+            f"{part} (column {name!r})" if self.are_named and name else part
+            for part, name in held.items()
+        ]
 
     def parts(self) -> dict[str, list[str]]:
         """Return the names of the columns by the part that they play, JSON-able.
@@ -282,23 +305,24 @@ class Source:
         >>> [batch.items.to_pylist() for batch in from_items(["tea", None, "rice"]).batches()]
         [['tea', 'rice']]
         """
-        rows = missing = 0
+        rows, missing, columns = 0, 0, Columns()
         for batch in self.read(private):
+            columns = batch.columns
             rows += len(batch)
             # Under privacy a client without an item takes part, and its row is not missing.
             rows += batch.itemless.number if private and batch.itemless is not None else 0
             missing += batch.missing
             yield batch
         if not rows and not may_be_empty:
-            raise self.without_rows(missing)
+            raise self.without_rows(missing, columns)
 
-    def without_rows(self, missing: int) -> InvalidInputError:
+    def without_rows(self, missing: int, columns: Columns) -> InvalidInputError:
         """Return the error of a source without rows, or that lack something in all of them."""
         # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
         if missing:
+            rows = "its only row" if missing == 1 else f"each of its {missing:,} rows"
             return InvalidInputError(
-                f"{self.name}: the item, client, silo or round is missing in all of its {missing}"
-                " rows"
+                f"{self.name}: {rows} lacks its {' or its '.join(columns.needed())}"
             )
         return InvalidInputError(f"{self.name} is empty: it has no rows")
 

@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,6 +17,7 @@ from fedtally.sources.layout import TYPED, Layout
 from fedtally.sources.tables import column_kinds, table_source
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write where a value is missing
+_MOST_ENTRIES = 100_000  # files and folders of one table; more are taken for a whole disk
 
 
 def open_files(
@@ -50,7 +52,8 @@ def open_files(
 
     Raises:
         InvalidInputError: the files differ in format, or the item's column is not named.
-        UnreadableFileError: no file matches, or lies in the folder.
+        UnreadableFileError: no file matches, or lies in the folder; or a folder cannot be read, or
+            the path names more than 100,000 files and folders.
     """
     columns = columns or Columns()
     paths = _paths(pattern)
@@ -60,8 +63,9 @@ def open_files(
         "header": header,
         "encoding": encoding,
     }
-    formats = {path: Layout.detect(path, columns, **written).format for path in paths}
-    for path in paths[1:]:
+    formats: dict[str, str] = {}
+    for path in paths:
+        formats[path] = Layout.detect(path, columns, **written).format
         if formats[path] != formats[paths[0]]:
             raise InvalidInputError(
                 f"{paths[0]} is {formats[paths[0]]} and {path} is {formats[path]}: the files of"
@@ -111,17 +115,36 @@ def _paths(pattern: str) -> list[str]:
     if os.path.isfile(pattern):  # also where its name has brackets
         return [pattern]
     if not os.path.isdir(pattern):
-        paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+        found = list(islice(glob.iglob(pattern, recursive=True), _MOST_ENTRIES + 1))
+        _check_number(len(found), pattern)
+        paths = sorted(path for path in found if os.path.isfile(path))
         if not paths:
             raise UnreadableFileError(f"no file matches {pattern}")
         return paths
-    paths = []
-    for folder, folders, names in os.walk(pattern):
+    paths, number = [], 0
+    for folder, folders, names in os.walk(pattern, onerror=_refuse):
+        number += len(folders) + len(names)
+        _check_number(number, pattern)
         folders[:] = [name for name in folders if not _is_hidden(name)]  # the others are not walked
         paths += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
     if not paths:
         raise UnreadableFileError(f"{pattern} is a folder without files: name a file or a folder")
     return sorted(paths)
+
+
+def _check_number(number: int, pattern: str) -> None:
+    if number > _MOST_ENTRIES:
+        raise UnreadableFileError(
+            f"{pattern} names more than {_MOST_ENTRIES:,} files and folders: name the folder of one"
+            " table"
+        )
+
+
+def _refuse(error: OSError) -> None:
+    """Refuse a folder that cannot be read: its files would be missing in silence."""
+    raise UnreadableFileError(
+        f"{error.filename} cannot be read: {error.strerror}; name the files that you mean"
+    ) from error
 
 
 def _is_hidden(name: str) -> bool:

@@ -97,6 +97,8 @@ def is_table(value: Any) -> bool:
     """Return whether a value is a table with named columns: a data frame, an Arrow table."""
     if hasattr(value, "collect_schema") and hasattr(value, "collect"):
         return True
+    if getattr(value, "ndim", 2) != 2:  # a pandas series has an attribute for each of its labels
+        return False
     has_names = hasattr(value, "column_names") or hasattr(value, "columns")
     return has_names and hasattr(value, "__getitem__")
 
@@ -137,6 +139,11 @@ def _sequence(values: Any, name: str) -> Any:
             f"{name} must be a column, got a mapping; pass its keys as items and its values as"
             " counts"
         )
+    if name == "items" and _is_value_counts(values):
+        raise InvalidInputError(
+            "items must be a column, got numbers by label, as of value_counts(); pass its index as"
+            " items and its values as counts (or series.array, if the numbers are the items)"
+        )
     if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
         raise _no_column(values, name)
     # The form is no value: it may be refused even where no value may be.
@@ -151,6 +158,16 @@ def _sequence(values: Any, name: str) -> Any:
         return list(values)
     except TypeError as error:
         raise _no_column(values, name) from error
+
+
+def _is_value_counts(values: Any) -> bool:
+    """Return whether a pandas series holds numbers by label, as `value_counts` returns them."""
+    index = getattr(values, "index", None)  # a method of a list or a tuple
+    kind = getattr(index, "dtype", None)
+    if kind is None or str(getattr(values, "dtype", ""))[:3] not in ("int", "Int"):
+        return False
+    is_labelled = getattr(index, "name", None) is not None or not str(kind).startswith("int")
+    return getattr(values, "name", None) in ("count", None) and is_labelled
 
 
 def _no_column(values: Any, name: str) -> InvalidInputError:

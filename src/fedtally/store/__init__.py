@@ -44,6 +44,7 @@ b'the noised sketch'
 """
 
 from fedtally.store.campaigns import (
+    IMPOSSIBLE,
     Campaigns,
     CampaignStatus,
     CampaignStore,
@@ -57,6 +58,7 @@ from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
 
 __all__ = [
     "EXPORT",
+    "IMPOSSIBLE",
     "WAIT_SECONDS",
     "CampaignStatus",
     "CampaignStore",

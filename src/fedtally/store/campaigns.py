@@ -54,6 +54,7 @@ from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
 
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
+IMPOSSIBLE = "impossible sum: "  # how `SavedSession.why` begins where no clients have such a sum
 # Bytes in hexadecimal: a fingerprint and a session of `secagg`. What lands is named by its session
 # or, if another protocol summed it, by a name of up to 64 bytes. SQLite enforces none of these
 # lengths: they say what a column holds. They must not change, since existing files have them in
@@ -470,31 +471,46 @@ class CampaignStore:
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
         """Write a session, and whom it asks, if the file holds the version just before this one."""
         self._check(plan)
-        row = _row(self._name, session)
         with self._write() as connection:
-            if session.version == 1:
-                connection.exec_driver_sql(_ADD_SESSION, row)
-            else:
-                before = {"of": row["session"], "before": session.version - 1}
-                changed = connection.exec_driver_sql(_SAVE, row | before)
-                if changed.rowcount != 1:
-                    raise OvertakenError(
-                        f"session {row['session'][:16]} was written by another process: this one"
-                        " must not speak any more"
-                    )
+            self._save(connection, session)
             if asked:
-                names = json.dumps([json.dumps(client) for client in asked])
-                same = {"plan": self._name, "round": session.round, "session": row["session"]}
-                connection.exec_driver_sql(_ADD_ASKED, same | {"clients": names})
-            if session.why is not None:
-                _note_failure(connection, self._name, row["session"], session.round, session.why)
+                name, clients = session.session.hex(), [json.dumps(client) for client in asked]
+                row = {"plan": self._name, "round": session.round, "session": name}
+                connection.exec_driver_sql(_ADD_ASKED, row | {"clients": json.dumps(clients)})
+
+    def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
+        """Write a session that has ended, and land its sum; return whether the sum counts.
+
+        It is one transaction. A sum that had landed before does not count again, and nothing
+        changes.
+        """
+        self._check(plan)
+        with self._write() as connection:
+            if not self._land(connection, session.session, sketch):
+                return False
+            self._save(connection, session)
+        return True
+
+    def _save(self, connection: sa.Connection, session: SavedSession) -> None:
+        row = _row(self._name, session)
+        if session.version == 1:
+            connection.exec_driver_sql(_ADD_SESSION, row)
+        else:
+            before = {"of": row["session"], "before": session.version - 1}
+            if connection.exec_driver_sql(_SAVE, row | before).rowcount != 1:
+                raise OvertakenError(
+                    f"session {row['session'][:16]} was written by another process: this one must"
+                    " not speak any more"
+                )
+        if session.why is not None:
+            _note_failure(connection, self._name, row["session"], session.round, session.why)
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
         """Return the open sessions, and the ended ones whose farewell clients may still need."""
         self._check(plan)
-        query = sa.select(_sessions).where(_sessions.c.plan == self._name)
         with self._campaigns._transaction(write=False) as connection:
-            return [_saved(row) for row in connection.execute(query.order_by(_sessions.c.session))]
+            rows = connection.exec_driver_sql(_FIND_SESSIONS, {"of": self._name})
+            return [_saved(row) for row in rows]
 
     def forget(self, plan: Plan, session: bytes) -> None:
         """Erase an ended session; the clients that it asked, and its landing, stay recorded."""
@@ -505,10 +521,9 @@ class CampaignStore:
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
         """Return the clients that were asked for items, by round."""
         self._check(plan)
-        query = sa.select(_asked.c.round, _asked.c.client).where(_asked.c.plan == self._name)
         found: dict[int, set[ClientId]] = {}
         with self._campaigns._transaction(write=False) as connection:
-            for row in connection.execute(query):
+            for row in connection.exec_driver_sql(_FIND_ASKED, {"of": self._name}):
                 found.setdefault(row.round, set()).add(json.loads(row.client))
         return found
 
@@ -518,6 +533,17 @@ class CampaignStore:
         with self._campaigns._transaction(write=False) as connection:
             rows = connection.exec_driver_sql(_COUNT_LANDED, {"of": self._name})
             return {row.round: int(row.clients) for row in rows}
+
+    def impossible(self, plan: Plan) -> dict[int, int]:
+        """Return the number of sessions whose sum no clients can have, by round."""
+        self._check(plan)
+        query = (
+            sa.select(_failed.c.round, sa.func.count().label("sessions"))
+            .where((_failed.c.plan == self._name) & _failed.c.why.startswith(IMPOSSIBLE))
+            .group_by(_failed.c.round)
+        )
+        with self._campaigns._transaction(write=False) as connection:
+            return {row.round: row.sessions for row in connection.execute(query)}
 
     # ---- books ----
 
@@ -540,38 +566,51 @@ class CampaignStore:
             return _has_landed(connection, self._name, session)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Keep the sum of a session and erase its checkpoint; return whether the sum counts.
+        """Keep the sum of a session; return whether it counts.
 
         A sum that had landed before does not count again, and nothing changes.
         """
         self._check(plan)
-        same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
         with self._write() as connection:
-            if _has_landed(connection, self._name, session):
-                return False
-            # If clients are silos, the row has the number of silos. The number of their people is
-            # secret, and a row of this table is never erased.
-            clients = sketch.num_silos or sketch.num_clients
-            fact = same | {"clients": clients, "time": seconds(self._clock())}
-            connection.exec_driver_sql(_ADD_LANDED, fact)
-            connection.exec_driver_sql(_ADD_SUM, same | {"sketch": sketch.to_bytes()})
-            connection.exec_driver_sql(_ERASE, {"of": session.hex()})
+            return self._land(connection, session, sketch)
+
+    def _land(self, connection: sa.Connection, session: bytes, sketch: CountSketch) -> bool:
+        """Keep the sum of a session, unless it has landed."""
+        if _has_landed(connection, self._name, session):
+            return False
+        # If clients are silos, the row has the number of silos. The number of their people is
+        # secret, and a row of this table is never erased.
+        clients = sketch.num_silos or sketch.num_clients
+        same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
+        fact = same | {"clients": clients, "time": seconds(self._clock())}
+        connection.exec_driver_sql(_ADD_LANDED, fact)
+        connection.exec_driver_sql(_ADD_SUM, same | {"sketch": sketch.to_bytes()})
         return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
         """Return the sums of the rounds that landed and are not released, by round."""
+        found: dict[int, CountSketch] = {}
+        for sketch in self._landed(plan):
+            if sketch.round in found:
+                found[sketch.round].merge(sketch)
+            else:
+                found[sketch.round] = sketch
+        return list(found.values())
+
+    def cohorts(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of the sessions that landed and are not released, by round."""
+        return list(self._landed(plan))
+
+    def _landed(self, plan: Plan) -> Iterator[CountSketch]:
+        """Yield the sums of `sums`, a session after the other, by round."""
         self._check(plan)
         query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
-        found: dict[int, CountSketch] = {}
+        gone = _released_rounds(self._ledger, plan)
         with self._campaigns._transaction(write=False) as connection:
             for row in connection.execute(query.order_by(_sums.c.round, _sums.c.session)):
                 sketch = CountSketch.from_bytes(row.sketch, "a sum of the store")
-                if sketch.round in found:
-                    found[sketch.round].merge(sketch)
-                else:
-                    found[sketch.round] = sketch
-        gone = _released_rounds(self._ledger, plan)
-        return [sketch for round, sketch in found.items() if round not in gone]
+                if sketch.round not in gone:
+                    yield sketch
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         """Write all releases to the ledger in one transaction; erase the sums they were made of.
@@ -718,7 +757,7 @@ class CampaignStore:
 
 # ---- rows ----
 
-# The statements that each phase of each session runs, compiled once: see `prepared`.
+# The statements that each phase, or each driver, runs, compiled once: see `prepared`.
 _FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
 _COUNT = prepared(
     sa.update(_runs)
@@ -736,10 +775,8 @@ _SAVE = prepared(
         & (_sessions.c.version == sa.bindparam("before"))
     )
 )
-_ERASE = prepared(
-    sa.update(_sessions)
-    .where(_sessions.c.session == sa.bindparam("of"))
-    .values(checkpoint=sa.null())
+_FIND_SESSIONS = prepared(
+    sa.select(_sessions).where(_sessions.c.plan == sa.bindparam("of")).order_by(_sessions.c.session)
 )
 _FORGET = prepared(sa.delete(_sessions).where(_sessions.c.session == sa.bindparam("of")))
 # One statement for all clients: to bind the values of each one takes as long as to insert it.
@@ -753,6 +790,9 @@ _ADD_ASKED = prepared(
             sa.bindparam("session"),
         ).select_from(sa.func.json_each(sa.bindparam("clients"))),
     )
+)
+_FIND_ASKED = prepared(
+    sa.select(_asked.c.round, _asked.c.client).where(_asked.c.plan == sa.bindparam("of"))
 )
 _ADD_LANDED = prepared(sa.insert(_landed))
 _FIND_LANDED = prepared(

@@ -170,7 +170,8 @@ class ClientRecord(GrantDatabase):
 
         Args:
             epsilon: the largest total, above 0 and at most 1000.
-            delta: the delta of the total, at least 1e-15 and below 1.
+            delta: the delta of the total, at least 1e-15 and below 1; or 0, for geometric noise
+                alone.
             time: now, Unix seconds.
             relation: how the total is stated, `zero-out` or `replace-one`, whatever the plans name.
 

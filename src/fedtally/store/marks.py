@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedtally import _archive
+from fedtally._sync import sync
 from fedtally.errors import UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 
@@ -114,7 +114,7 @@ def write_mark(path: Path, name: str, writes: int) -> None:
         finally:
             os.close(handle)
         if is_new:
-            _archive.sync(path.parent)  # its name, too, survives a loss of power
+            sync(path.parent)  # its name, too, survives a loss of power
     except OSError as error:
         raise _unwritten(path, error) from error
 

@@ -132,7 +132,7 @@ def campaign(
     """Return the plan of one round, and its keys."""
     keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
     agreed = replace_keys(terms(summation, [clients], max_items, rows * width), keys)
-    agreed = with_validity(agreed, summation)
+    agreed = with_validity(agreed, summation, max_items)
     domain = IntegerRange(1, 1000).describe()
     shared = Schedule.parse("shared")
     return (

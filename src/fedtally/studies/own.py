@@ -7,6 +7,7 @@ file must not run what the file names. See docs/extend.md.
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -91,7 +92,10 @@ def load(name: str, method: str) -> type[Any]:
             f"{name}: importing {module} raised {type(error).__name__}: {error}"
         ) from error
     if found is None:
-        meant = _validate.did_you_mean(attribute, dir(importlib.import_module(module)))
+        there = importlib.import_module(module)
+        # a module that it imports is no class; names that it has not loaded yet may be one
+        known = [name for name in dir(there) if not inspect.ismodule(vars(there).get(name))]
+        meant = _validate.did_you_mean(attribute, known)
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")
     if not isinstance(found, type) or not callable(getattr(found, method, None)):
         raise InvalidInputError(

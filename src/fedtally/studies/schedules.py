@@ -65,10 +65,10 @@ class Study:
             "distributed", which noises every round by the clients' shares.
         seed: the seed of all draws; from the operating system if None.
 
-    >>> Study(methods=("batched:4",), num_rounds=2)
+    >>> Study(methods=("batched:4",), num_rounds=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: batches must be at most the number of rounds, 2, got 4
+    fedtally.errors.InvalidInputError: schedule batched:B: batches must be at most the number of ...
     """
 
     methods: tuple[str, ...] = ("hybrid", "fresh", "shared", *EXACT)

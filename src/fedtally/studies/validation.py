@@ -18,7 +18,7 @@ studies.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -35,7 +35,7 @@ from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain, Names, OpenStrings
 from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
-from fedtally.engines.local.encoding import Spelled
+from fedtally.engines.local.encoding import Encoder, Spelled
 from fedtally.engines.local.notes import skipped
 from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
@@ -43,6 +43,7 @@ from fedtally.engines.local.tally import (
     Histogram,
     Members,
     RoundTally,
+    Tally,
     split,
     split_members,
     tally_members,
@@ -50,7 +51,7 @@ from fedtally.engines.local.tally import (
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
-from fedtally.planner import Campaign, Frequencies
+from fedtally.planner import Campaign, Frequencies, open_domain
 from fedtally.planner import names as names_of
 from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.planner.privacy import Random
@@ -59,13 +60,15 @@ from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.result import RARE_ITEMS, NameEvaluation, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch, Recovery
-from fedtally.sources import Columns, Source
+from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
 LEVEL = 0.99  # how often a plan that meets its target is found to keep it, at least
 POWER = 0.9  # how often a plan that misses it by `detectable` is found to miss it
 _FEW = 20  # campaigns for the error of neighbouring widths, where it is simulated: a curve, no test
 _LISTED = 20  # items of a list whose smallest frequency counts where a plan has no target
+MOST_REPEATS = 1 << 20
+_NO_CLIENT = "no client is left: every item is missing, outside the domain, or counted 0 times"
 _ROUNDING = 1e-9  # an error of exactly the target does not exceed it, nor a quantile itself
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -99,7 +102,7 @@ class Trial:
     seed: int | str | bytes | None = None
 
     def __post_init__(self) -> None:
-        _validate.integer(1, 1 << 20, repeats=self.repeats)
+        _validate.integer(1, MOST_REPEATS, repeats=self.repeats)
         if self.recovery is not None:
             named = Recovery.parse(self.recovery)  # "auto" is none: leave it out
             recovery_of(named, self.plan.domain_size, self.plan.rows, self.plan.encoding)
@@ -383,7 +386,57 @@ def run(
     asked = Simulation.of(
         plan=plan, domain=domain, outside=outside, seed=seed, not_private=is_private
     )
+    return _tried(source, trial, *read(source, asked, seed, report), seed, report)
+
+
+def run_open(
+    source: Source,
+    asked: Simulation,
+    repeats: int,
+    recovery: str | None = None,
+    progress: Progress | None = None,
+) -> TrialResult:
+    """Make a plan of an open domain for the clients of a source, and simulate its campaigns.
+
+    The plan is the one that `fedtally plan` makes for so many clients: frequencies are assumed.
+
+    Args:
+        source: the source of the clients.
+        asked: the campaign that is asked for, of an open domain, with a tau, or bytes, or neither.
+        repeats: the number of campaigns.
+        recovery: as for `Trial`.
+        progress: as for `run`.
+
+    Raises:
+        InvalidInputError: data that cannot be used, or nothing that meets what is asked; what would
+            do is named.
+    """
+    _validate.integer(1, MOST_REPEATS, repeats=repeats)
+    report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)
     tally, encoder = read(source, asked, seed, report)
+    domain = encoder.domain()
+    assert isinstance(domain, OpenStrings)
+    number = sum(part.num_clients for part in tally.finish(individuals=False))
+    if not number:
+        raise InvalidInputError(_NO_CLIENT)
+    length = min(asked.name_length or NAME_LENGTH, domain.max_length)
+    law, rare = names_of.assumed(domain, asked.spec.max_items), asked.allow_rare_names
+    search = open_domain.Search(asked.spec, domain, number, law, seed, length, rare)
+    plan = open_domain.propose(search).plan
+    return _tried(source, Trial(plan, repeats, recovery, asked.seed), tally, encoder, seed, report)
+
+
+def _tried(
+    source: Source,
+    trial: Trial,
+    tally: Tally,
+    encoder: Encoder,
+    seed: bytes,
+    report: Callable[..., None],
+) -> TrialResult:
+    """Simulate campaigns of a plan on clients that have been read."""
+    plan = trial.study_plan
+    is_private = plan.privacy is not None
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
@@ -403,8 +456,7 @@ def run(
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
     distribution = _distribution(people, candidates)
-    missing = 0 if is_private else tally.missing
-    warnings = _warnings(source, trial, missing, tally.columns, unfit, distribution)
+    warnings = _warnings(source, trial, None if is_private else tally, unfit, distribution)
     predicted = None
     if strings is not None and distribution is not None and plan.target is not None:
         threshold = 2 * plan.target.linf
@@ -453,9 +505,7 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
             f" {domain.size:,}; declare the plan's domain (--domain), or make a plan for this one"
         )
     if not people.num_clients:
-        raise InvalidInputError(
-            "no client is left: every item is missing, outside the domain, or counted 0 times"
-        )
+        raise InvalidInputError(_NO_CLIENT)
     Decoding(recovery).check_domain(domain)
 
 
@@ -614,8 +664,7 @@ def _distribution(people: RoundTally, domain: Domain) -> Frequencies | None:
 def _warnings(
     source: Source,
     trial: Trial,
-    missing: int,
-    columns: Columns,
+    tally: Tally | None,  # under privacy nobody is told how many rows lack an item
     unfit: int,
     distribution: Frequencies | None,
 ) -> list[str]:
@@ -636,8 +685,8 @@ def _warnings(
         notes.append(
             "nothing is predicted: clients hold several items each, and the error model is for one"
         )
-    if missing:
-        notes.append(skipped(missing, columns))
+    if tally is not None and tally.missing:
+        notes.append(skipped(tally))
     kind = kind_of(trial.decoder)
     if (kind.fits_items or not kind.has_collisions) and plan.privacy is None:
         notes.append(RARE_ITEMS)

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
+from fedtally.campaign.screening import Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
 from fedtally.engines.local import notes, unit
 from fedtally.engines.local.ahead import read_ahead
 from fedtally.engines.local.clipping import clip_rounds
-from fedtally.engines.local.cohorts import sum_rounds
+from fedtally.engines.local.cohorts import joined, sum_rounds
 from fedtally.engines.local.encoding import Declared, Encoder, FromInput, Spelled, add_items
 from fedtally.engines.local.open_size import size_open
 from fedtally.engines.local.partial import Rules, Tallied
@@ -59,6 +60,7 @@ from fedtally.planner.secure_sum import Keys
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
+from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch
 from fedtally.sources import Source, open_list
 
@@ -227,6 +229,8 @@ class _Site:
         self.domain, self.seed, self.books, self.report = domain, seed, books, report
         spec, own = simulation.spec, simulation.seed
         self._summation = spec.summation
+        # the sums of a pilot decide on sizes alone, and a pilot has few cohorts
+        self._screen = Screen.OFF if purpose else simulation.screen
         self.keys = key_bytes(own, purpose + b"keys")
         self._random = key_bytes(own, purpose + b"run")
         self.rng = simulation_rng(
@@ -237,8 +241,10 @@ class _Site:
         self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]
     ) -> _Landed:
         """Sum the rounds by the protocol of the plan, and release the sums with their noise."""
-        contributed, traffic = clip_rounds(plan, rounds, self._random(32), self.names), None
-        server = FrequencyServer(plan, self.books)
+        # before anything is drawn or charged: what cannot be screened is refused
+        server = FrequencyServer(plan, self.books, screen=self._screen)
+        traffic: dict[str, Any] | None = None
+        contributed = clip_rounds(plan, rounds, self._random(32), self.names)
         if keys is None:
             with _timed(timings, "encode"):
                 for sketch in encode(plan, self.domain, contributed, self.report, self.names):
@@ -257,10 +263,17 @@ class _Site:
                     self.report,
                     self.names,
                 )
-            # the truth is that of the clients in the sums, and not of those that dropped out
-            rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
             sketches = server.release(self._random)
+        if keys is not None:
+            # the truth is that of the clients in the sums: not of those that dropped out, nor of
+            # cohorts that screening left out
+            rounds = [
+                tally.of(joined(server.screening.used(number, places)))
+                for number, (tally, places) in enumerate(zip(rounds, alive, strict=True))
+            ]
+            if traffic is not None and isinstance(plan.secure_sum, SecAggConfig):
+                traffic["screening"] = server.screening.to_dict()
         return _Landed(sketches, rounds, traffic)
 
 

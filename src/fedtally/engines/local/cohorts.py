@@ -49,11 +49,11 @@ class Summed(NamedTuple):
     """The outcome of secure summation.
 
     Attributes:
-        survivors: for each round, the places of the clients in its sum.
+        survivors: for each round, the places of the clients in each of its sums.
         traffic: the traffic, JSON-able.
     """
 
-    survivors: list[I64]
+    survivors: list[list[I64]]
     traffic: dict[str, Any]
 
 
@@ -88,15 +88,22 @@ def sum_rounds(
     sum_up = _by_two_servers if isinstance(plan.secure_sum, TwoServerConfig) else _by_cohorts
     alive = sum_up(server, rounds, run)
     if not run.is_noised:
-        run.traffic.compare(rounds, alive, names)
+        run.traffic.compare(rounds, [joined(places) for places in alive], names)
     return Summed(alive, run.traffic.to_dict())
 
 
-def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
+def joined(places: Sequence[I64]) -> I64:
+    """Return the places of clients that are in one of these sums: int64 [clients]."""
+    return np.concatenate([np.zeros(0, np.int64), *places])
+
+
+def _by_cohorts(
+    server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
+) -> list[list[I64]]:
     """Sum every round in cohorts; return the places of the clients in each sum."""
     plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
-        alive = [np.zeros(0, np.int64)]
+        alive: list[I64] = []
         order = run.rng.permutation(tally.num_vectors)  # which clients sum together is chance
         run.begin_round()
         for size in run.summation.sizes(tally.num_vectors):
@@ -104,7 +111,7 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
             clients = [_client(plan, tally, place, run.names) for place in cohort.tolist()]
             with run.cohort(size):
                 alive.append(cohort[_cohort(server, number, clients, run)])
-        survivors.append(np.concatenate(alive))
+        survivors.append(alive)
     return survivors
 
 
@@ -196,9 +203,12 @@ def _policy(parameters: Parameters) -> ClientPolicy:
     )
 
 
-def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
-    """Sum every release by two servers; return the places of each round's clients in a sum."""
-    plan, survivors = server.plan, [np.zeros(0, np.int64) for _ in rounds]
+def _by_two_servers(
+    server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
+) -> list[list[I64]]:
+    """Sum every release by two servers; return the places of each round's clients in its sum."""
+    plan = server.plan
+    survivors: list[list[I64]] = [[] for _ in rounds]
     for number, release in enumerate(plan.releases):
         people, places = [], []
         for round in release:
@@ -218,7 +228,8 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
         # `alive` numbers the clients of all rounds of the release in one sequence
         starts = np.cumsum([0, *map(len, places)])
         for round, order, start in zip(release, places, starts, strict=False):
-            survivors[round] = order[alive[(alive >= start) & (alive < start + len(order))] - start]
+            own = alive[(alive >= start) & (alive < start + len(order))] - start
+            survivors[round] = [order[own]]
     return survivors
 
 

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fedtally import _validate
 from fedtally._keywords import in_python
+from fedtally.campaign.screening import Screen
 from fedtally.domain import Domain
 from fedtally.encoding import Encoding
 from fedtally.engines.local.campaign import run
@@ -126,6 +127,7 @@ def estimate(
     allow_rare_names: bool = False,
     dictionary: Any = None,
     name_length: int | None = None,
+    screen: Screen | str | None = None,
 ) -> Result:
     """Estimate how frequent each item is among simulated clients, through sketches.
 
@@ -228,6 +230,8 @@ def estimate(
             changes.
         name_length: with tau and an open domain, bytes that 9 of 10 frequent names do not exceed
             (16).
+        screen: with "secagg", what happens to cohorts whose sums honest clients cannot have:
+            "refuse", "warn" or "off" ("warn", where the plan allows it; docs/screening.md).
 
     Returns:
         The estimates of all candidates.
@@ -271,6 +275,11 @@ def source_of(
         seed: of a synthetic population.
         is_one_of_many: whether a file is one of several that are one table.
     """
+    if isinstance(number := held.get("rounds"), int):
+        raise InvalidInputError(
+            f"rounds is a column with the round of each row, got {number}; the number of rounds is"
+            f" num_rounds={number}"
+        )
     apart = [name for name, column in held.items() if column is not None]
     if isinstance(data, bytes):
         if apart or columns.names():

@@ -8,7 +8,7 @@ from typing import Any
 from fedtally.engines.local.tally import Drawn, Tally
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
-from fedtally.sources import Columns, Source
+from fedtally.sources import Source
 
 
 def warnings(
@@ -31,30 +31,18 @@ def warnings(
     if plan.privacy is not None:
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
     elif tally.missing:
-        notes.append(skipped(tally.missing, tally.columns))
+        notes.append(skipped(tally))
     if tally.outside and plan.privacy is None:
-        notes.append(f"{_rows(tally.outside)} skipped: outside the domain")
+        # Where rows have counts, a row stands for several clients.
+        of = f"{tally.most_clients:,} clients" if tally.has_counts else f"{tally.rows:,} rows"
+        notes.append(f"{tally.outside:,} of {of} skipped: outside the domain")
     return notes
 
 
-def skipped(rows: int, columns: Columns) -> str:
-    """Return the note on rows that lack what they must have.
-
-    Args:
-        rows: how many.
-        columns: those of the table.
-
-    >>> skipped(280, Columns("word", client="user"))
-    '280 rows skipped: no item or client'
-    >>> skipped(1, Columns())
-    '1 row skipped: no item'
-    """
-    there = ["item", *(part for part in ("client", "round") if part in columns.parts())]
-    return f"{_rows(rows)} skipped: no {' or '.join(there)}"
-
-
-def _rows(number: int) -> str:
-    return f"{number:,} row{'' if number == 1 else 's'}"
+def skipped(tally: Tally) -> str:
+    """Return the note on rows that lack what they must have, such as an item or a client."""
+    lacking = " or ".join(part.partition(" ")[0] for part in tally.columns.needed())
+    return f"{tally.missing:,} of {tally.rows:,} rows skipped: no {lacking}"
 
 
 def _privacy_warnings(plan: Plan, clients: int) -> list[str]:

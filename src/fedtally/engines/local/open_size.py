@@ -61,13 +61,13 @@ def size_open(
         min(simulation.name_length or names.NAME_LENGTH, domain.max_length),
         simulation.allow_rare_names,
     )
-    draft, chosen = search.for_bytes() if spec.tau is None else search.smallest()
-    plan = draft.plan(*chosen)
-    planned = spec.failure_probability * RISK
-    linf = predict_linf(plan, search.law, draft.recovery, planned, expected=draft.expected)
     if spec.tau is None:
+        draft, chosen, linf, _ = search.for_bytes()
         sized = Sized(chosen, Size("budget", chosen.rows, chosen.width, linf), None, [])
     else:
+        draft, chosen = search.smallest()
+        plan, planned = draft.plan(*chosen), spec.failure_probability * RISK
+        linf = predict_linf(plan, search.law, draft.recovery, planned, expected=draft.expected)
         size = Size("model", chosen.rows, chosen.width, linf)
         sized = Sized(chosen, size, None, [], search.predicted(plan, draft))
     if draft.num_rounds == len(rounds):

@@ -190,6 +190,7 @@ class Content:
             "num_clients": [tally.num_clients for tally in rounds],
             "by_client": part.by_client,
             "has_counts": part.has_counts,
+            "rows": part.rows,
             "missing": part.missing,
             "outside": part.outside,
             "most_clients": part.most_clients,
@@ -226,6 +227,7 @@ class Content:
             tuple(rounds),
             meta["by_client"],
             meta["has_counts"],
+            meta["rows"],
             meta["missing"],
             meta["outside"],
             meta["most_clients"],
@@ -311,7 +313,7 @@ class Tallied(Source):
             if not all(np.isin(each.ids, known).all() for each in part.rounds):
                 raise UnreadableFileError(f"{_NAME} is damaged (ids of no item): count it anew")
             if items is None:
-                raise self.without_rows(part.missing)
+                raise self.without_rows(part.missing, self.content.columns)
         tally.take(part)
         tally.columns = self.content.columns
 

@@ -124,7 +124,8 @@ def _check_numbers(meta: Mapping[str, Any]) -> None:
         isinstance(by_client, bool)
         and isinstance(meta["has_counts"], bool)
         and (meta["has_integer_clients"] is None or isinstance(meta["has_integer_clients"], bool))
-        and all(_is_number(meta[name]) for name in ("missing", "outside"))
+        and all(_is_number(meta[name]) for name in ("rows", "missing", "outside"))
+        and meta["missing"] <= meta["rows"]
         and isinstance(most, float)
         and math.isfinite(most)
         and most >= 0,

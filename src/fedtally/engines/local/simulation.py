@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from fedtally import _validate
+from fedtally.campaign.screening import Screen
 from fedtally.domain import OpenStrings
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
@@ -15,6 +16,7 @@ from fedtally.plan import Plan
 from fedtally.planner.request import CampaignSpec, Request, check_flag
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import checked_epsilon
+from fedtally.secagg.config import SecureSum
 
 DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
 
@@ -73,6 +75,8 @@ class Simulation:
         dictionary: a public list of words that may be the names of an open domain: the path of a
             file, FILE or FILE:COLUMN, or a column of text; None: there is none.
         name_length: with an open domain, bytes that 9 of 10 frequent names do not exceed (16).
+        screen: with the secure sum "secagg", what happens to cohorts whose sums honest clients
+            cannot have: "refuse", "warn" or "off" ("warn", where the plan allows it).
 
     Raises:
         InvalidInputError: options are out of bounds, or do not go together.
@@ -90,6 +94,7 @@ class Simulation:
     allow_rare_names: bool = False
     dictionary: Any = None
     name_length: int | None = None
+    screen: Screen | str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool):
@@ -103,6 +108,7 @@ class Simulation:
             )
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
             raise InvalidInputError(f"ledger must be a path or a URL, got {self.ledger!r}")
+        self._check_screen()
         self._check_privacy()
         if self.memory is not None:
             _ = self.memory_bytes
@@ -190,6 +196,17 @@ take the noise off; leave it out, or mark it with not_private
         # of a silo that has too many people under privacy, some are drawn
         is_drawn = spec.silos is not None and spec.is_private
         return is_drawn or ((self.pilots or self.sizes_open) and spec.max_items > 1)
+
+    def _check_screen(self) -> None:
+        if self.screen is None:
+            return
+        object.__setattr__(self, "screen", Screen.parse(self.screen))
+        # what else forbids it, the plan says: `campaign.screening.checked_screen`
+        if self.screen is not Screen.OFF and self.spec.summation.method is not SecureSum.SECAGG:
+            raise InvalidInputError(
+                f"screen {self.screen} goes with the secure sum secagg, got"
+                f" {self.spec.summation.method}; leave screen out"
+            )
 
     def _check_privacy(self) -> None:
         spec = self.spec

@@ -150,6 +150,7 @@ class Part(NamedTuple):
             clients; else one, of all clients.
         by_client: whether the rows name their clients. Then `rounds` are bounded, and final.
         has_counts: whether the rows stand for several clients.
+        rows: the rows that were read, with those that lack something.
         missing: the rows that lack an item, a client or a round.
         outside: the clients whose items are outside the domain.
         most_clients: an upper bound on the number of clients.
@@ -163,6 +164,7 @@ class Part(NamedTuple):
     rounds: tuple[RoundTally, ...]
     by_client: bool
     has_counts: bool
+    rows: int
     missing: int
     outside: int
     most_clients: float
@@ -179,7 +181,7 @@ class Part(NamedTuple):
                 are too many rounds; or a client is in two parts, as far as the samples show.
 
         >>> tea = RoundTally(2, np.array([7], np.uint64), np.array([2]))
-        >>> part = Part((), (tea,), False, False, 0, 0, 2.0, None, np.empty(0, np.uint64))
+        >>> part = Part((), (tea,), False, False, 2, 0, 0, 2.0, None, np.empty(0, np.uint64))
         >>> Part.sum([part, part]).rounds[0].counts.tolist()
         [4]
         """
@@ -208,6 +210,7 @@ class Part(NamedTuple):
             tuple(_added_up(found[label]) for label in labels or range(len(found))),
             any(part.by_client for part in parts),
             any(part.has_counts for part in parts),
+            sum(part.rows for part in parts),
             sum(part.missing for part in parts),
             sum(part.outside for part in parts),
             sum(part.most_clients for part in parts),
@@ -432,7 +435,7 @@ class Tally:
         self.has_counts = False
         self.columns = Columns()
         self.drawn: Drawn | None = None
-        self.missing = self.outside = 0
+        self.rows = self.missing = self.outside = 0
         self._most_clients = 0.0  # an upper bound: a client of several rows counts once for each
         self._final: tuple[RoundTally, ...] | None = None  # rounds that a `Part` brought
         self._sample: U64 | None = None  # of the clients, where it is asked for
@@ -446,6 +449,14 @@ class Tally:
     def is_natural(self) -> bool:
         """Whether the rows name their rounds."""
         return self._num_rounds is None
+
+    @property
+    def most_clients(self) -> int:
+        """An upper bound on the clients of all rows: their number, where no row names its client.
+
+        A client of several rows counts once for each.
+        """
+        return int(self._most_clients)
 
     def add(self, batch: Batch) -> None:
         """Count one batch.
@@ -483,6 +494,7 @@ class Tally:
                 None if part is None else part.filter(inside) for part in (clients, rounds, silos)
             )
             counts = None if counts is None else counts[inside]
+        self.rows += len(batch) + batch.missing
         self.missing += batch.missing
         if batch.itemless is not None and self._keep_itemless:
             bare = batch.itemless
@@ -549,6 +561,7 @@ class Tally:
             tuple(rounds),
             by_client,
             self.has_counts,
+            self.rows,
             self.missing,
             self.outside,
             self._most_clients,
@@ -560,7 +573,7 @@ class Tally:
     def take(self, part: Part) -> None:
         """Take what another tally, of the same options, has counted; instead of batches."""
         self._by_client, self.has_counts, self.drawn = part.by_client, part.has_counts, part.drawn
-        self.missing, self.outside = part.missing, part.outside
+        self.rows, self.missing, self.outside = part.rows, part.missing, part.outside
         self._count_clients(part.most_clients)
         self._labels = {label: number for number, label in enumerate(part.labels)}
         if part.by_client:

@@ -300,10 +300,13 @@ class ReportProof:
         Raises:
             InvalidInputError: the vector, the round or the random bytes are not as above.
         """
-        words, identity = self.circuit.encode(vector), is_signing_key(identity)
-        id = exactly(ID_BYTES, random_id=random(ID_BYTES))
-        bound = self.bound(id, round, identity.public, now)
-        with ExitStack() as secrets:  # wiped at the end, and by an error
+        identity = is_signing_key(identity)
+        # wiped at the end, and by an error, whose traceback holds them
+        with ExitStack() as secrets:
+            words = self.circuit.encode(vector)
+            secrets.callback(words.fill, 0)  # they show the item
+            id = exactly(ID_BYTES, random_id=random(ID_BYTES))
+            bound = self.bound(id, round, identity.public, now)
 
             def kept(secret: Secret) -> Secret:
                 secrets.callback(secret.wipe)
@@ -326,6 +329,7 @@ class ReportProof:
                 self._elements(prove_key, self.flp.prove_random_length),
                 self._elements(Secret(joint), self.circuit.joint_length),
             )
+            secrets.callback(proof.fill, 0)  # it is not masked yet, and depends on the item
             proof_mask_key = kept(_proof_mask_key(seed, joint))
             proof_share = self._less(proof, self._elements(proof_mask_key, self.flp.proof_length))
         signed = Digests(*digests, _proof_digest(salt, proof_share))

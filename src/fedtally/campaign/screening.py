@@ -1,0 +1,398 @@
+"""Are the sums of a round's cohorts those of honest clients? A test of the sums alone.
+
+One server cannot check a client's vector, which it never sees. But it opens the sum of each cohort,
+and the cohorts of a round have the same hashes. If clients are dealt to cohorts at random, the
+spread of a counter between cohorts tells the mean square of what a client adds to it. Over a row
+these mean squares add up to 1 if each client adds +1 or -1 to one counter, whatever clients hold.
+They add up to more if some add more.
+
+Only sums that the server may read are looked at: see `why_unscreened`. docs/screening.md says what
+is found and what is not; `python -m experiments poisoning` measures both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.plan import Plan
+from fedtally.privacy.events import Trust
+from fedtally.secagg.config import SecAggConfig
+from fedtally.sketch import CountSketch
+
+FEWEST = 8  # cohorts of a round: of fewer, the spread says too little
+ALPHA = 1e-4  # the rate of false alarms that the limits are made for, of all tests of a round
+_LARGEST_LOSS = 4  # at most one cohort in so many is left out
+# A counter is heavy from this share of clients on, times the width: then its sum tells the share.
+_HEAVY = 6.0
+_SDS = 6.0  # standard deviations of noise that a heavy counter, or the votes of all of them, allow
+_NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, a normal)], in standard deviations
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+
+class PoisonedError(FedtallyError):
+    """Screening refused every round that landed: there is no sum to release."""
+
+
+class Screen(StrEnum):
+    """What happens to cohorts whose sums cannot be those of honest clients."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+    OFF = "off"
+
+    @classmethod
+    def parse(cls, name: str) -> Screen:
+        """Return the member of that name.
+
+        >>> Screen.parse("warn")
+        <Screen.WARN: 'warn'>
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            raise InvalidInputError(f"screen must be refuse, warn or off, got {name!r}") from None
+
+
+def why_unscreened(plan: Plan) -> str | None:
+    """Return why the cohorts of a plan cannot be screened, in words; None: they can.
+
+    Privacy decides first. Where a trusted aggregator adds the noise, the sums of cohorts are exact
+    and only the noised sum of a release may be seen, so nothing may depend on them. Where clients
+    add it, the sum of each cohort has all of its noise before it is opened, and is charged for.
+
+    Proof: docs/privacy-proofs/screening.md.
+    """
+    if not isinstance(plan.secure_sum, SecAggConfig):
+        return "only one server that sums by secagg opens the sums of cohorts"
+    if plan.privacy is not None and plan.privacy.event.trust is not Trust.DISTRIBUTED:
+        return (
+            "a trusted aggregator releases one noised sum, and nothing may depend on the exact sums"
+            " of cohorts"
+        )
+    if plan.is_of_silos:
+        return "a silo adds as many items as it has people, so that its sum has no expected spread"
+    if plan.max_items > 1:
+        return "clients of several items have no expected spread"
+    if plan.rows == 1 and not plan.is_histogram:
+        return "in a sketch of one row frequent items may cancel, so that it hides their spread"
+    return None
+
+
+def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
+    """Return what is done with a plan's cohorts; None asks for a warning where there can be one.
+
+    Raises:
+        InvalidInputError: screening is asked for, and the plan cannot be screened.
+    """
+    asked = None if screen is None else Screen.parse(screen)
+    why = why_unscreened(plan)
+    if why is None:
+        return asked or Screen.WARN
+    if asked in (Screen.REFUSE, Screen.WARN):
+        raise InvalidInputError(
+            f"screen {asked} is not possible: {why}; leave screen out, or give off"
+        )
+    return Screen.OFF
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """What the cohorts of a round say, and the limits that honest ones keep but for a rate alpha.
+
+    Attributes:
+        votes: what the clients add to a row, per client; at most about 1 for honest ones.
+        votes_limit: the most that `votes` may be.
+        squares: the mean square of what a client adds to a row: 1, or less for empty ones.
+        squares_limit: the most that `squares` may be.
+        energies: [cohorts, rows], the squared distance of a cohort from all, per client.
+        energy_limit: the most that a cohort's energy may be.
+        has_least: whether `squares` has a lower limit too, as far below 1: no client may be empty.
+    """
+
+    votes: float
+    votes_limit: float
+    squares: float
+    squares_limit: float
+    energies: F64
+    energy_limit: float
+    has_least: bool = True
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether both figures keep their limits."""
+        squares = abs(self.squares - 1) if self.has_least else self.squares - 1
+        return self.votes <= self.votes_limit and squares <= self.squares_limit - 1
+
+    @property
+    def outliers(self) -> npt.NDArray[np.intp]:
+        """The cohorts that are above the limit in more than half of the rows."""
+        return np.flatnonzero((self.energies > self.energy_limit).mean(axis=1) > 0.5)
+
+
+def consistency(
+    sums: I64,
+    sizes: I64,
+    alpha: float = ALPHA,
+    noise: float = 0.0,
+    *,
+    may_be_empty: bool = False,
+) -> Consistency:
+    """Return what the cohorts of a round say, and limits for a rate alpha of false alarms.
+
+    With q the share of clients in each counter, cohorts - 1 times the spread is a sum of chi
+    squares with weights q. Laurent and Massart (2000, lemma 1): it exceeds its mean by 2 |q| sqrt x
+    + 2 max(q) x with a probability of at most exp(-x). The weights are read from the sums, and
+    counts are taken as normal, so that the rate is measured, not proven.
+
+    Args:
+        sums: int64 [cohorts, rows, width], the sum of each cohort, all of the same hashes.
+        sizes: int64 [cohorts], the clients of each, at least 1.
+        alpha: the rate of false alarms of a round, above 0 and below 1.
+        noise: the variance of the noise in a counter, per client of its cohort.
+        may_be_empty: whether honest clients may add nothing.
+
+    >>> rng = np.random.default_rng(1)
+    >>> held = rng.integers(0, 50, (20, 1000))  # 20 cohorts of 1,000 clients, of 50 items
+    >>> sums = np.stack([np.bincount(cohort, minlength=50) for cohort in held])[:, None]
+    >>> consistency(sums, np.full(20, 1000)).is_consistent
+    True
+    >>> sums[:, 0, 7] += rng.integers(0, 1000, 20)  # a few clients of each cohort add many votes
+    >>> consistency(sums, np.full(20, 1000)).is_consistent
+    False
+    """
+    cohorts, _, width = sums.shape
+    clients = int(sizes.sum())
+    mean = sums.sum(axis=0) / clients
+    part, smallest = sizes / clients, int(sizes.min())
+    deviations = sums - sizes[:, None, None] * mean
+    # the noise of a cohort has the variance `noise` times its clients, and is in the mean as well
+    own = noise * (1 - part)
+    spread = deviations**2 / sizes[:, None, None] - own[:, None, None]
+    square = spread.sum(axis=0) / (cohorts - 1) + mean**2 - noise / clients
+    share = np.abs(mean)
+    # noise of the mean must not pass for clients
+    noise_of_mean = math.sqrt(noise / clients)
+    cut = max(_HEAVY / width, _SDS * noise_of_mean)
+    # Frequent items of opposite signs may cancel in a counter: then its mean square shows them.
+    unsure = math.sqrt(2 / (cohorts - 1)) * (cut + noise)
+    heavy = (share > cut) | (square > cut + _SDS * unsure)
+    # |mean| <= mean square <= 1 for honest clients. So neither items that cancel nor those that
+    # share a counter make more votes: only chance does.
+    votes = (share * heavy).sum(axis=1) + (square * ~heavy).sum(axis=1)
+    # Where chance lifts a counter above the cut, it counts with what chance added: on average
+    # E[max(0, a normal)] at most. A row has room for 1 / cut of them, so that they weigh by size.
+    sd = math.sqrt((cut + noise) / clients)
+    near = (np.minimum(share / cut, 1) * (np.abs(share - cut) < 3 * sd)).sum(axis=1)
+    chance = _SDS * noise_of_mean * math.sqrt(heavy.sum(axis=1).max())
+    chance += _NORMAL * sd * float(near.max())
+    # The weights of a row: what the sums say, and 1 / width for items that cancel in a counter. The
+    # row that says most counts: frequent items may cancel in the others.
+    whole = float((mean**2).sum(axis=1).max()), float(share.max())
+    rest = float((mean**2 * ~heavy).sum(axis=1).max()), cut
+
+    def limit(freedom: int, x: float, second: float, largest: float) -> float:
+        norm: float = min(1.0, second + 1 / width)
+        norm += 1 / (2 * smallest)  # counts vary more than normal ones, by their kurtosis
+        norm += 2 * noise + width * noise**2  # clients and noise multiply, and noise by itself
+        peak: float = min(1.0, largest + 3 / width) + noise
+        return 1 + (2 * math.sqrt(freedom * x * norm) + 2 * peak * x) / freedom
+
+    x = math.log(4 / alpha)  # of a median row: votes, and squares on either side
+    return Consistency(
+        votes=float(np.median(votes)),
+        votes_limit=limit(cohorts - 1, x, *rest) + chance,
+        squares=float(np.median(square.sum(axis=1))),
+        squares_limit=limit(cohorts - 1, x, *whole),
+        energies=spread.sum(axis=2),
+        energy_limit=limit(1, math.log(4 * cohorts / alpha), *whole),
+        has_least=not may_be_empty,
+    )
+
+
+def most_lost(cohorts: int) -> int:
+    """Return how many cohorts of a round may be lost to liars before all of it is: a quarter."""
+    return cohorts // _LARGEST_LOSS
+
+
+def keep_cohorts(
+    sums: I64, sizes: I64, noise: float = 0.0, *, may_be_empty: bool = False, rejected: int = 0
+) -> tuple[list[int], Consistency]:
+    """Return the cohorts that can be used, and what these say: consistent ones, if any are.
+
+    Cohorts that stand out are left out one by one until the others are consistent: at most a
+    quarter with those that were rejected, and at most one that does not stand out by itself.
+    Whoever leaves out until a test passes has no test. If the rest is not consistent then, the
+    round is bad everywhere.
+
+    Args:
+        sums: as for `consistency`, and so are the others.
+        sizes: the clients of each cohort.
+        noise: the variance of the noise, per client.
+        may_be_empty: whether honest clients may add nothing.
+        rejected: the cohorts of the round that are not in `sums`: no clients have such sums.
+
+    Returns:
+        The places of the cohorts, and what they say. Of a round that is bad everywhere, all
+        cohorts and what all of them say.
+    """
+    kept = np.arange(len(sizes))
+    fewest, spare = len(sizes) + rejected - most_lost(len(sizes) + rejected), 1
+    of_all = found = consistency(sums, sizes, noise=noise, may_be_empty=may_be_empty)
+    while not found.is_consistent:
+        worst = int(np.argmax(np.median(found.energies, axis=1)))
+        spare -= worst not in found.outliers
+        if spare < 0 or len(kept) <= fewest:
+            return list(range(len(sizes))), of_all
+        kept = np.delete(kept, worst)
+        found = consistency(sums[kept], sizes[kept], noise=noise, may_be_empty=may_be_empty)
+    return kept.tolist(), found
+
+
+@dataclass(frozen=True)
+class RoundScreening:
+    """What screening says of the cohorts of one round.
+
+    Attributes:
+        round: the round, counted from 0.
+        num_cohorts: the cohorts that landed.
+        found: what the cohorts say that are not in `left_out`; None: they were not screened.
+        left_out: the cohorts that stand out, in the order in which the books give them.
+        num_rejected: the further cohorts that could not land, since no clients have such sums.
+        why: the reason why the round was not screened; "" if it was.
+        sizes: the clients of each cohort that landed.
+    """
+
+    round: int
+    num_cohorts: int
+    found: Consistency | None = None
+    left_out: tuple[int, ...] = ()
+    num_rejected: int = 0
+    why: str = ""
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether the round is bad everywhere: no few cohorts explain it."""
+        if self.found is not None and not self.found.is_consistent:
+            return True
+        cohorts, lost = self.num_cohorts + self.num_rejected, len(self.left_out) + self.num_rejected
+        # what is left of a round whose worst cohorts could not land is no sample of it
+        return cohorts >= FEWEST and lost > most_lost(cohorts)
+
+    @property
+    def unusable(self) -> range | tuple[int, ...]:
+        """The cohorts that `refuse` leaves out."""
+        return range(self.num_cohorts) if self.is_poisoned else self.left_out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able values."""
+        found = self.found
+        said: dict[str, Any] = {
+            "round": self.round,
+            "cohorts": self.num_cohorts,
+            "rejected": self.num_rejected,
+        }
+        verdict = "poisoned" if self.is_poisoned else "cohorts stand out" * bool(self.left_out)
+        if self.is_poisoned and (found is None or found.is_consistent):
+            lost = f"{self.num_rejected} more had sums that no clients can have"
+            said["why"] = f"{lost}, so that these are no fair sample of the round"
+        if found is None:
+            return {"why": self.why} | said | {"verdict": verdict or "not screened"}
+        return said | {
+            "verdict": verdict or "consistent",
+            "stand_out": len(self.left_out),
+            "votes": found.votes,
+            "votes_limit": found.votes_limit,
+            "mean_square": found.squares,
+            "mean_square_limit": found.squares_limit,
+        }
+
+
+@dataclass
+class Screening:
+    """What screening says of all rounds of a campaign.
+
+    Attributes:
+        screen: what happens to cohorts that stand out.
+        why: the reason why no round is screened; "" if they are.
+        rounds: by number, those whose sums were asked for.
+        rejected: how many cohorts of each round could not land, since no clients have such sums.
+    """
+
+    screen: Screen
+    why: str = ""
+    rounds: dict[int, RoundScreening] = field(default_factory=dict)
+    rejected: Counter[int] = field(default_factory=Counter)
+
+    def look(self, plan: Plan, cohorts: Sequence[CountSketch]) -> list[CountSketch]:
+        """Screen the cohorts of one round; return those that are in its sum.
+
+        Args:
+            plan: a plan that can be screened.
+            cohorts: the sums of the cohorts, all of one round.
+
+        Raises:
+            InvalidInputError: the plan cannot be screened, or a sum lacks its noise.
+        """
+        number, round = len(cohorts), cohorts[0].round
+        sizes = tuple(cohort.num_clients for cohort in cohorts)
+        # what must not be seen without noise is not looked at, whoever asks
+        if why_unscreened(plan) is not None or any(c.noise != plan.noise_mark for c in cohorts):
+            raise InvalidInputError(
+                f"the cohorts of round {round} cannot be screened: their sums lack the plan's noise"
+            )
+        if number < FEWEST:
+            why = f"{number} cohort{'s' * (number > 1)} landed, and screening needs {FEWEST}"
+            self.rounds[round] = RoundScreening(
+                round, number, num_rejected=self.rejected[round], why=why, sizes=sizes
+            )
+        else:
+            private = plan.privacy
+            kept, found = keep_cohorts(
+                np.stack([cohort.counters for cohort in cohorts]),
+                np.array(sizes),
+                0.0 if private is None else private.share(1).variance,
+                # under privacy who holds nothing takes part all the same
+                may_be_empty=private is not None,
+                rejected=self.rejected[round],
+            )
+            left_out = tuple(place for place in range(number) if place not in kept)
+            self.rounds[round] = RoundScreening(
+                round, number, found, left_out, self.rejected[round], sizes=sizes
+            )
+        return self.used(round, cohorts)
+
+    def note_released(self, rounds: range) -> None:
+        """Note the rounds of a release that an earlier process screened, if any did."""
+        for round in rounds:
+            why = "an earlier run released its sum, and the sums of its cohorts are erased"
+            self.rounds.setdefault(round, RoundScreening(round, 0, why=why))
+
+    def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
+        """Return those of a round's cohorts, or of lists about them, that are in its sum."""
+        known = self.rounds.get(round)
+        if self.screen is not Screen.REFUSE or known is None:
+            return list(cohorts)
+        return [one for place, one in enumerate(cohorts) if place not in known.unusable]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able values."""
+        refused = self.rounds.values() if self.screen is Screen.REFUSE else ()
+        gone = sum(one.sizes[place] for one in refused for place in one.unusable)
+        return {
+            "screen": str(self.screen),
+            "why": self.why,
+            "clients_left_out": gone,
+            "rounds": [self.rounds[number].to_dict() for number in sorted(self.rounds)],
+        }

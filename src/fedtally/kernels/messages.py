@@ -1,0 +1,471 @@
+"""The messages of belief propagation: what cells say of items, and what items tell cells.
+
+`docs/recovery.md` has the algorithm, and `fedtally.recovery.belief` repeats the steps. Here is one
+step: `read_messages` joins what an item's cells say, and `exchange_messages` also makes the new
+messages. Both have a compiled kernel (native/messages.h); the NumPy functions below define it.
+
+Items are kept in blocks of `LANES`, the last of them filled up, so that the kernel reads memory in
+order:
+
+- words: uint32 [blocks, groups, rows, LANES], the hash words that give cells and signs. Under
+  "fresh" there is one group a batch, else a group gives the signs of 8 batches, and the first one
+  the cells.
+- beliefs: float32 [blocks, rows, batches, LANES], the messages: expected counts, in clients.
+- unsure: float32 [blocks, rows, kinds, LANES], the messages' variances; kinds is the number of
+  batches under "fresh", else 1: the variance of the sum over batches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import reference
+from fedtally.kernels.arguments import F64, U32
+from fedtally.kernels.backends import backend, blocks, in_threads, native, num_threads
+
+F32 = npt.NDArray[np.float32]
+
+LANES = 32
+# Values further above 0 than so many standard deviations are taken as they are.
+FAR = 8.0
+COLUMNS = 161  # of a table: values from -FAR to FAR standard deviations
+STEP = 2 * FAR / (COLUMNS - 1)
+LEAST = 1e-9  # a variance below this share of the noise's is rounding
+TINY = 1e-9  # squared clients: stands for a variance of 0
+OWN_SHARE = 0.05  # the least share of a cell's variance that is left without an item's own part
+# Items are split into so many parts, each with sums of its own. That the number does not depend on
+# the threads makes the sums the same for any number of them.
+_PARTS = 8
+_FEWEST = 1 << 10  # items of a part
+
+
+class Cells(NamedTuple):
+    """What messages are read from.
+
+    Attributes:
+        residual: float64 [rows, width, batches], in clients: sums less all messages.
+        variance: float64 [rows, width, kinds], of the residual, above 0.
+        fresh: whether each batch has locations of its own.
+        inflation: factor on all variances.
+    """
+
+    residual: F64
+    variance: F64
+    fresh: bool
+    inflation: float
+
+
+class Table(NamedTuple):
+    """The counts of items given values with normal noise.
+
+    Attributes:
+        first: logarithm of the standard deviation of the first row.
+        ratio: that of each further row is greater by this.
+        entries: float64 [scales, COLUMNS, 2]: mean and variance, for noise of variance 1.
+    """
+
+    first: float
+    ratio: float
+    entries: F64
+
+
+class Rule(NamedTuple):
+    """How new messages are made.
+
+    Attributes:
+        table: the counts given values.
+        weights: float64 [batches], shares of all clients.
+        shares: float64 [batches], of a cell's noise; ones under "fresh".
+        clearly: how much larger a spread between batches must be than noise explains.
+        update: the share of a message that is new.
+        gate: standard deviations; an item tells a cell nothing if its other rows say less.
+    """
+
+    table: Table
+    weights: F64
+    shares: F64
+    clearly: float
+    update: float
+    gate: float
+
+
+class Read(NamedTuple):
+    """What the cells say: float64 [n] each, and the range of all standard deviations."""
+
+    value: F64
+    stddev: F64
+    scales: tuple[float, float]
+
+
+class Exchanged(NamedTuple):
+    """The values before the step, and what the new messages amount to.
+
+    Attributes:
+        read: as from `read_messages`.
+        explained: float64 like the residual: the sums of all messages.
+        unknown: float64 like the variance: the sums of their variances.
+        moved: by how much messages of counts moved, in their standard deviations.
+        fits: float64 [3], mean squared errors of a row over their prediction, where the other rows
+            say at most 2 standard deviations, at most FAR, and more.
+        numbers: float64 [3], how many errors those are of.
+    """
+
+    read: Read
+    explained: F64
+    unknown: F64
+    moved: float
+    fits: F64
+    numbers: F64
+
+
+def pack_words(words: U32) -> U32:
+    """Return words in blocks: uint32 [groups, rows, n] becomes [blocks, groups, rows, LANES].
+
+    >>> pack_words(np.zeros((2, 5, 33), np.uint32)).shape
+    (2, 2, 5, 32)
+    """
+    groups, rows, size = words.shape
+    packed = np.zeros((-(-size // LANES), groups, rows, LANES), np.uint32)
+    for some in blocks(len(packed), 1 << 10):
+        part = words[..., some.start * LANES : some.stop * LANES]
+        whole = np.zeros((groups, rows, (some.stop - some.start) * LANES), np.uint32)
+        whole[..., : part.shape[-1]] = part
+        packed[some] = np.moveaxis(whole.reshape(groups, rows, -1, LANES), 2, 0)
+    return packed
+
+
+def read_messages(
+    cells: Cells, words: U32, count: int, beliefs: F32 | None = None, unsure: F32 | None = None
+) -> Read:
+    """Return what the cells say of `count` items that send these messages, or none."""
+    _check(cells, words, count, beliefs, unsure)
+    if backend() == "numpy":
+        return _joined(cells, words, count, beliefs, unsure)[0]
+    return _native(cells, words, count, beliefs, unsure, None).read
+
+
+def exchange_messages(
+    cells: Cells, words: U32, count: int, beliefs: F32, unsure: F32, rule: Rule
+) -> Exchanged:
+    """Return what the cells say of `count` items, and move their messages in place."""
+    _check(cells, words, count, beliefs, unsure)
+    batches = cells.residual.shape[2]
+    if rule.weights.shape != (batches,) or rule.shares.shape != (batches,):
+        raise InvalidInputError(f"weights and shares must be float64 ({batches},)")
+    entries = rule.table.entries
+    if entries.dtype != np.float64 or entries.shape[1:] != (COLUMNS, 2) or len(entries) < 2:
+        raise InvalidInputError(
+            f"a table must be float64 [2 or more, {COLUMNS}, 2], got {entries.shape}"
+        )
+    if backend() == "numpy":
+        return _exchanged(cells, words, count, beliefs, unsure, rule)
+    return _native(cells, words, count, beliefs, unsure, rule)
+
+
+def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
+    """Return means and variances of counts given values, by interpolation: float64, like values.
+
+    Beyond FAR standard deviations they are the value and the variance of its noise.
+    """
+    scales = len(table.entries)
+    row, column = place(table, values, stddevs)
+    i = np.minimum(row.astype(np.intp), scales - 2)
+    j = np.minimum(column.astype(np.intp), COLUMNS - 2)
+    down, right = row - i, column - j
+    at = i * COLUMNS + j
+
+    def read(which: int) -> F64:
+        flat = table.entries[..., which].reshape(-1)
+        upper = flat[at] * (1 - right) + flat[at + 1] * right
+        lower = flat[at + COLUMNS] * (1 - right) + flat[at + COLUMNS + 1] * right
+        found: F64 = upper * (1 - down) + lower * down
+        return found
+
+    near = values < FAR * stddevs
+    square = stddevs**2
+    return (
+        np.where(near, read(0) * stddevs, values),
+        np.where(near, np.maximum(read(1), LEAST), 1.0) * square,
+    )
+
+
+def place(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
+    """Return where values lie among the rows and columns of a table, cut at its ends."""
+    last = len(table.entries) - 1.0
+    row = np.clip((np.log(stddevs) - table.first) / table.ratio, 0.0, last)
+    return row, np.clip((values / stddevs + FAR) / STEP, 0.0, COLUMNS - 1.0)
+
+
+def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, spread: float) -> F64:
+    """Return the variance of an item's batches: that of Poisson noise, or what clearly exceeds it.
+
+    Args:
+        excess: the sum of squared deviations less what noise explains.
+        poisson: the variance of Poisson noise.
+        square: the variance of the noise.
+        clearly: as in `Rule`.
+        spread: 1 less the sum of squared weights.
+    """
+    found: F64 = np.where(
+        excess > (poisson + clearly * (square + poisson)) * spread, excess / spread, poisson
+    )
+    return found
+
+
+# ---- the reference ----
+
+
+def _joined(
+    cells: Cells, words: U32, count: int, beliefs: F32 | None, unsure: F32 | None
+) -> tuple[Read, dict[str, F64]]:
+    """Join rows by their precision. Arrays are [rows, batches or kinds, n]."""
+    rows, width, batches = cells.residual.shape
+    own = np.moveaxis(words, 0, 2).reshape(words.shape[1], rows, -1)[..., :count]
+    groups = np.arange(batches) if cells.fresh else np.arange(batches) // 8
+    bits = np.zeros(batches, int) if cells.fresh else np.arange(batches) % 8
+    at = reference.locations(own if cells.fresh else own[:1], width)
+    at += width * np.arange(rows)[:, None]
+    sign = np.stack(
+        [reference.signs(own[g], int(b)) for g, b in zip(groups, bits, strict=True)], axis=1
+    )
+    at = np.moveaxis(at, 0, 1)  # [rows, kinds, n]
+    kinds = at.shape[1]
+    owned = at * kinds + np.arange(kinds)[:, None]
+    landed = at * batches + np.arange(batches)[:, None]
+    heard = sign * cells.residual.reshape(-1)[landed]
+    if beliefs is not None:
+        heard += _flat(beliefs, count)
+    variance = cells.variance.reshape(-1)[owned]
+    known = 0.0 if unsure is None else _flat(unsure, count)
+    variance = cells.inflation * np.maximum(variance - known, OWN_SHARE * variance)
+    precision = 1.0 / variance
+    total = precision.sum(axis=0)
+    sums = (precision * heard).sum(axis=0)
+    # at least: where a row has nearly all of the precision, the difference is rounding
+    left = np.maximum(total - precision, 1e-9 * precision)
+    scale = np.sqrt((1.0 / left).sum(axis=1))
+    stddev = np.sqrt((1.0 / total).sum(axis=0))
+    read = Read(
+        (sums / total).sum(axis=0),
+        stddev,
+        (
+            float(min(scale.min(initial=np.inf), stddev.min(initial=np.inf))),
+            float(scale.max(initial=0.0)),
+        ),
+    )
+    return read, {
+        "heard": heard,
+        "variance": variance,
+        "others": (sums - precision * heard) / left,
+        "noise": 1.0 / left,
+        "scale": scale,
+        "owned": owned,
+        "landed": landed,
+        "sign": sign,
+    }
+
+
+def _flat(blocked: F32, count: int) -> F32:
+    """Return [rows, batches or kinds, n] of an array in blocks."""
+    _, rows, batches, _ = blocked.shape
+    return np.moveaxis(blocked, 0, 2).reshape(rows, batches, -1)[..., :count]
+
+
+def _store(blocked: F32, flat: F32) -> None:
+    """Put [rows, batches or kinds, n] into an array in blocks."""
+    size, rows, batches, _ = blocked.shape
+    whole = np.zeros((rows, batches, size * LANES), np.float32)
+    whole[..., : flat.shape[-1]] = flat
+    blocked[:] = np.moveaxis(whole.reshape(rows, batches, size, LANES), 2, 0)
+
+
+def _exchanged(
+    cells: Cells, words: U32, count: int, beliefs: F32, unsure: F32, rule: Rule
+) -> Exchanged:
+    weights = rule.weights[:, None]
+    concentration = float(rule.weights @ rule.weights)
+    spread = 1.0 - concentration
+    total = _Total(cells)
+    parts = []
+    for some in blocks(-(-count // LANES), max(1, (1 << 19) // (beliefs[0].size + 1))):
+        size = min(count - some.start * LANES, (some.stop - some.start) * LANES)
+        read, found = _joined(cells, words[some], size, beliefs[some], unsure[some])
+        parts.append(read)
+        each, noise, scale = found["others"], found["noise"], found["scale"]
+        others, square = each.sum(axis=1), scale**2
+        mean, variance = posterior(rule.table, others, scale)
+        sends = others / scale >= rule.gate
+        total.judge(found, others / scale, mean, variance, sends)
+        mean, variance = mean[:, None], variance[:, None]
+        sent = mean * weights
+        left_over = variance * weights**2
+        if spread > 1e-9:
+            noise = noise * rule.shares[:, None]
+            deviation = each - weights * others[:, None]
+            explained = square * (1.0 + concentration) - 2.0 * (noise * weights).sum(axis=1)
+            between = clearly_larger(
+                (deviation**2).sum(axis=1) - explained,
+                np.maximum(mean[:, 0], 0.0),
+                square,
+                rule.clearly,
+                spread,
+            )
+            prior = between[:, None] * weights + TINY
+            kept = prior / (prior + noise)
+            free = kept * noise
+            part = free / free.sum(axis=1, keepdims=True)
+            deviation *= kept
+            sent = sent + deviation - part * deviation.sum(axis=1, keepdims=True)
+            left_over = left_over + free * (1.0 - part)
+        if not cells.fresh:
+            left_over = left_over.sum(axis=1, keepdims=True)
+        before, own = _flat(beliefs[some], size), _flat(unsure[some], size)
+        change = sends[:, None] * sent - before
+        total.moves += float((change.sum(axis=1) ** 2).sum())
+        step = np.float32(rule.update)
+        now = before + step * change.astype(np.float32)
+        own = own + step * (sends[:, None] * left_over - own).astype(np.float32)
+        _store(beliefs[some], now)
+        _store(unsure[some], own)
+        total.add(found, now, own)
+    return total.result(
+        Read(
+            np.concatenate([one.value for one in parts]),
+            np.concatenate([one.stddev for one in parts]),
+            (min(one.scales[0] for one in parts), max(one.scales[1] for one in parts)),
+        )
+    )
+
+
+class _Total:
+    """Sums over blocks of items."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.explained = np.zeros(cells.residual.shape)
+        self.unknown = np.zeros(cells.variance.shape)
+        self.moves, self.unsure = 0.0, 0.0
+        self.surprise, self.number = np.zeros(3), np.zeros(3)
+
+    def judge(
+        self, found: dict[str, F64], z: F64, mean: F64, variance: F64, sends: npt.NDArray[np.bool_]
+    ) -> None:
+        """See how far each row is from what the others said of it."""
+        kind = ((z > 2.0).astype(np.intp) + (z > FAR))[sends]
+        known = found["variance"].sum(axis=1) + variance
+        error = np.minimum((found["heard"].sum(axis=1) - mean) ** 2 / known, 25.0)[sends]
+        self.surprise += np.bincount(kind, error, 3)
+        self.number += np.bincount(kind, minlength=3)
+        self.unsure += float(variance[sends].sum())
+
+    def add(self, found: dict[str, F64], beliefs: F32, unsure: F32) -> None:
+        """Add the messages of items to their cells."""
+        for into, at, values in (
+            (self.explained, found["landed"], found["sign"] * beliefs),
+            (self.unknown, found["owned"], unsure),
+        ):
+            added = np.bincount(at.ravel(), values.ravel(), into.size)
+            into += added.reshape(into.shape)
+
+    def result(self, read: Read) -> Exchanged:
+        """Return all of it."""
+        return Exchanged(
+            read,
+            self.explained,
+            self.unknown,
+            (self.moves / max(self.unsure, TINY)) ** 0.5,
+            self.surprise / np.maximum(self.number, 1.0),
+            self.number,
+        )
+
+
+# ---- the compiled kernel ----
+
+
+def _check(cells: Cells, words: U32, count: int, beliefs: F32 | None, unsure: F32 | None) -> None:
+    _validate.integer(1, count=count)
+    rows, _, batches = cells.residual.shape
+    kinds = batches if cells.fresh else 1
+    size = -(-count // LANES)
+    groups = batches if cells.fresh else -(-batches // 8)
+    wanted = (
+        ("residual", cells.residual, np.float64, cells.residual.shape),
+        ("variance", cells.variance, np.float64, (*cells.residual.shape[:2], kinds)),
+        ("words", words, np.uint32, (size, groups, rows, LANES)),
+        ("beliefs", beliefs, np.float32, (size, rows, batches, LANES)),
+        ("unsure", unsure, np.float32, (size, rows, kinds, LANES)),
+    )
+    for name, array, dtype, shape in wanted:
+        if array is None:
+            continue
+        if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+            raise InvalidInputError(
+                f"{name} must be C-contiguous {np.dtype(dtype)} {shape}, got {array.dtype}"
+                f" {array.shape}"
+            )
+    if rows < 2:
+        raise InvalidInputError(f"messages need at least 2 rows, got {rows}: no other row speaks")
+
+
+def _native(
+    cells: Cells, words: U32, count: int, beliefs: F32 | None, unsure: F32 | None, rule: Rule | None
+) -> Exchanged:
+    level = backend()
+    batches = cells.residual.shape[2]
+    value, stddev = np.empty(count), np.empty(count)
+    # A part is of whole blocks.
+    size = max(-(-count // (_PARTS * LANES)), _FEWEST // LANES)
+    parts = list(blocks(-(-count // LANES), size)) or [slice(0, 0)]
+    stats = np.zeros((len(parts), 10))
+    # Without a rule nothing is summed.
+    shapes = (cells.residual.shape, cells.variance.shape) if rule else ((0, 0, 0), (0, 0, 0))
+    sums = [[np.zeros(shape) for shape in shapes] for _ in parts]
+    table, weights, numbers = None, np.zeros(batches), np.zeros(10)
+    shares = weights
+    if rule:
+        table = np.ascontiguousarray(rule.table.entries)
+        weights, shares = np.ascontiguousarray(rule.weights), np.ascontiguousarray(rule.shares)
+        spread = 1.0 - float(weights @ weights)
+        numbers[:6] = rule.table.first, 1.0 / rule.table.ratio, 1.0 / STEP, FAR, LEAST, TINY
+        numbers[6:] = spread, rule.clearly, rule.update, rule.gate
+
+    def one(job: tuple[int, slice]) -> None:
+        index, part = job
+        items = slice(part.start * LANES, min(part.stop * LANES, count))
+        native.exchange(
+            level,
+            words[part],
+            cells.residual,
+            cells.variance,
+            cells.fresh,
+            cells.inflation,
+            OWN_SHARE,
+            None if beliefs is None else beliefs[part],
+            None if unsure is None else unsure[part],
+            value[items],
+            stddev[items],
+            table,
+            weights,
+            shares,
+            numbers,
+            *sums[index],
+            stats[index],
+        )
+
+    in_threads(one, enumerate(parts), min(num_threads(), len(parts)))
+    read = Read(value, stddev, (float(stats[:, 0].min()), float(stats[:, 1].max())))
+    explained, unknown = (np.sum([one[which] for one in sums], axis=0) for which in (0, 1))
+    moves, unsure_sum = stats[:, 2].sum(), stats[:, 3].sum()
+    number = stats[:, 7:].sum(axis=0)
+    return Exchanged(
+        read,
+        explained,
+        unknown,
+        float(moves / max(unsure_sum, TINY)) ** 0.5,
+        stats[:, 4:7].sum(axis=0) / np.maximum(number, 1.0),
+        number,
+    )

@@ -1,0 +1,151 @@
+"""The hardest frequencies for a plan, and some that are easy to name.
+
+Joint recovery fits an item once it stands out from what the others leave. Items that are all a
+little too small to stand out hide each other: then every one of them is an error, and their
+collisions are the largest that items of this mass can leave. So the hardest shape is a plateau: as
+many items as possible of one frequency, each just not fitted. For the median it is a plateau, too,
+of about the size of the error: the paper's lower bound has the same shape. How many items there are
+is looked for, since it depends on the plan and on its noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fedtally import _validate
+from fedtally.planner.frequencies import Frequencies
+from fedtally.planner.power_law import capped
+
+ANY = "any"  # the frequencies of a target that holds whatever they are
+# Frequencies that anybody can imagine, and give to `--like`: the usual assumption, one that falls
+# more slowly, and one with hundreds of items that are nearly alike.
+NAMED = ("zipf:a=1.1", "zipf:a=0.8", "geometric:q=0.99")
+USUAL = NAMED[0]
+# tau times the number of items of the hardest plateau: 1.5 to 1.7 where it was looked for
+_ITEMS_OF_ONE_TAU = 1.5
+_COARSE, _FINE = 2.0, 1.05  # ratios between the numbers of items that are tried
+_GEOMETRIC = 5000  # ranks: later ones are below 1e-21
+_PASSED = 0.5  # of the largest error: below it items are fitted, and fewer ones are easier still
+
+
+class Hardest(NamedTuple):
+    """The hardest plateau for a sketch.
+
+    Attributes:
+        distribution: so many items of one frequency.
+        linf: the largest error for them.
+    """
+
+    distribution: Frequencies
+    linf: float
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return round(float(self.distribution.numbers[0]))
+
+
+def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
+    """Return the frequencies of so many items that are held equally often, by all clients.
+
+    Args:
+        items: 1 .. domain_size.
+        domain_size: how many candidates there are; nobody holds the others.
+        max_items: of one client, who holds as many.
+
+    >>> plateau(50, 1000, max_items=2).frequencies.tolist()
+    [0.04]
+    """
+    _validate.integer(1, domain_size, items=items)
+    return Frequencies(
+        np.array([min(1.0, max_items / items)]),
+        np.array([float(items)]),
+        domain_size,
+        max_items=max_items,
+    )
+
+
+def usual_plateau(tau: float, domain_size: int, *, max_items: int = 1) -> Frequencies:
+    """Return a plateau that is about the hardest for a plan whose largest error is tau.
+
+    >>> float(usual_plateau(0.01, 10_000).numbers[0])
+    150.0
+    """
+    items = round(_ITEMS_OF_ONE_TAU * max_items / tau)
+    return plateau(_bounded(items, domain_size, max_items), domain_size, max_items=max_items)
+
+
+def find_hardest(
+    linf: Callable[[Frequencies], float],
+    domain_size: int,
+    num_clients: int,
+    *,
+    max_items: int = 1,
+) -> Hardest:
+    """Return the plateau with the largest error.
+
+    From many items to few the error rises, until they are so frequent that they are fitted; there
+    it falls to nearly nothing. The search comes from many items, and stops below that place. It
+    begins with as many as clients hold: of more, hardly any two clients hold the same.
+
+    Args:
+        linf: the largest error of the plan for some frequencies.
+        domain_size: how many candidates there are.
+        num_clients: all clients.
+        max_items: of one client.
+
+    >>> def linf(known):  # items of 2 % and more are fitted
+    ...     return float(known.frequencies[0]) * (known.frequencies[0] < 0.02)
+    >>> find_hardest(linf, 100_000, 1000).items
+    51
+    """
+
+    def tried(items: int) -> Hardest:
+        distribution = plateau(items, domain_size, max_items=max_items)
+        return Hardest(distribution, linf(distribution))
+
+    fewest = min(max_items, domain_size)
+    most = items = max(fewest, min(domain_size, num_clients * max_items))
+    worst = tried(items)
+    while items > fewest:
+        items = max(fewest, math.floor(items / _COARSE))
+        found = tried(items)
+        if found.linf < _PASSED * worst.linf:
+            break
+        worst = max(worst, found, key=lambda one: one.linf)
+    low = max(fewest, math.floor(worst.items / _COARSE))
+    items = min(most, math.ceil(worst.items * math.sqrt(_COARSE)))
+    while items > low:
+        items = min(items - 1, max(low, math.floor(items / _FINE)))
+        found = tried(items)
+        if found.linf < _PASSED * worst.linf:
+            break
+        worst = max(worst, found, key=lambda one: one.linf)
+    return worst
+
+
+def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
+    """Return the frequencies of `NAMED`, over so many candidates.
+
+    Every client holds `max_items` items, none of them twice.
+
+    >>> list(named(100))
+    ['zipf:a=1.1', 'zipf:a=0.8', 'geometric:q=0.99']
+    """
+    shapes = {
+        name: Frequencies.assumed(domain_size, exponent, max_items=max_items)
+        for name, exponent in zip(NAMED, (1.1, 0.8), strict=False)
+    }
+    ranks = min(domain_size, _GEOMETRIC)
+    falling, one = np.power(0.99, np.arange(float(ranks))), np.ones(ranks)
+    frequencies = capped(falling, one, float(min(max_items, ranks)), 1.0)
+    geometric = Frequencies.from_frequencies(frequencies, domain_size, max_items=max_items)
+    return shapes | {NAMED[-1]: geometric}
+
+
+def _bounded(items: int, domain_size: int, max_items: int) -> int:
+    return max(min(items, domain_size), min(max_items, domain_size))

@@ -1,0 +1,83 @@
+"""The bytes of a server's checkpoint: facts that JSON holds, and arrays.
+
+A checkpoint is written at each phase of each session. It is no .npz file, whose entries take longer
+to make than to write: the arrays lie one after the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SCHEMA = "fedtally-secagg-checkpoint/2"
+_OLD_SCHEMA = "fedtally-secagg-checkpoint/1"  # an .npz file, with the facts as an array of bytes
+_DIGEST = hashlib.sha256().digest_size
+_LENGTH = 4  # bytes of the number of bytes of the JSON
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return the bytes that hold facts and arrays.
+
+    They are the SHA-256 of all that follows, the length of the JSON in 4 bytes (little-endian), the
+    JSON, which has the dtype and the shape of each array, and the arrays in C order.
+
+    >>> facts, arrays = unpack(pack({"state": "done"}, {"total": np.arange(3)}))
+    >>> facts["state"], arrays["total"].tolist()
+    ('done', [0, 1, 2])
+    """
+    shapes = {name: (array.dtype.str, array.shape) for name, array in arrays.items()}
+    head = json.dumps({"schema": SCHEMA, "arrays": shapes, **facts}).encode()
+    parts = [len(head).to_bytes(_LENGTH, "little"), head, *map(_bytes, arrays.values())]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return b"".join([digest.digest(), *parts])
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
+    """Return the facts and the arrays of a checkpoint, of this version or of an earlier one.
+
+    Raises:
+        Exception: of any type; the bytes are no checkpoint, or they are damaged.
+    """
+    if data.startswith(b"PK"):
+        return _unpack_old(data)
+    rest = memoryview(data)[_DIGEST:]
+    # A checkpoint is not authenticated: this finds what a disk did, not what somebody wrote.
+    if hashlib.sha256(rest).digest() != data[:_DIGEST]:
+        raise ValueError("its digest is another one")
+    start = _LENGTH + int.from_bytes(rest[:_LENGTH], "little")
+    facts = json.loads(rest[_LENGTH:start].tobytes())
+    if facts["schema"] != SCHEMA:
+        raise ValueError("another schema")
+    arrays: Arrays = {}
+    for name, (dtype, shape) in facts["arrays"].items():
+        count = math.prod(shape)
+        # Copied: the server erases some of them in their place.
+        arrays[name] = np.frombuffer(rest, dtype, count, start).reshape(shape).copy()
+        start += arrays[name].nbytes
+    return facts, arrays
+
+
+def _unpack_old(data: bytes) -> tuple[dict[str, Any], Arrays]:
+    # no pickles: a pickle runs what its author wants
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    facts = json.loads(arrays["facts"].tobytes())
+    if facts["schema"] != _OLD_SCHEMA:
+        raise ValueError("another schema")
+    return facts, arrays
+
+
+def _bytes(array: npt.NDArray[Any]) -> memoryview | bytes:
+    """Return the bytes of an array in C order, without a copy where that is possible."""
+    return array.reshape(-1).view(np.uint8).data if array.size else b""

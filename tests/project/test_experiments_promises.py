@@ -1,0 +1,47 @@
+"""The experiment that counts the campaigns of default plans whose error exceeds their target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from experiments import promises
+
+from fedtally.planner import hardest
+
+SMALL = ("--law", "plateaus", "--domain-size", "1100", "--clients", "20000", "--tau", "0.01")
+
+
+def run(folder: Path, *more: str) -> tuple[int, str]:
+    arguments = [*SMALL, "--repeats", "2", "--output", str(folder), *more]
+    result = CliRunner().invoke(promises.command, arguments)
+    return result.exit_code, result.output
+
+
+def test_plans_for_any_frequencies_are_judged_and_others_are_shown(tmp_path: Path) -> None:
+    code, said = run(tmp_path)
+    assert code == 0, said
+    rows = [line.split() for line in said.splitlines() if line.strip().startswith("plateaus")]
+    assert [(row[1], row[-1]) for row in rows] == [("any", "PASS"), (hardest.USUAL, "-")]
+    assert (tmp_path / "promises.parquet").is_file()
+
+
+def test_too_many_failures_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promises, "propose", _for_an_easy_shape)
+    code, said = run(tmp_path, "--repeats", "3")
+    assert code == 1 and "MISS" in said
+
+
+def _for_an_easy_shape(spec, domain, clients, known, **seed):  # type: ignore[no-untyped-def]
+    from fedtally.planner import Frequencies
+    from fedtally.planner.proposal import propose
+
+    return propose(spec, domain, clients, known or Frequencies.assumed(domain.size, 3.0), **seed)
+
+
+@pytest.mark.parametrize("name", promises.LAWS)
+def test_laws_fall_and_sum_to_one(name: str) -> None:
+    law = promises.law(name, 2000, Path())
+    assert law.sum() == pytest.approx(1.0) and (np.diff(law) <= 0).all()
