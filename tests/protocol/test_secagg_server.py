@@ -1123,10 +1123,10 @@ def rewritten(good: bytes, **changed: Any) -> bytes:
     return checkpoints.pack(facts, {name: one for name, one in arrays.items() if one is not None})
 
 
-def of_before(good: bytes) -> bytes:
+def of_before(good: bytes, version: int = 1) -> bytes:
     """Return a checkpoint as earlier versions wrote it."""
     facts, arrays = checkpoints.unpack(good)
-    said = json.dumps(facts | {"schema": "fedtally-secagg-checkpoint/1"}).encode()
+    said = json.dumps(facts | {"schema": f"fedtally-secagg-checkpoint/{version}"}).encode()
     file = io.BytesIO()
     np.savez(file, facts=np.frombuffer(said, np.uint8), **arrays)  # type: ignore[arg-type]
     return file.getvalue()
@@ -1156,6 +1156,13 @@ def test_a_checkpoint_that_says_what_cannot_be_is_unreadable(changed: dict[str, 
     assert Server.restore(rewritten(good), random=in_order).state is ServerState.COLLECT
     with pytest.raises(UnreadableFileError, match="not a checkpoint"):
         Server.restore(rewritten(good, **changed), random=in_order)
+
+
+def test_a_checkpoint_of_before_of_an_unknown_version_is_unreadable() -> None:
+    good, _ = checkpoint(SEMI, ServerState.COLLECT)
+    assert Server.restore(of_before(good), random=in_order).state is ServerState.COLLECT
+    with pytest.raises(UnreadableFileError, match="not a checkpoint"):
+        Server.restore(of_before(good, 3), random=in_order)
 
 
 def test_a_sum_takes_the_bytes_of_its_integers_and_those_of_before_are_read() -> None:

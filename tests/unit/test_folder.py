@@ -19,6 +19,7 @@ from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.screening import Screen
 from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
@@ -55,6 +56,11 @@ def test_what_was_made_is_what_is_opened(operator: Path) -> None:
     assert again.allow_list.digest == ALLOWED.digest
     assert replace(again, allow_list=None) == replace(folder, allow_list=None)
     assert (operator / "survey").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_happens_to_cohorts_that_stand_out_is_kept(operator: Path) -> None:
+    folder = made(operator, plan_of("active"), allow_list=operator / "clients.allow", screen="warn")
+    assert folder.screen is CampaignFolder.open(operator / "survey").screen is Screen.WARN
 
 
 def test_nothing_is_restored_where_nothing_is(operator: Path) -> None:
