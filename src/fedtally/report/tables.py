@@ -142,7 +142,9 @@ class FittedTable:
             for place, column in enumerate(after):
                 cells.append(column.cells[row])
                 if bar and not place:
-                    cells.append(Bar(longest, 0, max(0.0, self.shares[row]), width=bar))
+                    # a quotient: rounding must not take an eighth of a cell from the longest
+                    part = max(0.0, self.shares[row] / longest)
+                    cells.append(Bar(1.0, 0, part, width=bar))
             table.add_row(*cells, style=self.styles[row] if self.styles else None)
         return table
 
