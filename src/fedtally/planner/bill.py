@@ -478,6 +478,13 @@ def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) ->
     between = sum(sizes.get(kind, 0) for kind in kinds)
     return [
         Line(
+            TO_HELPER,
+            (came, sizes[ReportKind.HELPER_REPORT]),
+            clients=n,
+            client={"message": 1, "seal": 1, "signature": 1},
+            server={"phase": 1, "receipt": came, "verification": came, "unseal": came},
+        ),
+        Line(
             TO_LEADER,
             (kept, sizes[ReportKind.LEADER_REPORT]),
             clients=n,
@@ -491,13 +498,6 @@ def _two_server_lines(plan: Plan, agreed: TwoServerConfig, n: int, gone: int) ->
                 digest=2 * kept * packed,
                 plane=kept * planes,
             ),
-        ),
-        Line(
-            TO_HELPER,
-            (came, sizes[ReportKind.HELPER_REPORT]),
-            clients=n,
-            client={"message": 1, "seal": 1, "signature": 1},
-            server={"phase": 1, "receipt": came, "verification": came, "unseal": came},
         ),
         Line(COMBINING, server=opened, between=between + ID_BYTES * (held - kept)),
     ]
