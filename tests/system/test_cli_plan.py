@@ -240,7 +240,9 @@ def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:
 
 
 def test_two_of_three_find_the_third(call: Call) -> None:
-    code, out, _ = call(*FLEET, "--tau", "0.01", "--max-bytes", "2kB", "--json")
+    code, out, _ = call(
+        *FLEET, "--like", "zipf:a=1.1,d=2000", "--tau", "0.01", "--max-bytes", "2kB", "--json"
+    )
     found = json.loads(out)
     assert (code, found["found"]) == (0, "epsilon")
     epsilon = found["privacy"]["epsilon"]
@@ -254,14 +256,32 @@ def test_two_of_three_find_the_third(call: Call) -> None:
         "--max-bytes",
         "4kB",
         "--json",
+        "--like",
+        "zipf:a=1.1,d=2000",
     )
     assert json.loads(call(*little)[1])["privacy"]["epsilon"] > 1
     code, out, _ = call(
-        *FLEET, "--tau", "0.01", "--epsilon", str(round(1.2 * epsilon, 4)), "--json"
+        *FLEET,
+        "--like",
+        "zipf:a=1.1,d=2000",
+        "--tau",
+        "0.01",
+        "--epsilon",
+        str(round(1.2 * epsilon, 4)),
+        "--json",
     )
     assert json.loads(out)["plan"]["bytes_per_client"] <= 2000
     code, out, _ = call(
-        *FLEET, "--tau", "0.01", "--max-bytes", "2kB", "--epsilon", "none", "--json"
+        *FLEET,
+        "--like",
+        "zipf:a=1.1,d=2000",
+        "--tau",
+        "0.01",
+        "--max-bytes",
+        "2kB",
+        "--epsilon",
+        "none",
+        "--json",
     )
     assert (code, json.loads(out)["privacy"]) == (0, None)
 

@@ -189,7 +189,7 @@ _study_options = options(
         ),
         (
             "a plan: does it meet its target?",
-            "fedtally plan --clients 3000 --domain-size 225 --tau 0.02 -o plan.toml",
+            "fedtally plan --clients 3000 --domain dictionary.txt --tau 0.02 -o plan.toml",
         ),
         (
             "",
