@@ -519,7 +519,10 @@ def sections() -> dict[str, list[Any]]:
 
 
 def sizes() -> list[str]:
-    """Return the page's table of sizes: today's report has two frames and heads, salt and seals."""
+    """Return the page's table of sizes.
+
+    A report without a proof has two frames and heads, salt and seals.
+    """
     lines = []
     for rows, width in ((5, 400), (7, 571), (16, 1000)):
         circuit = OneHot(64513, (width,) * rows, 1, checksum_count(16))

@@ -16,11 +16,11 @@ import fedtally
 from fedtally import report as reports
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
-from fedtally.campaign.server import FrequencyServer
+from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import bill as bills
 from fedtally.planner.request import Request
@@ -513,13 +513,13 @@ def test_a_result_says_how_many_reports_were_refused(
 
 
 def test_a_sum_that_keeps_a_refused_report_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The local engine compares: a leader that lets lies in does not give an answer."""
+    """A leader that lets such lies in gives no answer: no clients have this sum."""
 
     def take_all(self: two_server.ProvenLeader, frame: bytes) -> None:
         self._valid.update(self._held)
 
     monkeypatch.setattr(two_server.ProvenLeader, "judge", take_all)
-    with pytest.raises(FedtallyError):
+    with pytest.raises(RejectedSumError, match="a client sent something else than a sketch"):
         result_with_liars(monkeypatch)
 
 

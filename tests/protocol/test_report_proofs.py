@@ -472,7 +472,7 @@ def test_secrets_are_wiped_after_use(monkeypatch):
 
 @each_case(("rows", "width", "most"), [(5, 400, 1.10), (7, 571, 1.07), (16, 1000, 1.03)])
 def test_a_proof_adds_the_bytes_that_the_page_says(rows, width, most):
-    """To today's report: the proof, its digest for the helper, and the word e."""
+    """To a report without it: the proof, its digest for the helper, and the word e."""
     proof = proof_of((width,) * rows)
     circuit, parameters = proof.circuit, proof.parameters
     assert proof.words_bytes == parameters.packed_bytes + 2

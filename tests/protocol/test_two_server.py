@@ -730,6 +730,11 @@ def test_a_part_is_sealed_for_its_report_alone() -> None:
     for seal in (other.leader, REPORTS[1].leader):
         moved = REPORTS[0].leader[: HEADER + HEAD] + seal[HEADER + HEAD :]
         assert pair.leader.receive(moved, NOW) is Outcome.FORGED
+        part = pair.leader._parse(moved)
+        assert part is not None
+        # not only the signature tells: the seal itself does not open
+        with pytest.raises(RejectedError, match="does not open"):
+            pair.leader._unsealed(part)
     assert len(pair.leader) == 0
 
 

@@ -843,6 +843,14 @@ def test_named_integers(call: Call, tmp_path: Path) -> None:
         assert said in err
 
 
+def test_a_report_of_fewer_than_no_items_is_refused(call: Call, words: str) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    answered(call, "estimate", words, "--save", "words.fed", "--seed", "1")
+    code, _, err = call("report", "words.fed", "--top", "-4")
+    assert code == 2 and "--top must be at least 0, got -4" in err
+
+
 def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> None:
     (tmp_path / "drinks.txt").write_text("tea\nmilk\n")
     listed = ("--domain", "drinks.txt", "--save", "drinks.fed", "--seed", "1")
@@ -853,7 +861,6 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("query", "drink.fed", "tea"), "no file drink.fed; did you mean 'drinks.fed'?"),
         (("estimate", "drink.txt"), "No such file or directory; did you mean 'drinks.txt'?"),
         (("query", "rs.fed", "tea"), "no file rs.fed\n"),  # endings alone are not alike
-        (("report", "drinks.fed", "--top", "-4"), "--top must be at least 0, got -4"),
         (("estimate", "qqq.csv"), "No such file or directory\n"),
         (("estimate", "drinks.txt", "--confidence", "95"), "95 % is 0.95"),
         (("estimate", "drinks.txt", "--tau", "5"), "5 % is 0.05"),

@@ -239,6 +239,31 @@ def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:
     assert not Path("plan.toml").exists()
 
 
+def test_a_histogram_is_tried_on_other_candidates_by_rank(
+    call: Call, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The plan has the integers 1 and 2, and the clients have words."""
+    (tmp_path / "drinks.txt").write_text("tea\nmilk\ntea\n" * 20)
+    (tmp_path / "list.txt").write_text("tea\nmilk\n")
+    plan, drinks, listed = (
+        str(tmp_path / name) for name in ("plan.toml", "drinks.txt", "list.txt")
+    )
+    assert call("--clients", "60", "--domain-size", "2", "--tau", "0.1", "-o", plan)[0] == 0
+    tried = ["simulate", "--plan", plan, drinks, "--repeats", "2"]
+    assert run([*tried, "--domain", listed]) == 0
+    assert "0 of 2 repeats" in words_of(capsys.readouterr().out)
+    assert run(tried) == 2  # candidates that clients do not know have no places
+    assert "declare them" in words_of(capsys.readouterr().err)
+    assert run([*tried, "--domain", "open"]) == 2
+    assert "name it (--domain), not open" in words_of(capsys.readouterr().err)
+
+
+def test_no_frequencies_are_named_that_like_refuses(call: Call) -> None:
+    asked = (*FLEET, "--tau", "0.01", "--encoding", "sketch")
+    assert "--like zipf" in words_of(call(*asked)[1])
+    assert "--like zipf" not in words_of(call(*asked, "--max-items", "3")[1])
+
+
 def test_two_of_three_find_the_third(call: Call) -> None:
     code, out, _ = call(
         *FLEET, "--like", "zipf:a=1.1,d=2000", "--tau", "0.01", "--max-bytes", "2kB", "--json"

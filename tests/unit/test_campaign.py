@@ -173,23 +173,33 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
         assert sketch.num_clients == expected.num_clients
 
 
+def sent(
+    plan: Plan,
+    policy: two_server.BatchPolicy,
+    person: int,
+    leader: two_server.Leader | two_server.ProvenLeader,
+    helper: two_server.Helper | two_server.ProvenHelper,
+) -> None:
+    """Have a person report in the second round, to both servers."""
+    report = FrequencyClient(plan, DOMAIN, items(person)).report(
+        1,
+        policy,
+        journal=MemoryJournal(),
+        identity=PEOPLE[person],
+        random=stream(("report", person)),
+        now=NOW,
+    )
+    helper.receive(report.helper, NOW)  # the helper first, as a client must
+    leader.receive(report.leader, NOW)
+
+
 def test_two_servers_land_the_sketches_of_who_reported() -> None:
     plan = plan_of(two_servers())
     server, policy = FrequencyServer(plan), two_server.BatchPolicy(min_honest=2)
     leader = server.leader(1, policy, ALLOWED, two_server.MemoryJournal(), LEADER_KEY)
     helper = server.helper(1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY)
     for i in range(8):
-        client = FrequencyClient(plan, DOMAIN, items(i))
-        report = client.report(
-            1,
-            policy,
-            journal=MemoryJournal(),
-            identity=PEOPLE[i],
-            random=stream(("report", i)),
-            now=NOW,
-        )
-        leader.receive(report.leader, NOW)
-        helper.receive(report.helper, NOW)
+        sent(plan, policy, i, leader, helper)
     with pytest.raises(LocalProtocolError, match="this batch has no sum: it is collecting"):
         server.land_batch(leader)
     leader.stop()
@@ -288,17 +298,7 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
         1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY, random=stream("helper")
     )
     for i in range(8):
-        client = FrequencyClient(plan, DOMAIN, items(i))
-        report = client.report(
-            1,
-            policy,
-            journal=MemoryJournal(),
-            identity=PEOPLE[i],
-            random=stream(("report", i)),
-            now=NOW,
-        )
-        leader.receive(report.leader, NOW)
-        helper.receive(report.helper, NOW)
+        sent(plan, policy, i, leader, helper)
     assert drawn == []
     leader.stop()
     total = leader.finish(helper.answer(leader.query(helper.offer())))

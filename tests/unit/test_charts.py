@@ -355,5 +355,6 @@ def test_a_curve_says_where_its_error_is_0() -> None:
 
 
 def test_a_notebook_shows_a_figure_without_pyplot() -> None:
+    pytest.importorskip("matplotlib")
     figure: Any = charts.top_items(ITEMS, 1000)
     assert figure._repr_png_().startswith(b"\x89PNG")

@@ -84,7 +84,7 @@ def test_messages_match_the_reference(
     assert found.moved == pytest.approx(expected.moved, rel=1e-6)
     assert np.allclose(found.fits, expected.fits, rtol=1e-6)
     assert np.array_equal(found.numbers, expected.numbers)
-    silent, reference = messages.read_messages(cells, words, count), None
+    silent = messages.read_messages(cells, words, count)
     reference = messages._joined(cells, words, count, None, None)[0]
     assert np.allclose(silent.value, reference.value, rtol=1e-9, atol=1e-7)
 

@@ -278,6 +278,13 @@ def test_the_command_says_what_will_be_read(tmp_path, capsys):
     assert "--name-length goes with --domain open" in told(capsys)
 
 
+def test_what_frequencies_are_like_is_said_and_kept():
+    found = propose(search(tau=0.01), like="like zipf:a=1.5,d=1000")
+    assert found.plan.target.frequencies == "like zipf:a=1.5,d=1000"
+    shown = plain(plan_view.view(found, None))
+    assert "like zipf:a=1.5,d=1000" in shown and "assumed to fall" not in shown
+
+
 def test_names_that_nobody_can_read_are_said():
     found = propose(search(tau=0.01))
     nobody = found.names._replace(theta_name=np.inf, by_length=((7, np.inf), (12, 0.5)))

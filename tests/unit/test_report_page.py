@@ -260,6 +260,8 @@ def test_a_report_says_why_a_larger_share_may_be_less_certain() -> None:
 
 
 def test_text_breaks_between_words() -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
     result = fedtally.estimate(["tea"], seed=1)
     command = "fedtally estimate <b> --max-items 2"
     text = page.page(result, result.top(1), command=command)

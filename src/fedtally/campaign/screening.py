@@ -265,7 +265,6 @@ class RoundScreening:
 
     Attributes:
         round: the round, counted from 0.
-        num_cohorts: the cohorts that landed.
         found: what the cohorts say that are not in `left_out`; None: they were not screened.
         left_out: the cohorts that stand out, in the order in which the books give them.
         num_rejected: the further cohorts that could not land, since no clients have such sums.
@@ -274,12 +273,16 @@ class RoundScreening:
     """
 
     round: int
-    num_cohorts: int
     found: Consistency | None = None
     left_out: tuple[int, ...] = ()
     num_rejected: int = 0
     why: str = ""
     sizes: tuple[int, ...] = ()
+
+    @property
+    def num_cohorts(self) -> int:
+        """The cohorts that landed."""
+        return len(self.sizes)
 
     @property
     def is_poisoned(self) -> bool:
@@ -355,7 +358,7 @@ class Screening:
         if number < FEWEST:
             why = f"{number} cohort{'s' * (number > 1)} landed, and screening needs {FEWEST}"
             self.rounds[round] = RoundScreening(
-                round, number, num_rejected=self.rejected[round], why=why, sizes=sizes
+                round, num_rejected=self.rejected[round], why=why, sizes=sizes
             )
         else:
             private = plan.privacy
@@ -369,7 +372,7 @@ class Screening:
             )
             left_out = tuple(place for place in range(number) if place not in kept)
             self.rounds[round] = RoundScreening(
-                round, number, found, left_out, self.rejected[round], sizes=sizes
+                round, found, left_out, self.rejected[round], sizes=sizes
             )
         return self.used(round, cohorts)
 
@@ -377,7 +380,7 @@ class Screening:
         """Note the rounds of a release that an earlier process screened, if any did."""
         for round in rounds:
             why = "an earlier run released its sum, and the sums of its cohorts are erased"
-            self.rounds.setdefault(round, RoundScreening(round, 0, why=why))
+            self.rounds.setdefault(round, RoundScreening(round, why=why))
 
     def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
         """Return those of a round's cohorts, or of lists about them, that are in its sum."""

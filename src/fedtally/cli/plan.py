@@ -328,7 +328,7 @@ def _propose(
         if distribution is None:
             distribution = names.assumed(domain, spec.max_items)
         search = open_domain.Search(spec, domain, number, distribution, seed, length, rare)
-        return open_domain.propose(search, find_epsilon=find_epsilon)
+        return open_domain.propose(search, find_epsilon=find_epsilon, like=about)
     asked = (spec, domain, number, distribution)
     return proposal.propose(*asked, seed=seed, find_epsilon=find_epsilon, like=about)
 

@@ -274,6 +274,8 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
     use_threads(options["threads"])
     trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
     named = options["domain"]
+    if named == "open" and not plan.is_open:
+        raise InvalidInputError("the plan has a list of candidates: name it (--domain), not open")
     domain = named if plan.is_open and named == "open" else read_domain(named)
     data = open_input(source, options)
     with console.Progress(options["quiet"]) as progress:

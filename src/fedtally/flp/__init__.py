@@ -6,7 +6,7 @@ form that draft-irtf-cfrg-vdaf gives it. `Prio3` is that draft's protocol around
 replays the official vectors of Prio3Count, Prio3SumVec, Prio3Histogram and
 Prio3SumVecWithMultiproof.
 
-This is a library for researchers: campaigns do not use it.
+Plans with validity "proofs" use it, through `secagg.two_server.proofs`; `Prio3` is for researchers.
 
 - `fields`: GF(p^K), as arrays
 - `proof`: circuits, and prove, query and decide

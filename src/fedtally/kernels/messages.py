@@ -419,7 +419,7 @@ def _native(
     value, stddev = np.empty(count), np.empty(count)
     # A part is of whole blocks.
     size = max(-(-count // (_PARTS * LANES)), _FEWEST // LANES)
-    parts = list(blocks(-(-count // LANES), size)) or [slice(0, 0)]
+    parts = list(blocks(-(-count // LANES), size))
     stats = np.zeros((len(parts), 10))
     # Without a rule nothing is summed.
     shapes = (cells.residual.shape, cells.variance.shape) if rule else ((0, 0, 0), (0, 0, 0))

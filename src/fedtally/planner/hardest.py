@@ -23,7 +23,8 @@ from fedtally.planner.power_law import capped
 ANY = "any"  # the frequencies of a target that holds whatever they are
 # Frequencies that anybody can imagine, and give to `--like`: the usual assumption, one that falls
 # more slowly, and one with hundreds of items that are nearly alike.
-NAMED = ("zipf:a=1.1", "zipf:a=0.8", "geometric:q=0.99")
+_EXPONENTS = (1.1, 0.8)
+NAMED = (*(f"zipf:a={exponent:g}" for exponent in _EXPONENTS), "geometric:q=0.99")
 USUAL = NAMED[0]
 # tau times the number of items of the hardest plateau: 1.5 to 1.7 where it was looked for
 _ITEMS_OF_ONE_TAU = 1.5
@@ -76,7 +77,9 @@ def usual_plateau(tau: float, domain_size: int, *, max_items: int = 1) -> Freque
     150.0
     """
     items = round(_ITEMS_OF_ONE_TAU * max_items / tau)
-    return plateau(_bounded(items, domain_size, max_items), domain_size, max_items=max_items)
+    fewest = min(max_items, domain_size)
+    items = max(fewest, min(items, domain_size))
+    return plateau(items, domain_size, max_items=max_items)
 
 
 def find_hardest(
@@ -138,14 +141,10 @@ def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
     """
     shapes = {
         name: Frequencies.assumed(domain_size, exponent, max_items=max_items)
-        for name, exponent in zip(NAMED, (1.1, 0.8), strict=False)
+        for name, exponent in zip(NAMED[:-1], _EXPONENTS, strict=True)
     }
     ranks = min(domain_size, _GEOMETRIC)
     falling, one = np.power(0.99, np.arange(float(ranks))), np.ones(ranks)
     frequencies = capped(falling, one, float(min(max_items, ranks)), 1.0)
     geometric = Frequencies.from_frequencies(frequencies, domain_size, max_items=max_items)
     return shapes | {NAMED[-1]: geometric}
-
-
-def _bounded(items: int, domain_size: int, max_items: int) -> int:
-    return max(min(items, domain_size), min(max_items, domain_size))

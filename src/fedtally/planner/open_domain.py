@@ -563,7 +563,7 @@ def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
 # ---- a plan ----
 
 
-def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
+def propose(search: Search, *, find_epsilon: bool = False, like: str | None = None) -> Proposal:
     """Return a plan for a fleet whose strings nobody has the list of.
 
     With a tau: that of the fewest bytes; with bytes and `find_epsilon` besides: that of the least
@@ -572,6 +572,7 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
     Args:
         search: what is asked.
         find_epsilon: as for `fedtally.planner.proposal.propose`.
+        like: as for `fedtally.planner.proposal.propose`.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; what would do is named. Or the sums
@@ -593,7 +594,8 @@ def propose(search: Search, *, find_epsilon: bool = False) -> Proposal:
         rare = _checked(search, plan, draft)
         size = Size("model", plan.rows, plan.width)
     assert plan.target is not None
-    length, threshold = search.name_length, 2 * plan.target.linf
+    target = replace(plan.target, frequencies=like)
+    plan, length, threshold = replace(plan, target=target), search.name_length, 2 * target.linf
     one = None
     if plan.privacy is not None and len(plan.releases) > 1:
         with suppress(InvalidInputError):  # no secure sum is as large as all rounds

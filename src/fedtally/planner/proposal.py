@@ -134,12 +134,13 @@ class Proposal:
     def usual(self) -> Plan | None:
         """Return the plan for the same target, if frequencies fell like i^-1.1.
 
-        None if the target is not for any frequencies, or if it was not given.
+        None if the target is not for any frequencies, if it was not given, or if clients hold
+        several items: `--like` has names only for populations of one item a client.
         """
         draft = self.draft
         if draft is None or not self.is_for_any or self.plan.is_histogram:
             return None
-        if draft.spec.tau is None:
+        if draft.spec.tau is None or self.plan.max_items > 1:
             return None
         assumed = Frequencies.assumed(self.plan.domain_size, max_items=self.plan.max_items)
         return draft.plan(*chosen_for(draft, assumed, with_linf=False)[0])

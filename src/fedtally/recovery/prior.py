@@ -97,7 +97,7 @@ class Prior:
             size += len(more)
         self._seen = seen
         there = np.flatnonzero(seen)
-        if len(there) and not self._is_known:
+        if steps and len(there) and not self._is_known:
             density, times = likelihood[there] + _TINY, seen[there] / seen.sum()
             for _ in range(steps):
                 grown = self.weights * (density.T @ (times / (density @ self.weights)))

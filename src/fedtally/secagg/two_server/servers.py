@@ -156,7 +156,9 @@ class _Server(ABC, Generic[_Held]):
         self._state = BatchState.COLLECTING
         self._identities: set[bytes] = set()  # whose report is held
         self._held: dict[bytes, _Held] = {}  # by id
-        self._counted: frozenset[bytes] = frozenset()  # ids in the batch, once it is closed
+        self._counted: frozenset[bytes] = (
+            frozenset()
+        )  # ids of the closed batch, or of a stopped leader
         # A batch that was closed before a restart stays closed: a second one over other reports
         # would give the difference of the two sums away.
         recorded = journal.kept(self._name_of_batch(rounds))
@@ -244,7 +246,7 @@ class _Server(ABC, Generic[_Held]):
         return Outcome.ACCEPTED
 
     def _is_counted(self, frame: bytes) -> bool:
-        """Tell whether a frame is a copy of a report in the closed batch.
+        """Tell whether a frame is a copy of a report in the batch, or of one a stopped leader held.
 
         Its sender may have missed the first answer.
         """
