@@ -1,11 +1,11 @@
 """Reports to two servers with and without the proof that they are valid, in one run.
 
-CPU is that of this process, on one thread, the least of several turns that alternate. Of today's
-report it is what `make_report` and both servers' `receive` take. A client's report with a proof is
-that of `ReportProof.report`. For the servers, what comes on top is `check` and `decide` of a batch,
-with `of_helper` and `of_leader` less what `receive` does already: the signature, and the seal.
-That is with compiled kernels, where they are there; the proof is measured by NumPy alone as well.
-No campaign uses proofs yet.
+CPU is that of this process, on one thread, the least of several turns that alternate. Of a report
+without a proof it is what `make_report` and both servers' `receive` take. A client's report with a
+proof is that of `make_proven_report`. For the servers, what comes on top is `check` and `decide` of
+a batch, with `of_helper` and `of_leader` less what `receive` does already: the signature, and the
+seal. That is with compiled kernels, where they are there; the proof is measured by NumPy alone as
+well.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fedtally.secagg.two_server import (
     Leader,
     MemoryJournal,
     TwoServerParameters,
+    make_proven_report,
     make_report,
 )
 from fedtally.secagg.two_server import Report as ClientReport
@@ -89,7 +90,7 @@ class Batch:
         self.checks: list[bytes] = []
 
     def report(self) -> None:
-        """Make today's reports."""
+        """Make the reports without proofs."""
         self.reports = [
             make_report(
                 self.parameters,
@@ -104,7 +105,7 @@ class Batch:
         ]
 
     def lead(self) -> None:
-        """Receive the leader's parts of today's reports."""
+        """Receive the leader's parts of the reports without proofs."""
         rounds, journal = range(1), MemoryJournal()
         key = self.leaders_key
         leader = Leader(self.parameters, rounds, self.allowed, self.policy, journal, key)
@@ -112,14 +113,27 @@ class Batch:
             leader.receive(report.leader, now=0)
 
     def help(self) -> None:
-        """Receive the helper's parts of today's reports."""
+        """Receive the helper's parts of the reports without proofs."""
         rounds, journal = range(1), MemoryJournal()
         helper = Helper(self.parameters, rounds, self.allowed, self.policy, journal, self.key)
         for report in self.reports:
             helper.receive(report.helper, now=0)
 
     def prove(self) -> None:
-        """Make the reports with proofs, client by client."""
+        """Make the reports with proofs as clients send them, sealed to both servers."""
+        for i, vector in enumerate(self.vectors):
+            make_proven_report(
+                self.proof,
+                vector,
+                round=0,
+                now=0,
+                identity=self.people[i],
+                policy=self.policy,
+                random=source(f"report {i}"),
+            )
+
+    def divide(self) -> None:
+        """Make the parts of the reports with proofs, as the servers have them once opened."""
         self.parts = [
             self.proof.report(
                 vector, round=0, now=0, identity=self.people[i], random=source(f"report {i}")
@@ -154,10 +168,10 @@ class Batch:
 
     @property
     def upload(self) -> float:
-        """Bytes of a report with its proof, over today's."""
-        today = self.parameters.report_bytes
+        """Bytes of a report with its proof, over those of one without."""
+        plain = self.parameters.report_bytes
         more = self.proof.words_bytes - self.parameters.packed_bytes + self.proof.proof_bytes
-        return (today + more + KEY_BYTES) / today  # the helper's part has the digest of the proof
+        return (plain + more + KEY_BYTES) / plain  # the helper's part has the digest of the proof
 
 
 def microseconds(batch: Batch, turns: int) -> dict[str, float]:
@@ -167,6 +181,7 @@ def microseconds(batch: Batch, turns: int) -> dict[str, float]:
         *(batch.prove, batch.verify, batch.open, batch.check, batch.decide),
     )
     least = dict.fromkeys((step.__name__ for step in steps), float("inf"))
+    batch.divide()
     for _ in range(turns):
         for step in steps:
             start = time.process_time()
@@ -190,7 +205,7 @@ def measure(clients: int, turns: int) -> Report:
         by_numpy = {step: slow[step] for step in ("prove", "check", "decide")}
         name = f"{rows} x {width}"
         report.notes.append(
-            f"{name}, us a report: today "
+            f"{name}, us a report: without proof "
             + ", ".join(f"{step} {took[step]:.0f}" for step in ("report", "lead", "help"))
             + "; the proof "
             + ", ".join(f"{step} {took[step]:.0f}" for step in by_numpy)

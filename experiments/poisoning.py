@@ -273,15 +273,9 @@ def upper_bound(alarms: int, rounds: int, confidence: float = 0.95) -> float:
     >>> round(upper_bound(0, 100_000), 7)
     3e-05
     """
-    low, high = 0.0, 1.0
-    for _ in range(60):  # halves: P[at most `alarms`] falls with the rate
-        rate = (low + high) / 2
-        term, total = (1 - rate) ** rounds, 0.0
-        for k in range(alarms + 1):
-            total += term
-            term *= (rounds - k) / (k + 1) * rate / (1 - rate) if rate < 1 else 0.0
-        low, high = (rate, high) if total > 1 - confidence else (low, rate)
-    return high
+    if alarms >= rounds:
+        return 1.0
+    return float(stats.beta.ppf(confidence, alarms + 1, rounds - alarms))
 
 
 class _Seen(NamedTuple):

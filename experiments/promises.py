@@ -3,9 +3,9 @@
 Every cell is a table or a law, and a plan for it: the one that `fedtally plan` makes by default,
 for any frequencies, or the one that takes them to fall like i^-1.1 (`--like`). Of each cell
 campaigns are drawn, every one with new hashes, and those are counted whose largest error exceeds
-tau. A cell
-passes if they are no more than the 99 % quantile of what the failure probability of 10 % leads to.
-Of plans that rest on an assumption nothing is demanded: that they fail shows what it is worth.
+tau. A cell passes if they are no more than the 99 % quantile of what the failure probability of
+10 % leads to. Of plans that rest on an assumption nothing is demanded: that they fail shows what it
+is worth.
 
 The synthetic laws are here to be hard, and nothing was tuned to them: a log-normal law, two
 plateaus, half of the clients on three items and the others alike, and i^-0.6.

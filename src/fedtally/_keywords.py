@@ -20,7 +20,8 @@ _KEYWORDS = {
 _OPTIONS = {keyword: option for option, keyword in _KEYWORDS.items() if "_" in keyword}
 # Where a word without an underscore is a keyword, and no word of English: "seed is not for ...".
 _PLACES = (
-    r"^[a-z]+(?= (?:must be|goes with|is not for)\b)",
+    r"^[a-z]+(?= (?:(?:refuse|warn) )?(?:must be|cannot be|goes with|is not for)\b)",
+    r"(?<=\buse )validity(?= none\b)",
     r"(?<=\bleave )[a-z]+(?= (?:or [a-z_]+ )?out\b)",
     r"(?<=\bgoes with )[a-z]+\b",
 )

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from experiments import promises
 
 from fedtally.planner import hardest
+
+pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+
+from experiments import promises
 
 SMALL = ("--law", "plateaus", "--domain-size", "1100", "--clients", "20000", "--tau", "0.01")
 

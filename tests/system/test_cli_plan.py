@@ -390,7 +390,7 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ),
         (
             (*FLEET, "--secure-sum", "two-server", "--validity", "proofs", "--max-items", "2"),
-            "cannot be proofs: a proof is of one item a client, and here a client contributes up",
+            "--validity cannot be proofs: a proof is of one item a client, and here a client",
         ),
         ((*FLEET, "--validity", "none"), "--validity goes with the secure sum two-server, got"),
         (

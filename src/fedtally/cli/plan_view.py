@@ -179,8 +179,8 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
         return [("Frequencies", "any: the error of a histogram does not depend on them")]
     if found is None:
         like = proposal.target.frequencies
-        said = _ASSUMED if like is None else f"like {like}"
-        return [("Frequencies", f"{said}; if they do not, the target may be missed")]
+        said = f"{_ASSUMED}; if they do not" if like is None else f"like {like}; if they are not"
+        return [("Frequencies", f"{said}, the target may be missed")]
     shapes = f"{report.counted(found.hardest.items, 'item')} of equal frequency"
     listed = "; ".join(f"{name} {report.points(linf)}" for name, linf in found.named.items())
     if not proposal.is_for_any:
