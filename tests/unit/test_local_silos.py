@@ -144,7 +144,11 @@ def test_a_private_campaign_says_no_number_of_people(secure_sum: str) -> None:
         assert event is not None and event.relation.hides_number and event.silos_per_person == 1
         assert abs(result.num_clients - sum(SIZES)) < 40
         assert result.attendance == [result.num_contributions]
-        seen.append((result.warnings, result.missing, result.secure_sum, result.timings))
+        # whether the decoder finds anything in the noise is seen in the noised sums alone
+        said = [
+            each for each in result.warnings if not each.startswith("nothing stands out of the")
+        ]
+        seen.append((said, result.missing, result.secure_sum, result.timings))
         assert result.num_silos == 6
     assert seen[0] == seen[1]
     assert "a person counts in at most 1 silo, and a silo at most 40 people" in str(seen)

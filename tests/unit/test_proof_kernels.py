@@ -83,7 +83,7 @@ def test_words_are_reduced_as_python_does(compiled: str, prime: int, words: list
 
 @given(SEEDS, st.sampled_from(PRIMES), st.integers(1, 4), st.integers(0, 40), st.integers(0, 50))
 def test_words_are_read_as_python_does(
-    seed: int, prime: int, word_bytes: int, integers: int, count: int
+    compiled: str, seed: int, prime: int, word_bytes: int, integers: int, count: int
 ) -> None:
     data = np.random.default_rng(seed).bytes(integers * word_bytes)
     bits = min(prime.bit_length() + seed % 2, 8 * word_bytes)
