@@ -1,5 +1,11 @@
 """The documentation as a site: python -m sphinx -W docs build/docs."""
 
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.ext.napoleon import GoogleDocstring
+
 import fedtally
 
 project = "fedtally"
@@ -19,8 +25,6 @@ maximum_signature_line_length = 88  # longer ones have a parameter a line
 # Pages are those that a repository shows: links name files and headings as it does.
 myst_heading_anchors = 4
 exclude_patterns = ["_static"]
-# A repository draws diagrams of mermaid; a site would load a program from elsewhere for that.
-suppress_warnings = ["misc.highlighting_failure"]
 
 nb_execution_mode = "force"  # a page that shows numbers computes them
 nb_execution_raise_on_error = True
@@ -33,3 +37,23 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": False}
 python_use_unqualified_type_names = True
+
+# What a property says is prose: "The unit: clients or people" names no type before its colon.
+GoogleDocstring._parse_attribute_docstring = GoogleDocstring._consume_to_end
+
+
+def without_aliases(_: Sphinx, __: str, ___: str, member: Any, *____: Any) -> bool | None:
+    """Leave out the fields of named tuples, which their class describes."""
+    return True if (member.__doc__ or "").startswith("Alias for field number") else None
+
+
+def link_pictures(_: Sphinx, page: nodes.document) -> None:
+    """Let a picture, which the page may shrink, lead to itself at its full size."""
+    for picture in page.findall(nodes.image):
+        picture["width"] = "100%"  # Sphinx links what is scaled; site.css enlarges nothing
+
+
+def setup(app: Sphinx) -> None:
+    """Register what is above."""
+    app.connect("autodoc-skip-member", without_aliases)
+    app.connect("doctree-read", link_pictures)

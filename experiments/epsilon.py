@@ -451,9 +451,12 @@ def draw(rows: list[study.Row]) -> Figure:
 
     blocks, most = grouped(rows, *SKETCH), max(row["num_rounds"] for row in rows)
     main, clients = at_main(rows)[0]["epsilon"], max(row["clients"] for row in rows)
-    figure = Figure(figsize=(12, 3.3 * len(blocks) + 1.1), layout="constrained", facecolor="white")
-    grid: Any = figure.subplots(len(blocks), 3, squeeze=False)
-    for axes, ((law, high, width), own) in zip(grid, blocks.items(), strict=True):
+    # a column of panels for each law and sketch, so that a page's width is enough for two
+    figure = Figure(
+        figsize=(4.2 * max(len(blocks), 2), 11.5), layout="constrained", facecolor="white"
+    )
+    grid: Any = figure.subplots(3, len(blocks), sharey="col", squeeze=False)
+    for axes, ((law, high, width), own) in zip(grid.T, blocks.items(), strict=True):
         panels = (
             (
                 "epsilon",
@@ -467,39 +470,27 @@ def draw(rows: list[study.Row]) -> Figure:
             ),
             ("num_rounds", fixed(at_main(own), "N"), f"N = {clients:,} fixed, epsilon {main:g}"),
         )
+        heading = f"{f'i^-{law}' if law != 'zm' else law}, {high} x {width}\n"
         for one, (over, shown, title) in zip(axes, panels, strict=True):
-            draw_panel(one, over, shown)
-            one.set_title(
-                f"{f'i^-{law}' if law != 'zm' else law}, {high} x {width}: {title}",
-                fontsize=9.5,
-                loc="left",
-            )
-        limits = [limit for one in axes for limit in one.get_ylim()]
-        for one in axes:
-            one.set_ylim(min(limits), max(limits))
-        axes[0].set_ylabel("largest error (frequency)")
-    for one, label in zip(
-        grid[-1], ("epsilon (delta = 1e-6)", "M, rounds", "M, rounds"), strict=True
-    ):
-        one.set_xlabel(label)
+            constant = draw_panel(one, over, shown)
+            above = heading if one is axes[0] else ""
+            one.set_title(f"{above}{title}; theorem: C = {constant:.2g}", loc="left", fontsize=10)
+            one.set_xlabel("epsilon (delta = 1e-6)" if over == "epsilon" else "M, rounds")
+    for one in grid[:, 0]:
+        one.set_ylabel("largest error (frequency)")
     handles = {
         label: line
         for one in grid.flat
         for line, label in zip(*one.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=9,
+        handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False
     )
     return figure
 
 
-def draw_panel(axes: Any, over: str, rows: Sequence[study.Row]) -> None:
-    """Draw errors over a column, with the parts of hybrid and the theorem."""
+def draw_panel(axes: Any, over: str, rows: Sequence[study.Row]) -> float:
+    """Draw errors over a column, with the parts of hybrid, and the theorem; return its constant."""
     for name, own in lines(rows).items():
         points = grouped(own, over)
         axes.plot(
@@ -529,21 +520,13 @@ def draw_panel(axes: Any, over: str, rows: Sequence[study.Row]) -> None:
         linewidth=1.2,
         label="the theorem, hybrid",
     )
-    axes.text(
-        0.97,
-        0.96,
-        f"theorem: C = {constant:.2g}",
-        transform=axes.transAxes,
-        ha="right",
-        va="top",
-        fontsize=8.5,
-    )
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(list(points), [f"{x:g}" for x in points])
     axes.minorticks_off()
     axes.grid(color="#E6E8EB")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    return float(constant)
 
 
 # ---- command ----

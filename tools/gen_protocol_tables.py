@@ -1,6 +1,6 @@
 """Write the parts of docs/protocol.md that the code defines.
 
-These are diagrams, state tables, sizes, labels and abort codes.
+These are the order of messages, state tables, sizes, labels and abort codes.
 
     python tools/gen_protocol_tables.py          # rewrites what stands between the page's markers
     python tools/gen_protocol_tables.py --check  # writes nothing; exits 1 where the page differs
@@ -11,6 +11,7 @@ A part begins with ``<!-- generated: NAME -->`` and ends with ``<!-- end -->``.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import struct
 import sys
@@ -27,7 +28,6 @@ from fedtally.secagg.messages import (
     Exchange,
     Kind,
     ServerState,
-    diagram,
     next_phase,
 )
 from fedtally.secagg.params import Adversary
@@ -224,8 +224,19 @@ def _server_states() -> str:
     return table(["profile", "phase", "asks with", "collects", "is followed by"], [*rows, end])
 
 
-def _diagram(adversary: Adversary) -> Callable[[], str]:
-    return lambda: f"```mermaid\n{diagram(adversary)}\n```"
+def _order() -> str:
+    """Return the messages of a session as both profiles exchange them, the server's first."""
+    profiles = [
+        [spoken(kind) for step in steps for kind in (step.request, step.reply)]
+        + [spoken(Kind.RESULT)]
+        for steps in EXCHANGES.values()
+    ]
+    rows = [
+        (turn, "client" if turn % 2 == 0 else "server", *names)
+        for turn, names in enumerate(itertools.zip_longest(*profiles, fillvalue=""), start=1)
+    ]
+    names = (f"`{adversary.name.lower()}`" for adversary in EXCHANGES)
+    return table(["turn", "sent by", *names], rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -233,8 +244,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "frame": lambda: layout(wire.HEADER.format, _FRAME_FIELDS),
     "sizes": _sizes,
     "invite": lambda: layout(wire._INVITE.format, _INVITE_FIELDS),
-    "diagram semi-honest": _diagram(Adversary.SEMI_HONEST),
-    "diagram active": _diagram(Adversary.ACTIVE),
+    "order": _order,
     "client states": _client_states,
     "server states": _server_states,
     "abort codes": _abort_codes,

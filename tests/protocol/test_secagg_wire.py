@@ -348,19 +348,6 @@ def test_the_table_is_one_chain(adversary: Adversary) -> None:
     }
 
 
-@pytest.mark.parametrize("adversary", Adversary)
-def test_the_diagram_names_every_message_once(adversary: Adversary) -> None:
-    lines = messages.diagram(adversary).splitlines()
-    said = [line.split(": ")[1] for line in lines if "->>" in line]
-    expected = [
-        kind.name.replace("_", "")
-        for step in EXCHANGES[adversary]
-        for kind in (step.request, step.reply)
-    ]
-    assert [word.upper() for word in said] == [*expected, "RESULT"]
-    assert len(lines) == 3 + 4 * len(EXCHANGES[adversary]) + 1
-
-
 def test_every_code_has_a_meaning() -> None:
     assert [int(code) for code in AbortCode] == list(range(1, 20))
     assert len({code.meaning for code in AbortCode}) == 19

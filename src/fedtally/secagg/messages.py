@@ -1,8 +1,7 @@
 """The messages of ``fedtally-secagg/1``, and the one table that says in which order they come.
 
 The server asks and a client answers, in a few exchanges (`EXCHANGES`). In every state a client
-takes exactly one type of message, once; a type that is not in the table is an error. `diagram`
-draws the table for docs/protocol.md.
+takes exactly one type of message, once; a type that is not in the table is an error.
 """
 
 from __future__ import annotations
@@ -294,27 +293,6 @@ class Outcome(NamedTuple):
     def survivors(self) -> int:
         """How many clients are in the sum."""
         return int(self.alive.sum())
-
-
-def diagram(adversary: Adversary) -> str:
-    """Return the exchanges of a profile as a Mermaid sequence diagram.
-
-    >>> print(diagram(Adversary.SEMI_HONEST).splitlines()[3])
-        S->>C: Invite
-    """
-    lines = ["sequenceDiagram", "    participant S as Server", "    participant C as Client"]
-    for step in EXCHANGES[adversary]:
-        lines += [
-            f"    S->>C: {_spoken(step.request)}",
-            f"    Note right of C: {step.before.value} to {step.after.value}",
-            f"    C->>S: {_spoken(step.reply)}",
-            f"    Note left of S: {step.phase.value}, until closed",
-        ]
-    return "\n".join([*lines, f"    S->>C: {_spoken(Kind.RESULT)}"])
-
-
-def _spoken(kind: Kind) -> str:
-    return kind.name.replace("_", " ").title().replace(" ", "")
 
 
 # The names of the stages in reports, by the replies of clients in them: both profiles have the same
