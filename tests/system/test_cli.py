@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,14 @@ def test_help_is_a_command_too(call: Call, command: list[str]) -> None:
     assert call("help", *command) == call(*command, "--help")
     assert call("help", "nobody") == call("nobody")
     assert call("nobody")[0] == 2
+
+
+def test_help_of_a_command_that_is_none_names_it(call: Call) -> None:
+    code, out, err = call("help", "plan", "nonsense")
+    assert (code, out) == (2, "")
+    assert "fedtally plan has no commands, such as 'nonsense' (see fedtally plan --help)" in err
+    assert call("help", "keys", "nw") == call("keys", "nw")
+    assert "Did you mean 'new'?" in call("help", "keys", "nw")[2]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -867,6 +875,7 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("estimate", "drinks.txt", "--domain", "range:9..1"), "write range:1[.][.]9"),
         (("plan", "--clients", "9", "--domain-size", "9", "--epsilon", "-1"), "0.001 to 100"),
         (("simulate", "zpf:d=9", "--width", "9"), "profile:; did you mean 'zipf:'?"),
+        (("simulate", "zipf:", "--recovery", "jont"), "'direct'; did you mean 'joint'?"),
         (
             ("simulate", "zipf:d=9,n=9", "--width", "9", "--recovery", "fedtally:MedianDecode"),
             "has no MedianDecode; did you mean 'MedianDecoder'?",
@@ -1281,6 +1290,14 @@ def test_a_comparison_decodes_as_an_estimate_does(call: Call) -> None:
     assert answered(call, *asked, "--recovery", "auto") == answered(call, *asked)
 
 
+def _leaves(command: click.Command) -> Iterator[click.Command]:
+    if not isinstance(command, click.Group):
+        yield command
+        return
+    for one in command.commands.values():
+        yield from _leaves(one)
+
+
 def test_the_defaults_that_help_shows_are_those_that_run() -> None:
     """The text in brackets at the end of a help text is the default."""
     usual = Simulation.of()
@@ -1300,12 +1317,25 @@ def test_the_defaults_that_help_shows_are_those_that_run() -> None:
     for name, default in plain.items():
         shown = re.findall(r"\(([^()]*)\)\.?$", getattr(parameters[name], "help", "") or "")
         assert shown == [default], name
-    for command in cli.commands.values():  # what click fills in is what the help says
-        for one in command.params:
-            shown = re.findall(r"\(([^()]*)\)\.?$", getattr(one, "help", None) or "")
-            is_plain = isinstance(one.default, str | int | float) and not one.is_flag
-            if shown and is_plain and one.name not in ("schedule", "recovery", "dropout"):
-                assert shown[0].split(";")[0] == str(one.default), (command.name, one.name)
+    options = [
+        (command, one)
+        for command in _leaves(cli)
+        for one in command.params
+        if isinstance(one, click.Option)
+    ]
+    assert not [one.name for _, one in options if one.show_default]  # one style in all of them
+    filled = [
+        (command, one)
+        for command, one in options
+        if isinstance(one.default, str | int | float) and not one.is_flag
+    ]
+    others = ("schedule", "recovery", "dropout", "folder")  # their texts say more, or other words
+    for command, one in filled:  # what click fills in is what the help says
+        shown = re.findall(r"\(([^()]*)\)\.?$", one.help or "")
+        assert shown, (command.name, one.name)
+        if one.name not in others:
+            assert shown[0].split(";")[0] == str(one.default), (command.name, one.name)
+    assert len(filled) > 30
 
 
 def test_a_stage_of_unknown_length_says_how_long_it_has_taken(

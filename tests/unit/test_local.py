@@ -178,6 +178,7 @@ def test_progress_is_reported():
             "batches must be at most the number of rounds, 2, got 3",
         ),
         ({"recovery": "mean"}, "recovery must be auto, joint, median, belief or direct"),
+        ({"recovery": "jont"}, "got 'jont'; did you mean 'joint'"),
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         ({"confidence": 1}, "confidence must be at least 0 .no intervals. and below 1, got 1"),
         ({"confidence": float("nan")}, "confidence"),

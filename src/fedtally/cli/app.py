@@ -85,8 +85,17 @@ cli.add_section("Privacy", ledger, audit)
 @click.pass_context
 def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
     """Show the help of a command: `fedtally help campaign run`."""
-    # As if --help had been typed. A name that no command has is the same error as without `help`.
-    cli.main([*command, "--help"], prog_name=ctx.find_root().info_name, standalone_mode=False)
+    context = ctx.find_root()
+    for name in command:
+        group = context.command
+        if not isinstance(group, click.Group):
+            raise click.UsageError(
+                f"{context.command_path} has no commands, such as {name!r}", context
+            )
+        _, found, _ = group.resolve_command(context, [name])  # or an error: no such command
+        assert found is not None
+        context = click.Context(found, context, name, **found.context_settings)
+    click.echo(context.get_help())
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -135,11 +144,8 @@ def _meant(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     if isinstance(error, click.NoSuchOption) and context and context.command.name == "query":
         return "; an item that starts with a dash goes behind --"
-    kind = getattr(getattr(error, "param", None), "type", None)
-    found = re.search(r"'([^']*)' is not one of", error.format_message())
-    if not isinstance(kind, click.Choice) or found is None:
-        return ""
-    return did_you_mean(found[1], map(str, kind.choices))
+    found = re.search(r"'([^']*)' is not one of (.*)", error.format_message())
+    return did_you_mean(found[1], re.findall(r"'([^']*)'", found[2])) if found else ""
 
 
 def _usage(error: click.ClickException, as_json: bool) -> int:

@@ -35,8 +35,7 @@ def _seconds(name: str, default: int, text: str) -> Decorator:
         type=int,
         metavar="S",
         default=default,
-        show_default=True,
-        help=text,
+        help=f"{text} ({default}).",
     )
 
 
@@ -113,11 +112,11 @@ def campaign() -> None:
     help="A small file outside of NAME and of its backups: it shows that NAME is an old copy.",
 )
 @screen_option
-@_seconds("gather", 60, "Wait so long for a full session, once n_min clients are there.")
-@_seconds("phase", 60, "Wait so long for the answers of a phase.")
-@_seconds("session", 3600, "Give a session up after this time.")
-@_seconds("presence", 300, "A client counts as present so long after it has checked in.")
-@_seconds("bench", 3600, "Draw no client so long that left two questions unanswered, or aborted.")
+@_seconds("gather", 60, "Wait so long for a full session, once n_min clients are there")
+@_seconds("phase", 60, "Wait so long for the answers of a phase")
+@_seconds("session", 3600, "Give a session up after this time")
+@_seconds("presence", 300, "A client counts as present so long after it has checked in")
+@_seconds("bench", 3600, "Draw no client so long that left two questions unanswered, or aborted")
 @json_option
 def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
     """Make the folder NAME of a campaign. Nothing is asked of anybody yet: that is run."""
@@ -150,9 +149,8 @@ _engine_options = options(
         "--engine",
         type=click.Choice(["local", "flower"]),
         default="local",
-        show_default=True,
         help="What carries the bytes: local reaches agents of this machine on Unix sockets, flower"
-        " the nodes of a Flower federation.",
+        " the nodes of a Flower federation (local).",
     ),
     option(
         "Engine",
@@ -172,9 +170,8 @@ _engine_options = options(
         "--wait",
         type=click.IntRange(min=1),
         default=600,
-        show_default=True,
         metavar="S",
-        help="End if so long too few clients are there that may still be asked.",
+        help="End if so long too few clients are there that may still be asked, in seconds (600).",
     ),
     option("Run", "--quiet", is_flag=True, help="No progress on stderr."),
     json_option,
@@ -321,9 +318,8 @@ def cancel(name: Path, as_json: bool) -> None:
     "--top",
     type=click.IntRange(min=0),
     default=20,
-    show_default=True,
     metavar="N",
-    help="How many items to show.",
+    help="How many items to show (20).",
 )
 @details_option
 @option(

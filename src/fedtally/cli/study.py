@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Decorator, option, options
+from fedtally.cli.layout import Command, option, options
 from fedtally.cli.options import (
     DECODERS,
     delta_option,
@@ -67,31 +67,36 @@ class _Recovery(click.ParamType):  # type: ignore[type-arg]  # generic in newer 
         return None if chosen == "auto" else chosen  # what is taken depends on rows, or on a plan
 
 
-def _setting(*names: str, **settings: Any) -> Decorator:
-    return option("Study", *names, show_default=True, **settings)
-
-
 _study_options = options(
-    _setting(
+    option(
+        "Study",
         "--methods",
         type=listed,
         default="hybrid,fresh,shared,one-hot,binary",
         metavar="LIST",
         help=(
             "Schedules: shared, fresh, hybrid, batched:B, or module:Class, one of your own; one-hot"
-            " and binary, exact, are always listed."
+            " and binary, exact, are always listed (hybrid,fresh,shared,one-hot,binary)."
         ),
     ),
-    _setting(
+    option(
+        "Study",
         "--width",
         "widths",
         type=listed,
         default="200,1000",
         metavar="LIST",
-        help="Counters per row.",
+        help="Counters per row (200,1000).",
     ),
-    _setting("--rows", type=positive, default="7", metavar="L", help="Rows of the sketches."),
-    _setting("--rounds", type=positive, default="10", metavar="M", help="Rounds."),
+    option(
+        "Study",
+        "--rows",
+        type=positive,
+        default="7",
+        metavar="L",
+        help="Rows of the sketches (7).",
+    ),
+    option("Study", "--rounds", type=positive, default="10", metavar="M", help="Rounds (10)."),
     option(
         "Study",
         "--recovery",
@@ -137,11 +142,12 @@ _study_options = options(
             " (central)."
         ),
     ),
-    _setting(
+    option(
+        "Study",
         "--clients",
         type=click.Choice(["split"]),
         default="split",
-        help="Each client takes part in one round, drawn at random.",
+        help="Each client takes part in one round, drawn at random (split).",
     ),
     option(
         "Files",

@@ -308,6 +308,7 @@ class Decoding:
             if value not in known:
                 raise InvalidInputError(
                     f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}"
+                    + _validate.did_you_mean(str(value), map(str, known))
                 )
         confidence = _validate.real(confidence=self.confidence)
         if not 0 <= confidence < 1:
