@@ -877,6 +877,10 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("simulate", "zpf:d=9", "--width", "9"), "profile:; did you mean 'zipf:'?"),
         (("simulate", "zipf:", "--recovery", "jont"), "'direct'; did you mean 'joint'?"),
         (
+            ("estimate", "zipf:", "--recovery", "mine:Mean"),
+            "'direct'; a decoder of your own runs in",
+        ),
+        (
             ("simulate", "zipf:d=9,n=9", "--width", "9", "--recovery", "fedtally:MedianDecode"),
             "has no MedianDecode; did you mean 'MedianDecoder'?",
         ),

@@ -145,7 +145,11 @@ def _meant(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and context and context.command.name == "query":
         return "; an item that starts with a dash goes behind --"
     found = re.search(r"'([^']*)' is not one of (.*)", error.format_message())
-    return did_you_mean(found[1], re.findall(r"'([^']*)'", found[2])) if found else ""
+    if found is None:
+        return ""
+    if ":" in found[1] and getattr(getattr(error, "param", None), "name", None) == "recovery":
+        return "; a decoder of your own runs in fedtally simulate alone"
+    return did_you_mean(found[1], re.findall(r"'([^']*)'", found[2]))
 
 
 def _usage(error: click.ClickException, as_json: bool) -> int:
