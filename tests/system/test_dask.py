@@ -225,3 +225,10 @@ def test_the_example_of_the_library_runs(workers, tmp_path, monkeypatch):
     exec(block[1], found)
     whole = fedtally.estimate(rows, item="url", client="user", max_items=5, num_rounds=10, seed=7)
     assert found["result"].top(20) == whole.top(20)
+
+
+@pytest.mark.parametrize("part", [lambda frame: frame, lambda frame: frame["word"]])
+def test_a_frame_itself_is_refused(part):
+    frame = dd.from_pandas(table()[["word"]], npartitions=2)
+    with pytest.raises(InvalidInputError, match="pass frame.compute"):
+        fedtally.estimate(part(frame))

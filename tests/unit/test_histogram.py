@@ -26,7 +26,14 @@ from fedtally.plan import Plan, Target
 from fedtally.planner import Frequencies, encodings
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Draft
 from fedtally.planner.encodings import Histogram
-from fedtally.planner.proposal import Proposal, chosen_for, make_draft, propose, reaches
+from fedtally.planner.proposal import (
+    Proposal,
+    chosen_for,
+    make_draft,
+    neighbours_of,
+    propose,
+    reaches,
+)
 from fedtally.planner.request import Request
 from fedtally.planner.silos import Silos
 from fedtally.privacy import accounting, guarantee_text
@@ -472,6 +479,17 @@ def test_few_candidates_get_a_histogram_of_few_bytes() -> None:
     assert (found.linf, found.target.recovery) == (0.0, "direct")
     # sketches stand beside it for comparison
     assert found.neighbours and not any(other.is_histogram for other, _ in found.neighbours)
+
+
+def test_sketches_beside_a_histogram_are_for_any_frequencies_as_it_is() -> None:
+    """Its target holds for any, so one picture shows the errors of sketches for any, too."""
+    found = proposal_of(200)
+    assert found.target.frequencies == "any"
+    hardest = propose(Request(num_rounds=1).resolve(), IntegerRange(1, 200), 100_000, seed=SEED)
+    assert [error for _, error in found.neighbours] == [error for _, error in hardest.neighbours]
+    # frequencies that are easier would say less
+    easier = neighbours_of(found.draft, found.plan, Frequencies.assumed(200))
+    assert all(ours[1] > theirs[1] for ours, theirs in zip(found.neighbours, easier, strict=True))
 
 
 def test_a_histogram_that_is_larger_and_no_better_is_not_taken() -> None:

@@ -13,7 +13,7 @@ import os
 import threading
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sources import Columns, Source, frequencies, from_items, is_table, open_source
+from fedtally.sources import (
+    Columns,
+    Source,
+    frequencies,
+    from_items,
+    from_table,
+    is_table,
+    open_source,
+)
 from fedtally.sources.layout import Layout
 from fedtally.sources.synthetic import profiles
 from fedtally.sources.tables import _Quotes, table_source
@@ -747,6 +755,23 @@ def test_pandas() -> None:
     assert collect(from_items(pd.Series([3, 4], name="count")))["items"] == [3, 4]  # a plain column
     # the labels of a series are its attributes, and `columns` is no mark of a table
     assert not is_table(counted) and is_table(counted.reset_index())
+
+
+def test_a_frame_of_workers_is_refused_and_not_fetched() -> None:
+    class Lying:
+        """What a Dask data frame and its columns have."""
+
+        npartitions, columns, ndim = 2, ["word"], 2
+
+        def __getitem__(self, name: str) -> NoReturn:
+            raise AssertionError("fetched")
+
+        compute = __iter__ = __getitem__
+
+    assert is_table(Lying())
+    for read in (lambda: from_table(Lying(), Columns()), lambda: from_items(Lying())):
+        with pytest.raises(InvalidInputError, match="count it there with .*tally_dask"):
+            read()
 
 
 def test_polars() -> None:

@@ -222,7 +222,6 @@ def propose(
     # A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
     rounds = draft.num_rounds
     check_rounds(spec.summation, [num_clients // rounds, -(-num_clients // rounds)])
-    is_for_any = distribution is None
     if distribution is None:
         like, made = hardest.ANY, _for_any(draft, find_epsilon=find_epsilon)
     else:
@@ -240,7 +239,7 @@ def propose(
         made.linf,
         distribution,
         "error" if spec.tau is None else "epsilon" if find_epsilon else "bytes",
-        tuple(neighbours_of(draft, plan, distribution, is_for_any=is_for_any)),
+        tuple(neighbours_of(draft, plan, distribution, is_for_any=like == hardest.ANY)),
         _minimax(draft, plan.schedule, max(spec.tau or made.linf, 1e-9)),
         draft.expected,
         draft=draft,
@@ -259,19 +258,23 @@ class _Made(NamedTuple):
 
 def _made_for(draft: Draft, distribution: Frequencies) -> tuple[Plan, Size, float]:
     """Return the plan for some frequencies with its target, its size, and its error for them."""
-    p = draft.spec.failure_probability
     if draft.spec.tau is not None:
         # The error of the plan is predicted with its own noise.
         chosen, size = chosen_for(draft, distribution, with_linf=False)
         plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
         return plan, size, linf
     chosen, size = _for_bytes(draft, distribution)
-    plan = draft.plan(*chosen)
-    recovery = recovery_with(draft, plan)
+    plan, linf = _promising(draft, draft.plan(*chosen), distribution)
+    return plan, size, linf
+
+
+def _promising(draft: Draft, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
+    """Return a plan of given bytes with the target that it keeps, and its error."""
+    p, recovery = draft.spec.failure_probability, recovery_with(draft, plan)
     linf = predict_linf(plan, distribution, recovery, p, expected=draft.expected)
     careful = predict_linf(plan, distribution, recovery, p * planner.RISK, expected=draft.expected)
     check_learns(careful)
-    return replace(plan, target=make_target(careful, p, recovery)), size, linf
+    return replace(plan, target=make_target(careful, p, recovery)), linf
 
 
 def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
@@ -287,7 +290,13 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
     for _ in range(_TURNS):
         if find_epsilon:
             draft = _least_private(draft, known)
-        plan, size, linf = _made_for(draft, known)
+        if spec.tau is None:  # what it promises is predicted once the hardest are found
+            chosen, size = _for_bytes(draft, known)
+            plan = draft.plan(*chosen)
+            if plan.is_histogram:
+                plan, linf = _promising(draft, plan, known)
+        else:
+            plan, size, linf = _made_for(draft, known)
         if plan.is_histogram:
             return _Made(draft, plan, size, linf, known)
         worst = _hardest(draft, plan, careful)

@@ -80,6 +80,7 @@ def from_table(table: Any, columns: Columns) -> Source:
     >>> batch.items.to_pylist(), batch.clients.to_pylist()
     (['tea', 'rice'], [1, 2])
     """
+    _refuse_of_workers(table)
     is_lazy = hasattr(table, "collect_schema") and hasattr(table, "collect")
     names = table.collect_schema().names() if is_lazy else getattr(table, "column_names", None)
     names = [str(name) for name in (table.columns if names is None else names)]
@@ -91,6 +92,16 @@ def from_table(table: Any, columns: Columns) -> Source:
     else:
         held = {name: table[name] for name in resolved.names()}
     return _source("the table", held, resolved)
+
+
+def _refuse_of_workers(value: Any) -> None:
+    """Refuse a data frame or column of Dask, which would be fetched whole from its workers."""
+    if hasattr(value, "npartitions") and hasattr(value, "compute"):
+        raise InvalidInputError(
+            "a Dask data frame lies on its workers: count it there with"
+            " fedtally.engines.dataframe.dask.tally_dask and pass the tally; if it fits into this"
+            " process, pass frame.compute()"
+        )
 
 
 def is_table(value: Any) -> bool:
@@ -147,6 +158,7 @@ def _sequence(values: Any, name: str) -> Any:
     if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
         raise _no_column(values, name)
     # The form is no value: it may be refused even where no value may be.
+    _refuse_of_workers(values)
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InvalidInputError(
             f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got {values.ndim}"
