@@ -1912,9 +1912,30 @@ MUTATIONS = (
     _mutation(
         "time-not-signed",
         _REPORTS_FILE,
-        "return self.context, self.id, round, self.identity, time",
-        "return self.context, self.id, round, self.identity",
+        "return self.context, self.nonce, round, self.identity, time",
+        "return self.context, self.nonce, round, self.identity",
         f"{_PAIR}::test_nobody_makes_an_old_report_younger",
+    ),
+    _mutation(
+        "id-that-a-client-chooses",
+        _REPORTS_FILE,
+        "return digest(Label.TWO_SERVER_ID, *self.fields)[:ID_BYTES]",
+        "return self.nonce",
+        f"{_PAIR}::test_nobody_can_take_the_id_of_another_report",
+    ),
+    _mutation(
+        "key-of-two-plans",
+        _PAIR_FILE,
+        'if journal.keep(b"key" + key.public, self._context) != self._context:',
+        "if False:",
+        f"{_PAIR}::test_a_key_is_that_of_one_plan",
+    ),
+    _mutation(
+        "policy-takes-reports-without-proofs",
+        _REPORTS_FILE,
+        "if self.validity is Validity.PROOFS and not has_proofs:",
+        "if False:",
+        _PAIR,
     ),
     _mutation(
         "old-report-taken",

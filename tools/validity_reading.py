@@ -23,6 +23,7 @@ from gen_two_server_vectors import (
     NOW,
     Parameters,
     hpke_seal,
+    id_of,
     parameters_of,
 )
 from secagg_reading import (
@@ -311,8 +312,8 @@ class Case:
 
     @property
     def start(self) -> bytes:
-        """Return id, round, identity and time."""
-        return self.draw("id", 16) + u32(self.round) + identity_of(self.identity) + u64(NOW)
+        """Return nonce, round, identity and time."""
+        return self.draw("nonce", 16) + u32(self.round) + identity_of(self.identity) + u64(NOW)
 
     def run(
         self, words: list[int], change: Callable[[list[Element]], list[Element]] = list
@@ -325,8 +326,9 @@ class Case:
         """
         circuit, parameters = self.circuit, self.parameters
         gf, (c, _, nodes) = circuit.gf, circuit.shape
-        context, id_ = circuit.context(parameters), self.draw("id", 16)
+        context = circuit.context(parameters)
         bound = context + self.start
+        id_ = id_of(bound)
         seed, salt = self.draw("seed"), self.draw("salt")
         info = label("two-server seed") + bound
         sealed = hpke_seal(parameters.helper_key, info, seed, self.draw("ephemeral"))
@@ -420,7 +422,7 @@ class Case:
             "identity": self.identity.hex(),
             "round": self.round,
             "time": NOW,
-            "id": self.draw("id", 16).hex(),
+            "nonce": self.draw("nonce", 16).hex(),
             "seed": self.draw("seed").hex(),
             "salt": self.draw("salt").hex(),
             "prove_seed": self.draw("prove seed").hex(),
@@ -451,7 +453,8 @@ def batch(cases: list[Case]) -> Json:
         words = circuit.words(vector, 1)
         made = case.given("valid", vector, 1) | case.run(words)
         reports.append(made)
-        secret = case.draw("seed"), bytes.fromhex(made["context"]) + case.draw("id", 16)
+        context = bytes.fromhex(made["context"])
+        secret = case.draw("seed"), context + id_of(context + case.start)
         mask = gf.stream(hkdf(*secret, label("two-server mask")), len(words))
         for i in range(size + circuit.checksum):
             sums["leader"][i] += words[i] - mask[i]

@@ -29,9 +29,9 @@ from fedtally.report.wording import attendance
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
-from fedtally.secagg.config import TwoServerConfig, Validity, why_no_proofs, with_proofs
+from fedtally.secagg.config import TwoServerConfig, why_no_proofs, with_proofs
 from fedtally.secagg.messages import LocalProtocolError
-from fedtally.secagg.two_server import Refused, Verdict
+from fedtally.secagg.two_server import Refused, Validity, Verdict
 from fedtally.sketch import CountSketch
 
 N, LIARS = 40, (7, 31)  # 5 % of the reports are wrong

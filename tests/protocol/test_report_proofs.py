@@ -94,7 +94,7 @@ def ephemeral_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def source(names: tuple[object, ...], **fixed: bytes) -> Callable[[int], bytes]:
     """Return what a client draws, by order: a function of the names, or as given."""
-    order: Iterator[str] = iter(("id", "seed", "salt", "prove_seed"))
+    order: Iterator[str] = iter(("nonce", "seed", "salt", "prove_seed"))
 
     def draw(count: int) -> bytes:
         what = next(order)
@@ -251,10 +251,10 @@ def test_two_reports_of_one_id_are_inconsistent(name):
     assert verdicts([sent]) == [Verdict.INCONSISTENT]
 
 
-@each_case("changed", [{"id": bytes(16)}, {"round": 4}, {"name": 2}])
+@each_case("changed", [{"nonce": bytes(16)}, {"round": 4}, {"name": 2}])
 def test_parts_of_two_reports_are_inconsistent(changed):
     vector, name = one_hot(np.random.default_rng(2)), changed.get("name", 1)
-    fixed = {what: drawn(what) for what in ("id", "seed", "salt", "prove_seed")}
+    fixed = {what: drawn(what) for what in ("nonce", "seed", "salt", "prove_seed")}
     one, _ = parts(PROOF, vector, 1, **fixed)
     _, other = parts(PROOF, vector, name, **{**fixed, **changed} if name == 1 else fixed)
     sent = Sent(PROOF.of_leader(one), PROOF.of_helper(other, KEY))
@@ -277,7 +277,7 @@ def test_each_server_takes_only_what_the_client_signed(server, name):
         PROOF.of_leader(part) if server == "leader" else PROOF.of_helper(part, KEY)
 
 
-@each_case("changed", [{"id": bytes(16)}, {"round": 4}, {"identity": person(2).public}])
+@each_case("changed", [{"nonce": bytes(16)}, {"round": 4}, {"identity": person(2).public}])
 def test_a_seal_that_is_signed_for_another_report_does_not_open(changed):
     leader, helper = parts(PROOF, one_hot(np.random.default_rng(2)), 1)
     bound = helper.bound._replace(**changed)
@@ -408,7 +408,7 @@ def test_bytes_that_cannot_be_read_are_refused():
 def test_a_client_that_draws_or_says_something_else_gets_an_error():
     vector = one_hot(np.random.default_rng(4))
     for message, fixed in (
-        ("random_id must be 16 bytes, got 15", {"id": bytes(15)}),
+        ("random_nonce must be 16 bytes, got 15", {"nonce": bytes(15)}),
         ("random_seed must be 32 bytes, got 31", {"seed": bytes(31)}),
         ("random_salt must be 32 bytes, got 31", {"salt": bytes(31)}),
         ("random_prove_seed must be 32 bytes, got 31", {"prove_seed": bytes(31)}),
@@ -419,7 +419,7 @@ def test_a_client_that_draws_or_says_something_else_gets_an_error():
             parts(PROOF, vector, 1, **fixed)
     for message, changed in (
         ("round must be at most", {"round": 2**32}),
-        ("id must be 16 bytes, got 17", {"id": bytes(17)}),
+        ("nonce must be 16 bytes, got 17", {"nonce": bytes(17)}),
         ("identity must be 32 bytes, got 31", {"identity": bytes(31)}),
     ):
         _, helper = parts(PROOF, vector, 1)
@@ -540,7 +540,7 @@ def test_the_point_depends_on_all_that_is_signed():
     ]
     others += [
         replace(share, bound=share.bound._replace(**changed))
-        for changed in ({"id": bytes(16)}, {"round": 4}, {"identity": bytes(32)})
+        for changed in ({"nonce": bytes(16)}, {"round": 4}, {"identity": bytes(32)})
     ]
     checks = PROOF.check([share, *others], KEY)
     assert len({check[32:64] for check in checks}) == len({check[:32] for check in checks}) == 7

@@ -18,7 +18,7 @@ from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check
 from fedtally.errors import InvalidInputError
 from fedtally.flp.one_hot import field_for_sums
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
-from fedtally.secagg.two_server import ReportProof, TwoServerParameters
+from fedtally.secagg.two_server import ReportProof, TwoServerParameters, Validity
 from fedtally.secagg.wire import upload_bytes
 
 # of either protocol: what a sized plan may lack
@@ -53,28 +53,6 @@ class SecureSum(StrEnum):
             raise InvalidInputError(
                 f"secure_sum must be {', '.join(others)} or {last}, got {name!r}"
             ) from None
-
-
-class Validity(StrEnum):
-    """What shows two servers that a client's vector has the form of one item's.
-
-    `PROOFS`: each report has a proof (docs/validity.md). `NONE`: nothing does.
-    """
-
-    NONE = "none"
-    PROOFS = "proofs"
-
-    @classmethod
-    def parse(cls, name: str) -> Validity:
-        """Return the member of that name.
-
-        >>> Validity.parse("proofs") is Validity.PROOFS
-        True
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InvalidInputError(f"validity must be none or proofs, got {name!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,8 +42,8 @@ from fedtally.flp.fields import Array, Field
 from fedtally.flp.one_hot import SignedOneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
 from fedtally.secagg.two_server.reports import (
-    ID_BYTES,
     LAST_TIME,
+    NONCE_BYTES,
     SALT_BYTES,
     SEALED_BYTES,
     SEED_BYTES,
@@ -82,7 +82,7 @@ class LeaderPart:
     """What the leader gets of a report.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         helper: the digest of the sealed seed, as the client states it.
         signature: 64 bytes, over `bound` and all three digests.
         salt: 32 bytes, which the helper must not learn.
@@ -103,7 +103,7 @@ class HelperPart:
     """What the helper gets of a report.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         leader: the digest of the leader's share of the words, as the client states it.
         proof: the digest of the leader's share of the proof, as the client states it.
         signature: 64 bytes, the one of the leader's part.
@@ -125,7 +125,7 @@ class LeaderShare:
     """A report as the leader has read it, from `ReportProof.of_leader`.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         digests: what the client signed.
         words: a share of the vector's words, encoded; all are below p.
         proof: a share of the proof, encoded.
@@ -142,7 +142,7 @@ class HelperShare:
     """A report as the helper has read it, from `ReportProof.of_helper`.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         digests: what the client signed.
         mask_key: the key of the helper's share of the words, 32 bytes.
         proof_mask_key: the key of the helper's share of the proof, 32 bytes.
@@ -257,18 +257,18 @@ class ReportProof:
         """The bytes of a check: joint digest 32, point seed 32, verifier share."""
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
-    def bound(self, id: bytes, round: int, identity: bytes, time: int) -> Bound:
+    def bound(self, nonce: bytes, round: int, identity: bytes, time: int) -> Bound:
         """Return what every key and signature of a report is bound to.
 
         Args:
-            id: 16 bytes.
+            nonce: 16 bytes.
             round: 0 .. 2^32 - 1.
             identity: the client's public key, 32 bytes.
             time: seconds since 1970, 0 .. 2^64 - 1.
         """
         return Bound(
             self.context,
-            exactly(ID_BYTES, id=id),
+            exactly(NONCE_BYTES, nonce=nonce),
             _validate.integer(0, 2**32 - 1, round=round),
             exactly(KEY_BYTES, identity=identity),
             _validate.integer(0, LAST_TIME, time=time),
@@ -295,7 +295,7 @@ class ReportProof:
             now: seconds since 1970; the time that the client signs.
             identity: the client's key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source;
-                asked for an id of 16 bytes, then for seed, salt and prove seed, 32 bytes each.
+                asked for a nonce of 16 bytes, then for seed, salt and prove seed, 32 bytes each.
 
         Raises:
             InvalidInputError: the vector, the round or the random bytes are not as above.
@@ -305,8 +305,8 @@ class ReportProof:
         with ExitStack() as secrets:
             words = self.circuit.encode(vector)
             secrets.callback(words.fill, 0)  # they show the item
-            id = exactly(ID_BYTES, random_id=random(ID_BYTES))
-            bound = self.bound(id, round, identity.public, now)
+            nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
+            bound = self.bound(nonce, round, identity.public, now)
 
             def kept(secret: Secret) -> Secret:
                 secrets.callback(secret.wipe)

@@ -103,7 +103,7 @@ def make_proven_report(
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
     """
-    policy.check(proof.parameters)
+    policy.check(proof.parameters, has_proofs=True)
     leader, helper = proof.report(vector, round=round, now=now, identity=identity, random=random)
     bound, signature = leader.bound, leader.signature
     return frames_of(
@@ -128,6 +128,8 @@ class ProvenHelper(HelperServer[HelperShare]):
     Raises:
         UnsafeParametersError, InvalidInputError, BatchRefusedError: as for `Helper`.
     """
+
+    _has_proofs = True
 
     def __init__(
         self,
@@ -198,6 +200,8 @@ class ProvenLeader(LeaderServer[LeaderShare]):
     Raises:
         UnsafeParametersError, InvalidInputError, BatchRefusedError: as for `Leader`.
     """
+
+    _has_proofs = True
 
     def __init__(
         self,
