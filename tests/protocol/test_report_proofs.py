@@ -20,7 +20,7 @@ from fedtally.crypto import prg
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Label, RejectedError, Secret, SigningKey
 from fedtally.errors import InvalidInputError
-from fedtally.flp import FIELD16, FIELD24, FIELD32, Field, SignedOneHot, field_for_sums
+from fedtally.flp import FIELD16, FIELD24, FIELD32, Field, OneHot, field_for_sums
 from fedtally.flp.proof import _lagrange
 from fedtally.secagg.two_server import BatchRefusedError, TwoServerParameters, proofs
 from fedtally.secagg.two_server.proofs import (
@@ -65,7 +65,7 @@ def small(widths: tuple[int, ...]) -> Small:
     return Small(parameters(sum(widths), bits=9, n_max=100, widths=widths))
 
 
-class Liar(SignedOneHot):
+class Liar(OneHot):
     """The circuit of a client that takes any words for its vector."""
 
     def encode(self, vector: Any) -> Any:
@@ -74,8 +74,10 @@ class Liar(SignedOneHot):
 
 def lying(proof: ReportProof) -> ReportProof:
     """Return what a client uses that takes any words for its vector."""
-    liar, circuit = type(proof)(proof.parameters, proof.abstain), proof.circuit
-    vars(liar)["circuit"] = Liar(circuit.widths, circuit.field, circuit.abstain, circuit.checksum)
+    liar, circuit = replace(proof), proof.circuit
+    vars(liar)["circuit"] = Liar(
+        circuit.widths, circuit.field, circuit.abstain, circuit.checksum, circuit.signed
+    )
     assert liar.context == proof.context
     return liar
 
@@ -137,7 +139,7 @@ def signed(part: Any, digests: tuple[bytes, bytes, bytes], *names: object, **cha
     return replace(made, signature=person(*names).sign(Label.TWO_SERVER_REPORT, *fields))
 
 
-def one_hot(rng: np.random.Generator, circuit: SignedOneHot = CIRCUIT) -> Any:
+def one_hot(rng: np.random.Generator, circuit: OneHot = CIRCUIT) -> Any:
     parts = [np.eye(1, w, int(rng.integers(w)), dtype=np.int64)[0] for w in circuit.widths]
     return np.concatenate([part * rng.choice([-1, 1]) for part in parts])
 
@@ -316,6 +318,7 @@ def test_every_term_of_the_circuit_is_in_the_context():
     one = proof_of((3, 5))
     others = [
         proof_of((5, 3)),
+        ReportProof(one.parameters, one.abstain, signed=False),
         proof_of((8,)),
         proof_of((3, 5), abstain=False),
         proof_of((3, 5), n_max=20_001),

@@ -43,7 +43,7 @@ def proof_of(vector: dict[str, Any]) -> ReportProof:
         for name, value in vector["parameters"].items()
     }
     given["widths"] = tuple(vector["widths"])
-    return ReportProof(TwoServerParameters(**given), vector["abstain"])
+    return ReportProof(TwoServerParameters(**given), vector["abstain"], vector["signed"])
 
 
 def parts_of(vector: dict[str, Any], proof: ReportProof) -> tuple[LeaderPart, HelperPart]:

@@ -203,7 +203,7 @@ class TwoServerConfig:
             object.__setattr__(self, name, getattr(checked, name))
         if self.has_proofs:
             # any circuit: it refuses bits that are not those of its field, or larger entries
-            self.proof(checked, (self.length,), abstain=False)
+            self.proof(checked, (self.length,), abstain=False, signed=True)
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ class TwoServerConfig:
         return self.validity is Validity.PROOFS
 
     def proof(
-        self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool
+        self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool, signed: bool
     ) -> ReportProof:
         """Return the proof of every report.
 
@@ -246,13 +246,14 @@ class TwoServerConfig:
             parameters: of `parameters`, or `sizing`.
             widths: the counters of each row of a client's vector.
             abstain: whether a client may hold nothing.
+            signed: whether an entry may be -1: in a sketch, and not in a histogram.
 
         Raises:
             InvalidInputError: these terms have no proofs, or they do not fit the widths.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
-        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain)
+        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain, signed)
 
     @property
     def sizing(self) -> TwoServerParameters:

@@ -39,7 +39,7 @@ from fedtally.crypto.keys import (
 )
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import Array, Field
-from fedtally.flp.one_hot import SignedOneHot, field_for_sums
+from fedtally.flp.one_hot import OneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
 from fedtally.secagg.two_server.reports import (
     LAST_TIME,
@@ -170,6 +170,7 @@ class ReportProof:
         parameters: what clients and servers agree on, with a `largest_entry` of 1, with the `bits`
             of the field (16, 24 or 32), and with the `widths` of the sketch's rows.
         abstain: whether a client may hold nothing.
+        signed: whether an entry may be -1: in a sketch, and not in a histogram.
 
     Raises:
         InvalidInputError: the arguments do not fit each other.
@@ -191,11 +192,13 @@ class ReportProof:
 
     parameters: TwoServerParameters
     abstain: bool = False
+    signed: bool = True
 
     def __post_init__(self) -> None:
         parameters = self.parameters
-        if not isinstance(self.abstain, bool):  # 2 would be another circuit of the same digest
-            raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r}")
+        for name in ("abstain", "signed"):  # 2 would be another circuit of the same digest
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidInputError(f"{name} must be True or False, got {value!r}")
         if parameters.largest_entry != 1:
             raise InvalidInputError(
                 "largest_entry must be 1, since a proof is of a client with one item, got"
@@ -213,11 +216,10 @@ class ReportProof:
         return field_for_sums(self.parameters.n_max, self.parameters.noise)
 
     @cached_property
-    def circuit(self) -> SignedOneHot:
+    def circuit(self) -> OneHot:
         """The statement that is proven."""
-        return SignedOneHot(
-            self.parameters.widths, self._field, self.abstain, self.parameters.checksum_entries
-        )
+        lanes = self.parameters.checksum_entries
+        return OneHot(self.parameters.widths, self._field, self.abstain, lanes, self.signed)
 
     @cached_property
     def flp(self) -> FullyLinearProof:
@@ -234,7 +236,7 @@ class ReportProof:
             circuit.field.prime.to_bytes(8, "little"),
             bytes([circuit.field.degree]),
             circuit.field.generator.to_bytes(8, "little"),
-            bytes([circuit.abstain, circuit.checksum]),
+            bytes([circuit.abstain, circuit.signed, circuit.checksum]),
         )
 
     @property
@@ -290,7 +292,7 @@ class ReportProof:
         To send a report again, send the same parts: do not make it again.
 
         Args:
-            vector: integers [counters], valid (see `SignedOneHot.encode`).
+            vector: integers [counters], valid (see `OneHot.encode`).
             round: 0 .. 2^32 - 1.
             now: seconds since 1970; the time that the client signs.
             identity: the client's key.

@@ -92,7 +92,7 @@ def make_proven_report(
 
     Args:
         proof: that of the plan.
-        vector: integers [counters], valid (see `SignedOneHot.encode`).
+        vector: integers [counters], valid (see `OneHot.encode`).
         round: 0 .. 2^32 - 1.
         now: seconds since 1970; the time that the client signs.
         identity: the client's key; its public key is in the allow-list.
