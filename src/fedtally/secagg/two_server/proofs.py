@@ -487,9 +487,10 @@ class ReportProof:
         if noise is not None:
             entries_within(parameters.length, parameters.noise, noise=noise)
             total[: self.circuit.counters] = field.words(noise)
+        # 2^20 reports of words below 2^32, and one noise, fit 64 bits
         for share in shares:
-            total = field.reduce(total + self.circuit.truncate(self._words_of(share)))
-        return field.encode(total)
+            total += self.circuit.truncate(self._words_of(share))
+        return field.encode(field.reduce(total))
 
     def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:
         """Return the sum of a batch, with the noise of both servers: int64 [counters].
@@ -535,16 +536,17 @@ class ReportProof:
     # ---- what is refused ----
 
     def _of_this_context(self, bound: Bound) -> Bound:
+        """Return what a report is bound to, if it is of this context."""
         if bound.context != self.context:  # another circuit would make another test point
             raise InvalidInputError(
                 "the report is of another context: use the proof of the parameters, and of the"
                 " abstain, that it was made for"
             )
-        return self.bound(*bound[1:])
+        return bound
 
     def _signed(self, part: _Part) -> tuple[_Part, Digests]:
         """Return a part and its digests, if its client signed them for this context."""
-        digests, bound = self.digests(part), self._of_this_context(part.bound)
+        digests, bound = self.digests(part), self.bound(*self._of_this_context(part.bound)[1:])
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
         verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
         return replace(part, bound=bound), digests
@@ -555,9 +557,13 @@ class ReportProof:
         block = max(1, WORDS_AT_ONCE // self.circuit.length)
         for start in range(0, len(shares), block):
             some = shares[start : start + block]
+            # row by row: a list of as many arrays would take as much new memory again
+            words = np.empty((len(some), self.circuit.length), self.circuit.field.dtype)
+            for i, share in enumerate(some):
+                words[i] = self._words_of(share)
             verifiers.append(
                 self.flp.query(
-                    np.stack([self._words_of(share) for share in some]),
+                    words,
                     np.stack([self._proof_of(share) for share in some]),
                     self._query_random(seeds[start : start + block]),
                     np.stack([self._joint(share) for share in some]),
