@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtally.flp import Field, FullyLinearProof, SignedOneHot
+from fedtally.flp import Field, FullyLinearProof, OneHot
 
 HONEST = "honest prover"
 HOW = (
@@ -28,10 +28,11 @@ def uniform(field: Field, rng: np.random.Generator, *shape: int) -> Any:
     return field.element(rng.integers(0, field.prime, (*shape, field.degree)))
 
 
-def one_hot(rng: np.random.Generator, circuit: SignedOneHot) -> Any:
+def one_hot(rng: np.random.Generator, circuit: OneHot) -> Any:
     """Return a valid vector."""
     parts = [np.eye(1, w, int(rng.integers(w)), dtype=np.int64)[0] for w in circuit.widths]
-    return np.concatenate([part * rng.choice([-1, 1]) for part in parts])
+    signs = [-1, 1] if circuit.signed else [1]
+    return np.concatenate([part * rng.choice(signs) for part in parts])
 
 
 @cache
@@ -41,7 +42,7 @@ def that_cancel(p: int) -> tuple[int, int]:
     return next((x, products[-y % p]) for y, x in products.items() if -y % p in products)
 
 
-def cheats(rng: np.random.Generator, circuit: SignedOneHot) -> dict[str, Any]:
+def cheats(rng: np.random.Generator, circuit: OneHot) -> dict[str, Any]:
     """Return words of each kind that no honest client has: [length] each.
 
     Args:
@@ -77,6 +78,11 @@ def cheats(rng: np.random.Generator, circuit: SignedOneHot) -> dict[str, Any]:
         "noise": [*rng.integers(0, p, size), *ones, *e],
         "one row empty": with_row({}),
     }
+    if not circuit.signed:
+        made |= {
+            "-1 in all rows": [*(-honest), *ones, *e],
+            "-1 in a row": [*(honest * (1 - 2 * (np.arange(size) < width))), *ones, *e],
+        }
     if circuit.abstain:
         made |= {
             "e but nothing": [*np.zeros(size, np.int64), *ones, 1],
@@ -93,7 +99,7 @@ def cheats(rng: np.random.Generator, circuit: SignedOneHot) -> dict[str, Any]:
     return made
 
 
-def verdicts(rng: np.random.Generator, circuit: SignedOneHot, words: Any, how: str) -> Any:
+def verdicts(rng: np.random.Generator, circuit: OneHot, words: Any, how: str) -> Any:
     """Return which of these reports pass, split among two servers: bool [reports].
 
     Args:

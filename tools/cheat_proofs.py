@@ -22,13 +22,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from proof_cheats import HONEST, HOW, cheats, one_hot, verdicts  # noqa: E402
 
-from fedtally.flp import FIELD16, FIELD24, SignedOneHot  # noqa: E402
+from fedtally.flp import FIELD16, FIELD24, OneHot  # noqa: E402
 
 CIRCUITS = (
-    SignedOneHot((8, 8), FIELD16, abstain=True, checksum=1),
-    SignedOneHot((20, 20, 20, 9), FIELD16, abstain=True, checksum=4),
-    SignedOneHot((12, 12, 30), FIELD24, checksum=3),
-    SignedOneHot((8, 8, 8, 8, 8, 8, 8, 8), FIELD24, abstain=True),
+    OneHot((8, 8), FIELD16, abstain=True, checksum=1),
+    OneHot((20, 20, 20, 9), FIELD16, abstain=True, checksum=4),
+    OneHot((12, 12, 30), FIELD24, checksum=3),
+    OneHot((8, 8, 8, 8, 8, 8, 8, 8), FIELD24, abstain=True),
+    OneHot((16, 16), FIELD16, abstain=True, checksum=4, signed=False),
 )
 REPEATS = 24  # of each kind in a batch
 

@@ -159,6 +159,11 @@ def part_digest(type_: int, part: bytes) -> bytes:
     return page.digest("two-server part", u8(type_), part)
 
 
+def id_of(bound: bytes) -> bytes:
+    """Return the id of a report: context, nonce, round, identity and time are joined in bound."""
+    return page.digest("two-server id", bound)[:16]
+
+
 def mask_key(parameters: Parameters, id_: bytes, seed: bytes) -> bytes:
     """Return the mask key of a seed."""
     return page.hkdf(seed, parameters.context() + id_, label("two-server mask"))
@@ -171,7 +176,7 @@ class Report:
     identity: bytes
     round: int
     time: int
-    id: bytes
+    nonce: bytes
     seed: bytes
     salt: bytes
     ephemeral: bytes
@@ -181,7 +186,11 @@ class Report:
     @property
     def start(self) -> bytes:
         """Return what a head begins with."""
-        return self.id + u32(self.round) + page.identity_of(self.identity) + u64(self.time)
+        return self.nonce + u32(self.round) + page.identity_of(self.identity) + u64(self.time)
+
+    def id(self, parameters: Parameters) -> bytes:
+        """Return the id of the report."""
+        return id_of(parameters.context() + self.start)
 
     def parts(self, parameters: Parameters) -> tuple[bytes, bytes]:
         """Return what the leader gets, before it is sealed, and the sealed seed."""
@@ -190,7 +199,9 @@ class Report:
             parameters.helper_key, label("two-server seed") + bound, self.seed, self.ephemeral
         )
         mask = page.mask(
-            mask_key(parameters, self.id, self.seed), parameters.entries, parameters.bits
+            mask_key(parameters, self.id(parameters), self.seed),
+            parameters.entries,
+            parameters.bits,
         )
         values = self.vector + [1] * page.checksum_count(parameters.bits)
         share = page.pack(
@@ -277,14 +288,13 @@ class Receiver:
             is_copy = (
                 is_one
                 and body is not None
-                and body[:16] in ids
+                and id_of(p.context() + body[:60]) in ids
                 and self.journal.get(body[20:52]) == once
             )
             return "accepted" if is_copy else "closed"
         if not is_one or body is None:
             return "malformed"
-        id_, round_, public, time, digest, signature, part = (
-            body[:16],
+        round_, public, time, digest, signature, part = (
             page.little(body[16:20]),
             body[20:52],
             page.little(body[52:60]),
@@ -297,6 +307,7 @@ class Receiver:
         if public not in p.identities():
             return "unknown identity"
         bound = p.context() + body[:60]
+        id_ = id_of(bound)
         if self.leads:
             opened = hpke_open(self.secret, label("two-server share") + bound, part)
             if opened is None:
@@ -312,8 +323,6 @@ class Receiver:
             return "other time"
         if data in self.reports.values():
             return "accepted"
-        if id_ in self.reports:
-            return "id taken"
         if len(self.reports) >= p.n_max:
             return "full"
         if self.leads:
@@ -486,7 +495,7 @@ def report(parameters: Parameters, number: int, **changes: Any) -> Report:
     base: Json = {"identity": IDENTITIES[number], "round": ROUNDS[number % 2], "vector": vector}
     base |= {"time": NOW - number, "ephemeral_for_leader": shake(f"ephemeral for leader {number}")}
     base |= {
-        "id": draws[:16],
+        "nonce": draws[:16],
         "seed": draws[16:48],
         "salt": draws[48:],
         "ephemeral": shake(f"ephemeral {number}"),
@@ -697,9 +706,10 @@ def sections() -> dict[str, list[Json]]:
         "reports": [
             {
                 **shown(asdict(made)),
-                "draws": (made.id + made.seed + made.salt).hex(),
+                "id": made.id(p).hex(),
+                "draws": (made.nonce + made.seed + made.salt).hex(),
                 "public": page.identity_of(made.identity).hex(),
-                "mask_key": mask_key(p, made.id, made.seed).hex(),
+                "mask_key": mask_key(p, made.id(p), made.seed).hex(),
             }
             for made in reports
         ],
@@ -807,7 +817,7 @@ def sections() -> dict[str, list[Json]]:
         # what was taken is no older for being sent again
         steps += [("receive", frames[0], "accepted", NOW + MAX_AGE + 1)]
         steps += [
-            ("receive", resent(0, id=bytes(16)), "second report"),
+            ("receive", resent(0, nonce=bytes(16)), "second report"),
             ("receive", resent(0, round=4), "second report"),
         ]
         steps += [
@@ -815,26 +825,26 @@ def sections() -> dict[str, list[Json]]:
             ("receive", edit(48 + HEAD, b"\0\0"), "forged"),
         ]
         steps += [
-            ("receive", resent(1, id=reports[0].id), "id taken"),
-            ("receive", frames[1], "accepted"),
+            # a nonce that another client has
+            ("receive", resent(1, nonce=reports[0].nonce), "accepted"),
+            ("receive", frames[1], "second report"),
         ]
         cases.append(case(f"{role}: reports in the order of the checks", make(), keys, *steps))
         steps = [("receive", frames[i], "accepted") for i in range(5)]
         steps += [("receive", frames[5], "full"), ("receive", frames[0], "accepted")]
         steps += [
-            ("receive", resent(5, id=reports[0].id), "id taken"),
-            ("receive", resent(0, id=bytes(16)), "second report"),
+            ("receive", resent(0, nonce=bytes(16)), "second report"),
         ]
         cases.append(case(f"{role}: full", make(), keys, *steps))
         restart = ("restart", b"", "restarted")
         steps = [
             ("receive", frames[0], "accepted"),
             restart,
-            ("receive", resent(0, id=bytes(16)), "second report"),
+            ("receive", resent(0, nonce=bytes(16)), "second report"),
         ]
         steps += [
-            ("receive", resent(1, id=reports[0].id), "accepted"),
-            ("receive", frames[0], "id taken"),
+            ("receive", resent(1, nonce=reports[0].nonce), "accepted"),
+            ("receive", frames[0], "accepted"),
             restart,
         ]
         steps += [("receive", frames[1], "second report"), ("receive", frames[0], "accepted")]
@@ -843,7 +853,7 @@ def sections() -> dict[str, list[Json]]:
         cases.append(case(f"{role}: a restart before the batch is closed", make(), keys, *steps))
 
     def ids(*which: int) -> bytes:
-        return one.ids_body([reports[i].id for i in which])
+        return one.ids_body([reports[i].id(p) for i in which])
 
     bad_bodies = [
         ids(0, 2, 4)[:-1],

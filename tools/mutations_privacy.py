@@ -925,8 +925,8 @@ MUTATIONS = (
     _mutation(
         "histogram-takes-less-than-nothing",
         "campaign/server.py",
-        "is_bare = plan.is_histogram and not noise",
-        "is_bare = plan.is_histogram and noise",
+        "if plan.is_histogram and (least := int(row.min())) < -noise:",
+        "if plan.is_histogram and (least := int(row.min())) < -noise - people:",
         "test_histogram.py::test_sums_that_no_clients_have_are_refused",
     ),
     # Geometric noise.
@@ -1912,9 +1912,30 @@ MUTATIONS = (
     _mutation(
         "time-not-signed",
         _REPORTS_FILE,
-        "return self.context, self.id, round, self.identity, time",
-        "return self.context, self.id, round, self.identity",
+        "return self.context, self.nonce, round, self.identity, time",
+        "return self.context, self.nonce, round, self.identity",
         f"{_PAIR}::test_nobody_makes_an_old_report_younger",
+    ),
+    _mutation(
+        "id-that-a-client-chooses",
+        _REPORTS_FILE,
+        "return digest(Label.TWO_SERVER_ID, *self.fields)[:ID_BYTES]",
+        "return self.nonce",
+        f"{_PAIR}::test_nobody_can_take_the_id_of_another_report",
+    ),
+    _mutation(
+        "key-of-two-plans",
+        _PAIR_FILE,
+        'if journal.keep(b"key" + key.public, self._context) != self._context:',
+        "if False:",
+        f"{_PAIR}::test_a_key_is_that_of_one_plan",
+    ),
+    _mutation(
+        "policy-takes-reports-without-proofs",
+        _REPORTS_FILE,
+        "if self.validity is Validity.PROOFS and not has_proofs:",
+        "if False:",
+        _PAIR,
     ),
     _mutation(
         "old-report-taken",
@@ -2060,11 +2081,25 @@ MUTATIONS = (
         f"{_PROVEN_CAMPAIGN}::test_a_client_without_an_item_abstains_unseen_under_privacy",
     ),
     _mutation(
-        "proven-histogram-stopped-by-one",
-        _SERVER_FILE,
-        "not noise and plan.report_proof is None",
-        "not noise",
-        f"{_PROVEN_CAMPAIGN}::test_a_client_that_takes_a_candidate_away_stops_no_histogram",
+        "minus-1-in-a-proven-histogram",
+        "plan.py",
+        "signed=not self.is_histogram",
+        "signed=True",
+        f"{_PROVEN_CAMPAIGN}::test_a_client_that_takes_a_candidate_away_is_refused",
+    ),
+    _mutation(
+        "sign-of-a-proof-not-checked",
+        "flp/one_hot.py",
+        "checks = np.concatenate([s - np.asarray(e)[..., None], checks], -1)",
+        "checks = np.concatenate([0 * s, checks], -1)",
+        "test_one_hot.py::test_only_honest_vectors_satisfy_the_circuit",
+    ),
+    _mutation(
+        "circuit-without-its-sign",
+        _PROOFS_FILE,
+        "bytes([circuit.abstain, circuit.signed, circuit.checksum])",
+        "bytes([circuit.abstain, circuit.checksum])",
+        f"{_PROOFS}::test_every_term_of_the_circuit_is_in_the_context",
     ),
     # a client of two items could not report, and its error would show how many it holds
     _mutation(

@@ -23,6 +23,7 @@ from gen_two_server_vectors import (
     NOW,
     Parameters,
     hpke_seal,
+    id_of,
     parameters_of,
 )
 from secagg_reading import (
@@ -138,6 +139,7 @@ class OneHot:
     widths: tuple[int, ...]
     abstain: int
     checksum: int
+    signed: int = 1
 
     @property
     def gf(self) -> GF:
@@ -167,7 +169,7 @@ class OneHot:
     def context(self, parameters: Parameters) -> bytes:
         """Return the context of reports with these parameters."""
         field = u64(self.p) + u8(self.gf.k) + u64(BITS[self.p][1])
-        terms = field + u8(self.abstain) + u8(self.checksum)
+        terms = field + u8(self.abstain) + u8(self.signed) + u8(self.checksum)
         return digest("two-server circuit", parameters.context(), terms)
 
     def words(self, counters: Sequence[int], e: int) -> list[int]:
@@ -205,8 +207,12 @@ class OneHot:
         gf, e = self.gf, words[-1] if self.abstain else one
         goals = [gf.power(joint[2], 2 * row + 2) for row in range(len(self.widths))]
         first = gf.add(*results, *(gf.scale(-e, goal) for goal in goals))
-        checks = words[sum(self.widths) :][: self.checksum]
-        return [first, *(gf.word(x - one) for x in checks)]
+        signs, start = [], 0
+        for width in self.widths:
+            signs.append(gf.word(sum(words[start : start + width]) - e))
+            start += width
+        checks = [gf.word(x - one) for x in words[start:][: self.checksum]]
+        return [first, *([] if self.signed else signs), *checks]
 
     def wires(
         self, words: Sequence[int], joint: Sequence[Element], one: int, seeds: Sequence[Element]
@@ -274,12 +280,13 @@ class Case:
     widths: tuple[int, ...]
     abstain: int
     name: str
+    signed: int = 1
 
     @property
     def circuit(self) -> OneHot:
         """Return the circuit: in the first field that is large enough."""
         p = next(p for p in BITS if 2 * self.n_max + 3 * self.tau < p)
-        return OneHot(p, self.widths, self.abstain, checksum_count(p.bit_length()))
+        return OneHot(p, self.widths, self.abstain, checksum_count(p.bit_length()), self.signed)
 
     @property
     def parameters(self) -> Parameters:
@@ -311,8 +318,8 @@ class Case:
 
     @property
     def start(self) -> bytes:
-        """Return id, round, identity and time."""
-        return self.draw("id", 16) + u32(self.round) + identity_of(self.identity) + u64(NOW)
+        """Return nonce, round, identity and time."""
+        return self.draw("nonce", 16) + u32(self.round) + identity_of(self.identity) + u64(NOW)
 
     def run(
         self, words: list[int], change: Callable[[list[Element]], list[Element]] = list
@@ -325,8 +332,9 @@ class Case:
         """
         circuit, parameters = self.circuit, self.parameters
         gf, (c, _, nodes) = circuit.gf, circuit.shape
-        context, id_ = circuit.context(parameters), self.draw("id", 16)
+        context = circuit.context(parameters)
         bound = context + self.start
+        id_ = id_of(bound)
         seed, salt = self.draw("seed"), self.draw("salt")
         info = label("two-server seed") + bound
         sealed = hpke_seal(parameters.helper_key, info, seed, self.draw("ephemeral"))
@@ -349,7 +357,8 @@ class Case:
         scalar[31] = scalar[31] & 0b01111111 | 0b01000000
         verify_key = hkdf(bytes(scalar), context, label("two-server verify key"))
         point_seed = hkdf(verify_key, joint_digest, label("two-server point"))
-        count = circuit.checksum + 1  # a factor for each output
+        # a factor for each output
+        count = 1 + circuit.checksum + (0 if circuit.signed else len(circuit.widths))
         drawn = gf.elements(point_seed, count + 9)
         t = next(x for x in drawn[count:] if gf.power(x, nodes) != gf.word(1))
         random = [*drawn[:count], t]
@@ -413,6 +422,7 @@ class Case:
             },
             "widths": list(self.widths),
             "abstain": bool(self.abstain),
+            "signed": bool(self.signed),
             "vector": list(vector),
             "e": e,
             "leader_secret": LEADER_SECRET.hex(),
@@ -420,7 +430,7 @@ class Case:
             "identity": self.identity.hex(),
             "round": self.round,
             "time": NOW,
-            "id": self.draw("id", 16).hex(),
+            "nonce": self.draw("nonce", 16).hex(),
             "seed": self.draw("seed").hex(),
             "salt": self.draw("salt").hex(),
             "prove_seed": self.draw("prove seed").hex(),
@@ -451,7 +461,8 @@ def batch(cases: list[Case]) -> Json:
         words = circuit.words(vector, 1)
         made = case.given("valid", vector, 1) | case.run(words)
         reports.append(made)
-        secret = case.draw("seed"), bytes.fromhex(made["context"]) + case.draw("id", 16)
+        context = bytes.fromhex(made["context"])
+        secret = case.draw("seed"), context + id_of(context + case.start)
         mask = gf.stream(hkdf(*secret, label("two-server mask")), len(words))
         for i in range(size + circuit.checksum):
             sums["leader"][i] += words[i] - mask[i]
@@ -472,6 +483,7 @@ CASES = [
     Case(32_256, 0, (1,), 1, "validity 2"),
     Case(20_000, 10_000, (17, 5), 0, "validity 3"),
     Case(2**20, 5_000_000, (6,) * 6, 1, "validity 4"),
+    Case(20_000, 0, (9,), 1, "validity 5", 0),
 ]
 
 
@@ -481,7 +493,7 @@ def one_hot(circuit: OneHot, name: str) -> list[int]:
     for row, width in enumerate(circuit.widths):
         place, sign = numbers(f"{name} row {row}", 2, 1 << 20)
         entries = [0] * width
-        entries[place % width] = 1 - 2 * (sign & 1)
+        entries[place % width] = 1 - 2 * (sign & circuit.signed)
         vector += entries
     return vector
 
@@ -496,6 +508,8 @@ def sections() -> dict[str, list[Any]]:
         if circuit.abstain:
             kinds.append(("valid, nothing", [0] * len(vector), 0))
             kinds.append(("nothing, e is 1", [0] * len(vector), 1))
+        if not circuit.signed:
+            kinds.append(("minus 1", [-x for x in vector], 1))
         kinds.append(("twice as much", [2 * x for x in vector], 1))
         if circuit.widths[0] > 1:
             kinds.append(("two in a row", [1, 1, *vector[2:]], 1))

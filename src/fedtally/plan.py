@@ -446,7 +446,7 @@ class Plan:
         parameters = agreed.parameters(fingerprint, widths) if self.is_published else agreed.sizing
         # with privacy a client without an item takes part with zeros, and nobody may see that
         abstain = self.privacy is not None
-        return agreed.proof(parameters, widths, abstain=abstain)
+        return agreed.proof(parameters, widths, abstain=abstain, signed=not self.is_histogram)
 
     @property
     def why_no_proofs(self) -> str:

@@ -25,6 +25,7 @@ from fedtally.secagg.two_server import (
     MemoryJournal,
     Outcome,
     Report,
+    make_report,
     proven,
 )
 from fedtally.secagg.two_server.proofs import ReportProof, Verdict
@@ -58,7 +59,7 @@ def vector_of(i: int) -> Any:
 
 def report(i: int, vector: Any = None, proof: ReportProof = PROOF, **fixed: bytes) -> Report:
     """Return a client's report, of random bytes that are given or its own."""
-    order = iter(("id", "seed", "salt", "prove_seed"))
+    order = iter(("nonce", "seed", "salt", "prove_seed"))
 
     def random(count: int) -> bytes:
         what = next(order)
@@ -198,6 +199,22 @@ def test_a_client_that_says_something_else_gets_an_error():
         report(0, 2 * vector_of(0))
 
 
+def test_a_policy_that_demands_proofs_takes_no_other_reports():
+    policy = BatchPolicy(min_honest=2, corrupt=1, validity="proofs")
+    made = {"round": 5, "identity": PEOPLE[0], "policy": policy, "random": bytes, "now": NOW}
+    with pytest.raises(UnsafeParametersError, match="validity must be proofs by this policy"):
+        make_report(PROOF.parameters, vector_of(0), **made)
+    plain = ROUNDS, ALLOWED, policy, MemoryJournal()
+    for server, key in ((Leader, LEADER_KEY), (Helper, KEY)):
+        with pytest.raises(UnsafeParametersError, match="ask for a plan with --validity proofs"):
+            server(PROOF.parameters, *plain, key)
+    assert make_proven_report(PROOF, vector_of(0), **made)
+    assert len(ProvenLeader(PROOF, *plain, LEADER_KEY)) == 0
+    assert len(ProvenHelper(PROOF, ROUNDS, ALLOWED, policy, MemoryJournal(), KEY)) == 0
+    with pytest.raises(InvalidInputError, match="validity must be none or proofs, got 'prove'"):
+        BatchPolicy(min_honest=2, validity="prove")
+
+
 # ---- what a server takes ----
 
 
@@ -237,7 +254,7 @@ def test_a_report_that_cannot_be_read_does_not_keep_the_right_one_out(monkeypatc
         sealed = report(0)
     assert pair.helper.receive(sealed.helper, NOW) is Outcome.UNREADABLE
     pair.receive(right)
-    again = report(0, seed=drawn("another seed"), id=drawn("another id"))
+    again = report(0, seed=drawn("another seed"), nonce=drawn("another nonce"))
     assert pair.leader.receive(again.leader, NOW) is Outcome.SECOND_REPORT
     assert pair.helper.receive(again.helper, NOW) is Outcome.SECOND_REPORT
 

@@ -20,7 +20,7 @@ from fedtally.crypto import prg
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Label, RejectedError, Secret, SigningKey
 from fedtally.errors import InvalidInputError
-from fedtally.flp import FIELD16, FIELD24, FIELD32, Field, SignedOneHot, field_for_sums
+from fedtally.flp import FIELD16, FIELD24, FIELD32, Field, OneHot, field_for_sums
 from fedtally.flp.proof import _lagrange
 from fedtally.secagg.two_server import BatchRefusedError, TwoServerParameters, proofs
 from fedtally.secagg.two_server.proofs import (
@@ -65,7 +65,7 @@ def small(widths: tuple[int, ...]) -> Small:
     return Small(parameters(sum(widths), bits=9, n_max=100, widths=widths))
 
 
-class Liar(SignedOneHot):
+class Liar(OneHot):
     """The circuit of a client that takes any words for its vector."""
 
     def encode(self, vector: Any) -> Any:
@@ -74,8 +74,10 @@ class Liar(SignedOneHot):
 
 def lying(proof: ReportProof) -> ReportProof:
     """Return what a client uses that takes any words for its vector."""
-    liar, circuit = type(proof)(proof.parameters, proof.abstain), proof.circuit
-    vars(liar)["circuit"] = Liar(circuit.widths, circuit.field, circuit.abstain, circuit.checksum)
+    liar, circuit = replace(proof), proof.circuit
+    vars(liar)["circuit"] = Liar(
+        circuit.widths, circuit.field, circuit.abstain, circuit.checksum, circuit.signed
+    )
     assert liar.context == proof.context
     return liar
 
@@ -94,7 +96,7 @@ def ephemeral_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def source(names: tuple[object, ...], **fixed: bytes) -> Callable[[int], bytes]:
     """Return what a client draws, by order: a function of the names, or as given."""
-    order: Iterator[str] = iter(("id", "seed", "salt", "prove_seed"))
+    order: Iterator[str] = iter(("nonce", "seed", "salt", "prove_seed"))
 
     def draw(count: int) -> bytes:
         what = next(order)
@@ -137,7 +139,7 @@ def signed(part: Any, digests: tuple[bytes, bytes, bytes], *names: object, **cha
     return replace(made, signature=person(*names).sign(Label.TWO_SERVER_REPORT, *fields))
 
 
-def one_hot(rng: np.random.Generator, circuit: SignedOneHot = CIRCUIT) -> Any:
+def one_hot(rng: np.random.Generator, circuit: OneHot = CIRCUIT) -> Any:
     parts = [np.eye(1, w, int(rng.integers(w)), dtype=np.int64)[0] for w in circuit.widths]
     return np.concatenate([part * rng.choice([-1, 1]) for part in parts])
 
@@ -251,10 +253,10 @@ def test_two_reports_of_one_id_are_inconsistent(name):
     assert verdicts([sent]) == [Verdict.INCONSISTENT]
 
 
-@each_case("changed", [{"id": bytes(16)}, {"round": 4}, {"name": 2}])
+@each_case("changed", [{"nonce": bytes(16)}, {"round": 4}, {"name": 2}])
 def test_parts_of_two_reports_are_inconsistent(changed):
     vector, name = one_hot(np.random.default_rng(2)), changed.get("name", 1)
-    fixed = {what: drawn(what) for what in ("id", "seed", "salt", "prove_seed")}
+    fixed = {what: drawn(what) for what in ("nonce", "seed", "salt", "prove_seed")}
     one, _ = parts(PROOF, vector, 1, **fixed)
     _, other = parts(PROOF, vector, name, **{**fixed, **changed} if name == 1 else fixed)
     sent = Sent(PROOF.of_leader(one), PROOF.of_helper(other, KEY))
@@ -277,7 +279,7 @@ def test_each_server_takes_only_what_the_client_signed(server, name):
         PROOF.of_leader(part) if server == "leader" else PROOF.of_helper(part, KEY)
 
 
-@each_case("changed", [{"id": bytes(16)}, {"round": 4}, {"identity": person(2).public}])
+@each_case("changed", [{"nonce": bytes(16)}, {"round": 4}, {"identity": person(2).public}])
 def test_a_seal_that_is_signed_for_another_report_does_not_open(changed):
     leader, helper = parts(PROOF, one_hot(np.random.default_rng(2)), 1)
     bound = helper.bound._replace(**changed)
@@ -316,6 +318,7 @@ def test_every_term_of_the_circuit_is_in_the_context():
     one = proof_of((3, 5))
     others = [
         proof_of((5, 3)),
+        ReportProof(one.parameters, one.abstain, signed=False),
         proof_of((8,)),
         proof_of((3, 5), abstain=False),
         proof_of((3, 5), n_max=20_001),
@@ -408,7 +411,7 @@ def test_bytes_that_cannot_be_read_are_refused():
 def test_a_client_that_draws_or_says_something_else_gets_an_error():
     vector = one_hot(np.random.default_rng(4))
     for message, fixed in (
-        ("random_id must be 16 bytes, got 15", {"id": bytes(15)}),
+        ("random_nonce must be 16 bytes, got 15", {"nonce": bytes(15)}),
         ("random_seed must be 32 bytes, got 31", {"seed": bytes(31)}),
         ("random_salt must be 32 bytes, got 31", {"salt": bytes(31)}),
         ("random_prove_seed must be 32 bytes, got 31", {"prove_seed": bytes(31)}),
@@ -419,7 +422,7 @@ def test_a_client_that_draws_or_says_something_else_gets_an_error():
             parts(PROOF, vector, 1, **fixed)
     for message, changed in (
         ("round must be at most", {"round": 2**32}),
-        ("id must be 16 bytes, got 17", {"id": bytes(17)}),
+        ("nonce must be 16 bytes, got 17", {"nonce": bytes(17)}),
         ("identity must be 32 bytes, got 31", {"identity": bytes(31)}),
     ):
         _, helper = parts(PROOF, vector, 1)
@@ -540,7 +543,7 @@ def test_the_point_depends_on_all_that_is_signed():
     ]
     others += [
         replace(share, bound=share.bound._replace(**changed))
-        for changed in ({"id": bytes(16)}, {"round": 4}, {"identity": bytes(32)})
+        for changed in ({"nonce": bytes(16)}, {"round": 4}, {"identity": bytes(32)})
     ]
     checks = PROOF.check([share, *others], KEY)
     assert len({check[32:64] for check in checks}) == len({check[:32] for check in checks}) == 7

@@ -156,7 +156,7 @@ def reframe(frame: bytes, body: bytes) -> bytes:
 
 
 def bound_of(frame: bytes) -> bytes:
-    """Return context, id, round, identity and time, joined."""
+    """Return context, nonce, round, identity and time, joined."""
     return frame[8:40] + frame[HEADER : HEADER + 60]
 
 
@@ -175,7 +175,7 @@ def reading(
     *,
     round: int,
     identity: bytes,
-    id: bytes,
+    nonce: bytes,
     seed: bytes,
     salt: bytes,
     sealed: bytes,
@@ -193,6 +193,9 @@ def reading(
     context = hashlib.sha256(label + b"context" + b"\x01" + terms).digest()
     signer = Ed25519PrivateKey.from_private_bytes(identity)
     public = signer.public_key().public_bytes_raw()
+    start = nonce + struct.pack("<I", round) + public + struct.pack("<Q", now)
+    bound = context + start
+    id = hashlib.sha256(label + b"id" + bound).digest()[:16]
     extracted = hmac.digest(context + id, seed, "sha256")
     key = hmac.digest(extracted, label + b"mask" + b"\x01", "sha256")
     vector = np.concatenate([entries, np.ones(-(-64 // p.bits), np.int64)])
@@ -207,8 +210,6 @@ def reading(
         hashlib.sha256(label + b"part" + bytes([kind]) + part).digest()
         for kind, part in ((32, share), (33, sealed))
     ]
-    start = id + struct.pack("<I", round) + public + struct.pack("<Q", now)
-    bound = context + start
     signature = signer.sign(label + b"report" + bound + digests[0] + digests[1])
 
     def frame(kind: int, other: bytes, part: bytes) -> bytes:
@@ -226,8 +227,8 @@ def reading(
     return Report(frame(32, digests[1], share), frame(33, digests[0], sealed))
 
 
-def seal(p: TwoServerParameters, seed: bytes, id: bytes, round: int, identity: bytes) -> bytes:
-    fields = p.context, id, struct.pack("<I", round), identity, struct.pack("<Q", NOW)
+def seal(p: TwoServerParameters, seed: bytes, nonce: bytes, round: int, identity: bytes) -> bytes:
+    fields = p.context, nonce, struct.pack("<I", round), identity, struct.pack("<Q", NOW)
     return hpke.seal(p.helper_key, Secret(seed), Label.TWO_SERVER_SEED, *fields)
 
 
@@ -236,14 +237,14 @@ def test_a_report_is_what_the_specification_says(length: int) -> None:
     p = parameters(length=length, bits=16, largest_entry=500)
     entries = np.random.default_rng(length).integers(-500, 501, length)
     random, secret = source("drawn"), source("an identity")(32)
-    id, seed, salt = random(16), random(32), random(32)
+    nonce, seed, salt = random(16), random(32), random(32)
     identity = SigningKey(Secret(secret))
     made = make_report(
         p, entries, round=9, identity=identity, policy=POLICY, random=source("drawn"), now=NOW
     )
     sealed = made.helper[-80:]
     expected = reading(
-        p, entries, round=9, identity=secret, id=id, seed=seed, salt=salt, sealed=sealed
+        p, entries, round=9, identity=secret, nonce=nonce, seed=seed, salt=salt, sealed=sealed
     )
     assert bare(made) == expected
     info = b"fedtally-secagg/1 two-server seed" + bound_of(made.helper)
@@ -253,7 +254,7 @@ def test_a_report_is_what_the_specification_says(length: int) -> None:
 def test_messages_between_the_servers_are_what_the_specification_says() -> None:
     pair = servers()
     pair.receive(*REPORTS[:3])
-    ids = sorted(one.leader[HEADER : HEADER + 16] for one in REPORTS[:3])
+    ids = sorted(map(id_of, REPORTS[:3]))
     listed = struct.pack("<III", 5, 5, 3) + b"".join(ids)
 
     def frame(kind: int, sender: int, body: bytes) -> bytes:
@@ -484,12 +485,34 @@ def test_the_context_depends_on_every_parameter() -> None:
     assert parameters(widths=(3,)).context == P.context
 
 
+def test_a_key_is_that_of_one_plan() -> None:
+    """Else it could not be destroyed after the plan's last sum."""
+    journals = MemoryJournal(), MemoryJournal()
+    servers(journals=journals)
+    servers(rounds=range(6, 7), journals=journals)  # other rounds of one plan
+    other = parameters(fingerprint=bytes(32))
+    with pytest.raises(BatchRefusedError, match="this key as that of another plan: make new keys"):
+        Leader(other, range(1), ALLOWED, POLICY, journals[0], LEADER_KEY)
+    with pytest.raises(BatchRefusedError, match="this key as that of another plan: make new keys"):
+        Helper(other, range(1), ALLOWED, POLICY, journals[1], HELPER_KEY)
+    servers(other)  # another journal knows nothing of it
+    new = hpke.PrivateKey(Secret(source("new")(32)))
+    Helper(
+        parameters(fingerprint=bytes(32), helper_key=new.public),
+        *(range(1), ALLOWED, POLICY, journals[1], new),
+    )
+
+
 def test_the_policy_refuses_what_is_weaker_or_larger() -> None:
     for policy, message in (
         (BatchPolicy(min_honest=3), "min_batch - corrupt must be at least 3 by this policy, got 2"),
         (BatchPolicy(min_honest=2, corrupt=2), "corrupt must be at least 2 by this policy, got 1"),
         (BatchPolicy(min_honest=2, max_clients=5), "n_max must be at most 5 by this policy, got 6"),
         (BatchPolicy(min_honest=2, max_length=2), "length must be at most 2 by this policy, got 3"),
+        (
+            BatchPolicy(min_honest=2, validity="proofs"),
+            "validity must be proofs by this policy, got",
+        ),
     ):
         with pytest.raises(UnsafeParametersError, match=message):
             servers(policy=policy)
@@ -505,7 +528,9 @@ def test_the_policy_refuses_what_is_weaker_or_larger() -> None:
                 random=source(0),
                 now=NOW,
             )
-    BatchPolicy(min_honest=2, corrupt=1, max_clients=6, max_length=3).check(P)
+    policy = BatchPolicy(min_honest=2, corrupt=1, max_clients=6, max_length=3)
+    policy.check(P, has_proofs=False)
+    policy.check(P, has_proofs=True)
     for bad in (
         {"min_honest": 1},
         {"min_honest": 2, "corrupt": -1},
@@ -747,21 +772,31 @@ def test_two_reports_of_which_each_server_takes_another_leave_the_batch() -> Non
     assert pair.leader.count == 3
 
 
-def test_an_id_is_taken_once() -> None:
-    pair = servers()
-    same = [
-        make_report(
-            P,
-            np.zeros(3, int),
-            round=5,
-            identity=PEOPLE[i],
-            policy=POLICY,
-            random=source(0),
-            now=NOW,
-        )
-        for i in (0, 1)
-    ]
-    assert pair.receive(*same) == [BOTH, ("id taken",) * 2]
+def test_nobody_can_take_the_id_of_another_report() -> None:
+    """Who sees a nonce on its way to the helper sends it to the leader, under its own name: the two
+    servers would hold parts of two clients as one report, which spoils the sum."""
+    seen = REPORTS[0]
+
+    def copied(count: int) -> bytes:
+        return seen.helper[HEADER : HEADER + 16] if count == 16 else source("its own")(count)
+
+    thief = make_report(
+        P,
+        np.zeros(3, np.int64),
+        round=5,
+        identity=PEOPLE[7],
+        policy=POLICY,
+        random=copied,
+        now=NOW,
+    )
+    assert thief.helper[HEADER : HEADER + 16] == seen.helper[HEADER : HEADER + 16]
+    for order in ([thief, seen], [seen, thief]):
+        pair = servers()
+        assert pair.helper.receive(seen.helper, NOW) is Outcome.ACCEPTED
+        for one in order:
+            assert pair.leader.receive(one.leader, NOW) is Outcome.ACCEPTED
+        assert pair.receive(*REPORTS[1:]) == [BOTH] * 3
+        assert opened(pair).tolist() == [4, 0, -4]
 
 
 def test_no_more_reports_than_the_bits_are_for() -> None:
@@ -801,7 +836,7 @@ class Corrupt(NamedTuple):
         self,
         report_of: Report,
         *,
-        id: bytes,
+        nonce: bytes,
         sealed: bytes,
         share: bytes | None,
         p: TwoServerParameters,
@@ -814,7 +849,7 @@ class Corrupt(NamedTuple):
             np.zeros(p.length, np.int64),
             round=5,
             identity=secret,
-            id=id,
+            nonce=nonce,
             seed=bytes(32),
             salt=bare(report_of).leader[HEADER + HEAD : HEADER + HEAD + 32],
             sealed=sealed,
@@ -831,27 +866,27 @@ def test_what_was_sealed_by_one_identity_does_not_open_for_another() -> None:
     two identities."""
     p, victim = parameters(bits=16), 0
     theirs = report(victim, p=p, round=5)
-    id, sealed, share = (
+    nonce, sealed, share = (
         theirs.leader[HEADER : HEADER + 16],
         theirs.helper[-80:],
         bare(theirs).leader[HEADER + HEAD + 32 :],
     )
-    for copied in (id, source("another")(16)):
-        stolen = Corrupt(1).sign(theirs, id=copied, sealed=sealed, share=share, p=p)
+    for copied in (nonce, source("another")(16)):
+        stolen = Corrupt(1).sign(theirs, nonce=copied, sealed=sealed, share=share, p=p)
         pair = servers(p)
         assert pair.receive(stolen) == [("accepted", "unreadable")]
         assert len(pair.helper) == 0
     # The corrupt client's own seal opens: it is the identity that is bound, not the signature that
     # is wrong.
     own = Corrupt(1).sign(
-        theirs, id=id, sealed=seal(p, bytes(32), id, 5, PEOPLE[1].public), share=None, p=p
+        theirs, nonce=nonce, sealed=seal(p, bytes(32), nonce, 5, PEOPLE[1].public), share=None, p=p
     )
     assert servers(p).receive(own) == [BOTH]
 
 
 @pytest.mark.parametrize("point", [0, 1, 2**255 - 19, 2**256 - 1])
 def test_points_of_low_order_and_other_garbage_in_the_seal_leave_the_batch(point: int) -> None:
-    p, id = parameters(bits=16), source("id")(16)
+    p, nonce = parameters(bits=16), source("nonce")(16)
     pair = servers(p)
     good = [report(who, p=p) for who in range(1, 4)]
     for sealed in (
@@ -859,7 +894,7 @@ def test_points_of_low_order_and_other_garbage_in_the_seal_leave_the_batch(point
         (9).to_bytes(32, "little") + bytes(48),
         bytes(80),
     ):
-        bad = Corrupt(0).sign(good[0], id=id, sealed=sealed, share=None, p=p)
+        bad = Corrupt(0).sign(good[0], nonce=nonce, sealed=sealed, share=None, p=p)
         assert pair.helper.receive(bad.helper, NOW) is Outcome.UNREADABLE
     assert pair.leader.receive(bad.leader, NOW) is Outcome.ACCEPTED
     assert pair.receive(*good) == [BOTH] * 3
@@ -873,7 +908,7 @@ def test_a_share_with_another_encoding_leaves_the_batch() -> None:
     body = bytearray(bare(good[0]).leader[HEADER + HEAD :])
     body[-1] |= 0x80
     bad = Corrupt(0).sign(
-        good[0], id=source("id")(16), sealed=good[0].helper[-80:], share=bytes(body[32:]), p=p
+        good[0], nonce=source("nonce")(16), sealed=good[0].helper[-80:], share=bytes(body[32:]), p=p
     )
     pair = servers(p)
     assert pair.leader.receive(bad.leader, NOW) is Outcome.UNREADABLE
@@ -883,11 +918,11 @@ def test_a_share_with_another_encoding_leaves_the_batch() -> None:
 
 
 def test_the_checksum_entries_catch_a_wrong_seed() -> None:
-    p, id = parameters(bits=16), source("id")(16)
+    p, nonce = parameters(bits=16), source("nonce")(16)
     pair = servers(p)
-    wrong = seal(p, b"\x01" * 32, id, 5, PEOPLE[0].public)
+    wrong = seal(p, b"\x01" * 32, nonce, 5, PEOPLE[0].public)
     good = [report(who, p=p) for who in range(1, 4)]
-    bad = Corrupt(0).sign(good[0], id=id, sealed=wrong, share=None, p=p)
+    bad = Corrupt(0).sign(good[0], nonce=nonce, sealed=wrong, share=None, p=p)
     assert pair.receive(bad, *good) == [BOTH] * 4
     pair.leader.stop()
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
@@ -903,14 +938,18 @@ def test_the_checksum_entries_catch_a_wrong_seed() -> None:
 )
 def test_an_entry_larger_than_the_reports_can_make_it_is_caught(entry: int, possible: bool) -> None:
     """Four reports, and a bound of 1 an entry; up to that, a false vector is not seen."""
-    p, id, seed = parameters(bits=16), source("id")(16), bytes(32)
+    p, nonce, seed = parameters(bits=16), source("nonce")(16), bytes(32)
     pair = servers(p)
     checksum_entries = np.array([0, entry, 0, 1, 1, 1, 1]).astype("<u2")
+    fields = p.context, nonce, struct.pack("<I", 5), PEOPLE[0].public, struct.pack("<Q", NOW)
+    id = hashlib.sha256(b"fedtally-secagg/1 two-server id" + b"".join(fields)).digest()[:16]
     key = hkdf(Secret(seed), p.context + id, Label.TWO_SERVER_MASK)
     Masking(checksum_entries).add(key)
-    sealed = seal(p, seed, id, 5, PEOPLE[0].public)
+    sealed = seal(p, seed, nonce, 5, PEOPLE[0].public)
     good = [report(who, p=p) for who in range(1, 4)]
-    bad = Corrupt(0).sign(good[0], id=id, sealed=sealed, share=pack(checksum_entries, 16), p=p)
+    bad = Corrupt(0).sign(
+        good[0], nonce=nonce, sealed=sealed, share=pack(checksum_entries, 16), p=p
+    )
     assert pair.receive(bad, *good) == [BOTH] * 4
     if possible:
         assert opened(pair).tolist() == [3, entry, -3]
@@ -958,13 +997,14 @@ def test_the_helper_cannot_try_candidates_for_the_vector() -> None:
     hides it."""
     p = parameters(bits=16)
     made = report(0, [0, 1, 0], p=p)
-    id, salt, share = (
+    nonce, id, salt, share = (
         made.leader[HEADER:][:16],
+        id_of(made),
         bare(made).leader[HEADER + HEAD :][:32],
         bare(made).leader[HEADER + HEAD + 32 :],
     )
     known = made.helper
-    info = p.context, id, struct.pack("<I", 5), PEOPLE[0].public, struct.pack("<Q", NOW)
+    info = p.context, nonce, struct.pack("<I", 5), PEOPLE[0].public, struct.pack("<Q", NOW)
     seed = HELPER_KEY.open(known[-80:], Label.TWO_SERVER_SEED, *info)
     key, seen = hkdf(seed, p.context + id, Label.TWO_SERVER_MASK), known[HEADER + 60 : HEADER + 92]
 
@@ -1051,7 +1091,7 @@ def query_for(ids: Iterable[bytes], **kwargs: Any) -> bytes:
 
 
 def id_of(made: Report) -> bytes:
-    return made.helper[HEADER : HEADER + 16]
+    return hashlib.sha256(b"fedtally-secagg/1 two-server id" + bound_of(made.helper)).digest()[:16]
 
 
 def test_a_batch_is_not_filled_with_reports_of_the_leader() -> None:
@@ -1261,7 +1301,7 @@ def test_a_restart_takes_no_second_report_of_an_identity() -> None:
         round=5,
         identity=PEOPLE[5],
         policy=POLICY,
-        random=source("id"),
+        random=source("nonce"),
         now=NOW,
     )
     assert later.receive(same) == [BOTH]

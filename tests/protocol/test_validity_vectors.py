@@ -43,12 +43,12 @@ def proof_of(vector: dict[str, Any]) -> ReportProof:
         for name, value in vector["parameters"].items()
     }
     given["widths"] = tuple(vector["widths"])
-    return ReportProof(TwoServerParameters(**given), vector["abstain"])
+    return ReportProof(TwoServerParameters(**given), vector["abstain"], vector["signed"])
 
 
 def parts_of(vector: dict[str, Any], proof: ReportProof) -> tuple[LeaderPart, HelperPart]:
-    id, secret = raw(vector, "id", "identity")
-    bound = proof.bound(id, vector["round"], SigningKey(Secret(secret)).public, vector["time"])
+    nonce, secret = raw(vector, "nonce", "identity")
+    bound = proof.bound(nonce, vector["round"], SigningKey(Secret(secret)).public, vector["time"])
     helper, signature = raw(vector | vector.get("leader_gets", {}), "dH", "signature")
     leader = LeaderPart(bound, helper, signature, *raw(vector, "salt", "words", "proof"))
     return leader, HelperPart(bound, *raw(vector, "dL", "dP", "signature", "sealed"))
@@ -66,7 +66,7 @@ def test_clients(monkeypatch, vector):
                 proof.circuit.encode(counters)
         return
     monkeypatch.setattr(proofs.hpke, "seal", lambda *_: sealed)  # which draws a key of its own
-    draws = iter(raw(vector, "id", "seed", "salt", "prove_seed"))
+    draws = iter(raw(vector, "nonce", "seed", "salt", "prove_seed"))
     made = proof.report(
         counters,
         round=vector["round"],

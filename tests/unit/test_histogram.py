@@ -337,6 +337,18 @@ def test_sums_that_no_clients_have_are_refused(counters: list[int], said: str) -
         check_plausible(sketch, plan_of())
 
 
+def test_only_noise_takes_a_count_below_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Honest noise goes beyond its bound with 2^-40 (Plan.noise_bound): what does so is a lie."""
+    monkeypatch.setattr(Plan, "noise_bound", 5)
+    monkeypatch.setattr(Plan, "row_noise_bound", lambda *_: 100)
+    sketch = CountSketch(plan_of().spec, 0)
+    sketch.vector, sketch.num_clients = np.array([2, -5, 0, 0, 0, 0, 0, 0, 0]), 2
+    check_plausible(sketch, plan_of())
+    sketch.vector[1] = -6
+    with pytest.raises(RejectedSumError, match="is -6, below -5, .* a histogram but their noise"):
+        check_plausible(sketch, plan_of())
+
+
 def test_a_sum_with_clients_of_no_item_is_taken() -> None:
     plan = plan_of(max_items=2)
     sketch = CountSketch(plan.spec, 0)

@@ -20,7 +20,7 @@ from fedtally.flp import (
     FIELD128,
     Field,
     FullyLinearProof,
-    SignedOneHot,
+    OneHot,
     field_for_sums,
 )
 
@@ -28,12 +28,17 @@ SMALL = Field(257, 3)
 TINY = Field(17, 3)
 
 
-def first_output(circuit: SignedOneHot, words: Any, joint: Any) -> Any:
+def first_output(circuit: OneHot, words: Any, joint: Any) -> Any:
     """Return the output of the rows, of whole vectors: [..., K]."""
+    return outputs(circuit, words, joint)[..., 0, :]
+
+
+def outputs(circuit: OneHot, words: Any, joint: Any) -> Any:
+    """Return all outputs, of whole vectors: [..., outputs, K]."""
     calls = circuit.inputs(words, joint, 1)
     products = circuit.field.multiply(calls[..., ::2, :], calls[..., 1::2, :])
     results = circuit.field.sum(products, -2)
-    return circuit.evaluate(words, joint, 1, results)[..., 0, :]
+    return circuit.evaluate(words, joint, 1, results)
 
 
 # ---- fields ----
@@ -86,29 +91,37 @@ def test_sums_that_no_field_holds_are_refused():
 
 
 @each_case(
-    ("field", "widths", "abstain"),
+    ("field", "widths", "abstain", "signed"),
     [
-        (Field(5, 2, 4), (6,), False),
-        (Field(5, 2, 4), (2, 3), True),
-        (Field(7, 3, 3), (1, 4), False),
-        (Field(7, 3, 3), (3,), True),
-        (Field(17, 3, 2), (3,), False),
+        (Field(5, 2, 4), (6,), False, True),
+        (Field(5, 2, 4), (2, 3), True, True),
+        (Field(7, 3, 3), (1, 4), False, True),
+        (Field(7, 3, 3), (3,), True, True),
+        (Field(17, 3, 2), (3,), False, True),
+        (Field(5, 2, 4), (6,), False, False),
+        (Field(5, 2, 4), (2, 3), True, False),
+        (Field(7, 3, 3), (3,), True, False),
     ],
 )
-def test_only_honest_vectors_satisfy_the_circuit(field, widths, abstain):
+def test_only_honest_vectors_satisfy_the_circuit(field, widths, abstain, signed):
     """Of all vectors and all e there are, those that pass at 16 random r1, r2, r3.
 
     An invalid one does so with at most (degree / p^K)^16 < 2^-70, and there are fewer than 2^15.
     """
-    circuit, rng = SignedOneHot(widths, field, abstain), np.random.default_rng(1)
+    circuit = OneHot(widths, field, abstain, signed=signed)
+    rng = np.random.default_rng(1)
     words = np.array(list(itertools.product(range(field.prime), repeat=circuit.length)))
     assert (circuit.degree / field.prime**field.degree) ** 16 < 2**-70 and len(words) < 2**15
     for _ in range(16):
         joint = uniform(field, rng, 3)
-        words = words[(first_output(circuit, words, joint) == 0).all(-1)]
+        words = words[(outputs(circuit, words, joint) == 0).all((-2, -1))]
     passed = set(map(tuple, words.tolist()))
     rows = [
-        [[s if i == w else 0 for i in range(width)] for w in range(width) for s in (1, -1)]
+        [
+            [s if i == w else 0 for i in range(width)]
+            for w in range(width)
+            for s in (1, -1)[: 1 + signed]
+        ]
         for width in widths
     ]
     honest = {
@@ -121,7 +134,7 @@ def test_only_honest_vectors_satisfy_the_circuit(field, widths, abstain):
 def test_the_first_product_is_a_sum_over_pairs():
     """z z - s y = - sum of x_u x_v (R_u - R_v)^2, and a narrow row takes the grid of the widest."""
     rng, field = np.random.default_rng(2), FIELD16
-    circuit = SignedOneHot((7, 12), field)
+    circuit = OneHot((7, 12), field)
     words, joint = rng.integers(0, field.prime, circuit.length), uniform(field, rng, 3)
     calls = circuit.inputs(words, joint, 1).reshape(-1, 2, field.degree)
     r1, r2, r3 = joint
@@ -151,7 +164,7 @@ def test_the_first_product_is_a_sum_over_pairs():
     ],
 )
 def test_sizes(widths, abstain, checksum, grid, degree):
-    circuit = SignedOneHot(widths, FIELD16, abstain, checksum)
+    circuit = OneHot(widths, FIELD16, abstain, checksum)
     assert (circuit.grid, circuit.degree) == (grid, degree)
     lengths = {}
     for chunk in range(1, circuit.products + 1):
@@ -165,7 +178,7 @@ def test_sizes(widths, abstain, checksum, grid, degree):
 
 def test_an_invalid_vector_passes_for_no_more_than_the_degree():
     """Over GF(257), all r1 and r2: cells whose weights differ by r2^4, by r1^4, by both, by r2."""
-    circuit = SignedOneHot((25,), SMALL)
+    circuit = OneHot((25,), SMALL)
     pairs = np.array(list(itertools.product(range(257), repeat=2)))
     joint = SMALL.constant(np.column_stack([pairs, np.full(len(pairs), 5)]))
     for u, v, roots in ((0, 4, 4), (20, 0, 4), (4, 20, 4), (3, 4, 1)):
@@ -183,7 +196,7 @@ def test_an_invalid_vector_passes_for_no_more_than_the_degree():
 def test_an_honest_prover_of_an_invalid_vector_passes_where_the_circuit_is_0():
     """Entries 3 and -2 in the cells (0, 0) and (0, 4): s = 1, and the output is
     6 r3 (1 - r2^4)^2. So it passes for r3 = 0 and for the roots of r2^4 = 1, at every point."""
-    circuit = SignedOneHot((25,), SMALL)
+    circuit = OneHot((25,), SMALL)
     proof, words = FullyLinearProof(circuit), SMALL.words([3, 0, 0, 0, -2, *[0] * 20])
     choices = list(itertools.product([7], range(257), [0, 1, 5]))
     joint, rng = SMALL.constant(choices), np.random.default_rng(4)
@@ -197,7 +210,7 @@ def test_an_honest_prover_of_an_invalid_vector_passes_where_the_circuit_is_0():
     assert sum(expected) == 257 + 2 * 4
 
 
-def verifiers(circuit: SignedOneHot, counters: list[int], point: int) -> Counter[tuple[int, ...]]:
+def verifiers(circuit: OneHot, counters: list[int], point: int) -> Counter[tuple[int, ...]]:
     """Return how often each verifier comes, over all seeds of the prover."""
     proof, field = FullyLinearProof(circuit), circuit.field
     assert proof.prove_random_length == 2
@@ -210,7 +223,7 @@ def verifiers(circuit: SignedOneHot, counters: list[int], point: int) -> Counter
 
 def test_a_verifier_of_a_valid_vector_can_be_simulated():
     """Exactly: for every valid vector it is (0, a, b, a b) with a and b uniform."""
-    circuit = SignedOneHot((3,), TINY)
+    circuit = OneHot((3,), TINY)
     simulated = Counter((0, a, b, a * b % 17) for a in range(17) for b in range(17))
     for place, sign in itertools.product(range(3), (1, -1)):
         vector = [sign * (i == place) for i in range(3)]
@@ -223,7 +236,7 @@ def test_a_lying_server_learns_nothing_from_the_verdict():
     Its change d makes x + d of a vector x: another valid one, or an invalid one. Over all seeds of
     the prover exactly 1 / p of the reports pass, for a right guess as for a wrong one.
     """
-    circuit = SignedOneHot((3,), TINY)
+    circuit = OneHot((3,), TINY)
     proof, joint = FullyLinearProof(circuit), TINY.constant([2, 3, 4])
     seeds = TINY.constant(list(itertools.product(range(17), repeat=2)))
     point, passed = TINY.constant([11]), set()
@@ -240,28 +253,31 @@ def test_a_lying_server_learns_nothing_from_the_verdict():
 
 # ---- every kind of cheat, in the real field, by NumPy and by the kernels ----
 
-SHAPE = SignedOneHot((40, 40, 40, 40, 17), FIELD16, abstain=True, checksum=4)
+SHAPE = OneHot((40, 40, 40, 40, 17), FIELD16, abstain=True, checksum=4)
+POSITIVE = OneHot((40, 40, 17), FIELD16, abstain=True, checksum=4, signed=False)
 
 
-def test_cheats_of_all_kinds_are_refused(backend):
+@each_case("circuit", [SHAPE, POSITIVE])
+def test_cheats_of_all_kinds_are_refused(backend, circuit):
     """Each passes with less than 2^-130."""
     rng = np.random.default_rng(8)
     for how in (HONEST, *HOW):
-        made = [cheats(rng, SHAPE) for _ in range(4)]
+        made = [cheats(rng, circuit) for _ in range(4)]
         kinds = [kind for each in made for kind in each]
         words = FIELD16.words([row for each in made for row in each.values()])
-        passed = verdicts(rng, SHAPE, words, how)
+        passed = verdicts(rng, circuit, words, how)
         assert [kind for kind, one in zip(kinds, passed, strict=True) if one] == [], how
 
 
-def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted(backend):
+@each_case("circuit", [SHAPE, POSITIVE])
+def test_valid_vectors_with_false_proofs_are_refused_and_with_true_ones_accepted(backend, circuit):
     rng = np.random.default_rng(9)
-    vectors = [one_hot(rng, SHAPE) for _ in range(20)] + [np.zeros(SHAPE.counters, np.int64)]
-    words = np.array([SHAPE.encode(vector) for vector in vectors])
-    assert verdicts(rng, SHAPE, words, HONEST).all()
-    assert verdicts(rng, SHAPE, words, "outputs set to 0").all()  # they are 0: nothing changes
+    vectors = [one_hot(rng, circuit) for _ in range(20)] + [np.zeros(circuit.counters, np.int64)]
+    words = np.array([circuit.encode(vector) for vector in vectors])
+    assert verdicts(rng, circuit, words, HONEST).all()
+    assert verdicts(rng, circuit, words, "outputs set to 0").all()  # they are 0: nothing changes
     for how in HOW[1:]:
-        assert not verdicts(rng, SHAPE, words, how).any(), how
+        assert not verdicts(rng, circuit, words, how).any(), how
 
 
 @each_case("field", [FIELD16, FIELD24, FIELD32])
@@ -272,7 +288,7 @@ def test_all_fields_and_shapes_prove_what_is_valid(backend, field):
         ((2,) * 8, True, 1),
         ((30, 30, 7, 7, 7, 30), False, 3),
     ):
-        circuit = SignedOneHot(widths, field, abstain, checksum)
+        circuit = OneHot(widths, field, abstain, checksum)
         proof, words = FullyLinearProof(circuit), circuit.encode(one_hot(rng, circuit))
         joint = uniform(field, rng, 3)
         sent = proof.prove(words, uniform(field, rng, proof.prove_random_length), joint)
@@ -298,7 +314,7 @@ def test_all_fields_and_shapes_prove_what_is_valid(backend, field):
 def test_vectors_whose_proof_would_be_refused_are_not_encoded(vector, message):
     for abstain in (False, True):
         with pytest.raises(InvalidInputError, match=message):
-            SignedOneHot((2, 3), abstain=abstain).encode(np.array(vector))
+            OneHot((2, 3), abstain=abstain).encode(np.array(vector))
 
 
 @each_case(
@@ -315,33 +331,45 @@ def test_vectors_whose_proof_would_be_refused_are_not_encoded(vector, message):
 def test_entries_that_wrap_are_refused(vector, dtype):
     for abstain in (False, True):
         with pytest.raises(InvalidInputError, match="row 0 of the vector must have one entry"):
-            SignedOneHot((2, 3), abstain=abstain).encode(np.array(vector, dtype))
+            OneHot((2, 3), abstain=abstain).encode(np.array(vector, dtype))
 
 
 @each_case("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint64])
 def test_vectors_of_all_integers_are_encoded(dtype):
-    circuit, vector = SignedOneHot((2, 3), checksum=1), np.array([0, 1, 1, 0, 0], dtype)
+    circuit, vector = OneHot((2, 3), checksum=1), np.array([0, 1, 1, 0, 0], dtype)
     assert circuit.encode(vector).tolist() == [0, 1, 1, 0, 0, 1]
     if dtype in (np.int8, np.int32, np.int64):
         assert circuit.encode(-vector).tolist() == [0, 64512, 64512, 0, 0, 1]
 
 
+def test_a_vector_of_a_histogram_has_no_minus_1():
+    circuit = OneHot((2, 1), checksum=1, signed=False)
+    assert circuit.encode(np.array([0, 1, 1])).tolist() == [0, 1, 1, 1]
+    for vector in ([0, -1, 1], [-1, 0, 1]):
+        with pytest.raises(InvalidInputError, match=r"row 0 .* one entry \+1, and zeros elsewhere"):
+            circuit.encode(np.array(vector))
+    with pytest.raises(InvalidInputError, match=r"row 1 of the vector must have one entry \+1,"):
+        circuit.encode(np.array([1, 0, -1]))
+    with pytest.raises(InvalidInputError, match="signed must be True or False, got 1"):
+        OneHot((2,), signed=1)
+
+
 def test_a_client_that_holds_nothing_needs_abstain():
     nothing = np.zeros(5, np.int64)
-    words = SignedOneHot((2, 3), abstain=True, checksum=1).encode(nothing)
+    words = OneHot((2, 3), abstain=True, checksum=1).encode(nothing)
     assert words.tolist() == [0, 0, 0, 0, 0, 1, 0]
     with pytest.raises(InvalidInputError, match="row 0 of the vector must have one entry"):
-        SignedOneHot((2, 3)).encode(nothing)
+        OneHot((2, 3)).encode(nothing)
 
 
 def test_bad_shapes_are_refused():
     for message, call in (
-        ("rows must be at least 1, got 0", lambda: SignedOneHot(())),
-        ("width must be at least 1, got 0", lambda: SignedOneHot((3, 0))),
-        ("width must be at most 16777216", lambda: SignedOneHot((1 << 25,))),
-        ("checksum must be at most 255, got 256", lambda: SignedOneHot((3,), checksum=256)),
-        ("prime_of_field must be at most 1844", lambda: SignedOneHot((3,), FIELD128)),
-        ("abstain must be True or False, got 2", lambda: SignedOneHot((3,), abstain=2)),
+        ("rows must be at least 1, got 0", lambda: OneHot(())),
+        ("width must be at least 1, got 0", lambda: OneHot((3, 0))),
+        ("width must be at most 16777216", lambda: OneHot((1 << 25,))),
+        ("checksum must be at most 255, got 256", lambda: OneHot((3,), checksum=256)),
+        ("prime_of_field must be at most 1844", lambda: OneHot((3,), FIELD128)),
+        ("abstain must be True or False, got 2", lambda: OneHot((3,), abstain=2)),
         ("clients must be at least 1, got 0", lambda: field_for_sums(0)),
         ("noise must be at least 0, got -1", lambda: field_for_sums(1, -1)),
     ):

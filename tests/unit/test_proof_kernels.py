@@ -19,7 +19,7 @@ from fedtally.flp import (
     Field,
     FullyLinearProof,
     Histogram,
-    SignedOneHot,
+    OneHot,
 )
 from fedtally.kernels import available_backends
 from fedtally.kernels import proofs as kernels
@@ -136,7 +136,7 @@ def test_inputs_of_sketches_match_numpy(
 ) -> None:
     rng = np.random.default_rng(seed)
     for field in (*REAL, small):
-        circuit = SignedOneHot(tuple(widths), field, abstain, checksum=seed % 3)
+        circuit = OneHot(tuple(widths), field, abstain, checksum=seed % 3)
         words = draw(rng, field, (*lead, circuit.length), kind)
         joint = draw(rng, field, (*lead, 3, field.degree), kind)
         if seed % 2:
@@ -152,8 +152,8 @@ def test_the_longest_sums_do_not_overflow(
     compiled: str, monkeypatch: pytest.MonkeyPatch, field: Field, width: int, side: int
 ) -> None:
     """4,096 terms of one sum, all as large as they get."""
-    monkeypatch.setattr(SignedOneHot, "grid", side)
-    circuit = SignedOneHot((width, 5), field)
+    monkeypatch.setattr(OneHot, "grid", side)
+    circuit = OneHot((width, 5), field)
     words = np.full(circuit.length, field.prime - 1)
     joint = np.full((3, field.degree), field.prime - 1)
     inputs = circuit.inputs(words, joint, 1)
@@ -162,7 +162,7 @@ def test_the_longest_sums_do_not_overflow(
 
 @each_case("field", [FIELD16, FIELD32])
 def test_words_that_are_not_reduced_are_words_all_the_same(backend: str, field: Field) -> None:
-    circuit, rng = SignedOneHot((9,) * 3, field, abstain=True), np.random.default_rng(3)
+    circuit, rng = OneHot((9,) * 3, field, abstain=True), np.random.default_rng(3)
     proof, p = FullyLinearProof(circuit), field.prime
     words, joint = (
         draw(rng, field, (28,), "uniform"),
@@ -208,7 +208,7 @@ def test_proofs_match_numpy(
     """Of any shares and any proof, fitting or not."""
     rng = np.random.default_rng(seed)
     for field in (*REAL, small):
-        circuit = SignedOneHot(tuple(widths), field, abstain)
+        circuit = OneHot(tuple(widths), field, abstain)
         proof = FullyLinearProof(circuit)
         words = draw(rng, field, (*lead, circuit.length), kind)
         joint = draw(rng, field, (*lead, 3, field.degree), kind)
@@ -302,8 +302,8 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 def test_circuits_that_are_too_large_for_the_kernels_are_proven_by_numpy(
     backend: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SignedOneHot, "chunk", max(1, rows * 3 // 2))
-    circuit, rng = SignedOneHot((1,) * rows, FIELD16), np.random.default_rng(rows)
+    monkeypatch.setattr(OneHot, "chunk", max(1, rows * 3 // 2))
+    circuit, rng = OneHot((1,) * rows, FIELD16), np.random.default_rng(rows)
     proof = FullyLinearProof(circuit)
     words = circuit.encode(np.ones(rows, np.int64))
     joint, seeds, random = (

@@ -422,7 +422,8 @@ class FrequencyClient:
             Exception: what `journal` or `random` raised, as it was.
         """
         parameters, proof = _two_server(self._plan), self._plan.report_proof
-        policy.check(parameters)  # before anything of its size is allocated
+        # before anything of its size is allocated
+        policy.check(parameters, has_proofs=proof is not None)
         if privacy is not None:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)

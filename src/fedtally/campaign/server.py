@@ -553,13 +553,11 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"a counter of the sum is {largest}, and {who}cannot exceed {most_of_one + noise}:"
                 f" a client sent something else than a {plan.encoding}"
             )
-        # Noise may be negative. So may be what a client proved, a -1: if that refused the sum, one
-        # such client could stop it.
-        is_bare = plan.is_histogram and not noise and plan.report_proof is None
-        if is_bare and row.min() < 0:
+        # Only noise is negative in a histogram, and within its bound.
+        if plan.is_histogram and (least := int(row.min())) < -noise:
             raise RejectedSumError(
-                "a counter of the sum is below 0, and clients add nothing negative to a histogram:"
-                " a client sent something else"
+                f"a counter of the sum is {least}, below {-noise}, and clients add nothing negative"
+                f" to a histogram{' but their noise' * (noise > 0)}: a client sent something else"
             )
         total, bound = _sum_of_sizes(row), items + plan.row_noise_bound(len(row))
         if total > bound:

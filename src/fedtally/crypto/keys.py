@@ -86,6 +86,7 @@ class Label(bytes, Enum):
     POSSESSION = _PREFIX + b"proof of possession"
     PLAN = _PREFIX + b"plan"
     TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
+    TWO_SERVER_ID = _PREFIX + b"two-server id"
     TWO_SERVER_SEED = _PREFIX + b"two-server seed"
     TWO_SERVER_SHARE = _PREFIX + b"two-server share"
     TWO_SERVER_MASK = _PREFIX + b"two-server mask"

@@ -116,6 +116,8 @@ def expand(key: Secret, length: int) -> bytes:
     """
     length = _validate.integer(0, MAX_STREAM_BYTES, length=length)
     cipher, zeros = AESGCM(key.reveal(KEY_BYTES)), memoryview(_ZEROS)
+    if length <= CHUNK_BYTES:  # as nearly always, and several times for each report
+        return cipher.encrypt(_nonce(0), zeros[:length], None)[:-TAG_BYTES]
     chunks = enumerate(min(CHUNK_BYTES, length - start) for start in range(0, length, CHUNK_BYTES))
     return b"".join(
         cipher.encrypt(_nonce(chunk), zeros[:size], None)[:-TAG_BYTES] for chunk, size in chunks

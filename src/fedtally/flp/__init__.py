@@ -19,7 +19,7 @@ The modules have no input, output, clock or randomness.
 
 from fedtally.flp.circuits import Count, Histogram, SumVec
 from fedtally.flp.fields import FIELD64, FIELD128, Field
-from fedtally.flp.one_hot import FIELD16, FIELD24, FIELD32, SignedOneHot, field_for_sums
+from fedtally.flp.one_hot import FIELD16, FIELD24, FIELD32, OneHot, field_for_sums
 from fedtally.flp.prio3 import Prio3, VerifyState
 from fedtally.flp.proof import Circuit, FullyLinearProof, ReportRefusedError, TestPointError
 
@@ -34,9 +34,9 @@ __all__ = [
     "Field",
     "FullyLinearProof",
     "Histogram",
+    "OneHot",
     "Prio3",
     "ReportRefusedError",
-    "SignedOneHot",
     "SumVec",
     "TestPointError",
     "VerifyState",

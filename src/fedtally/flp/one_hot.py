@@ -1,4 +1,4 @@
-"""The circuit of a client's count sketch: each row holds one +1 or -1, and zeros.
+"""The circuit of a client's vector: each row holds one +1, or in a sketch -1, and zeros.
 
 For a row x, whose cells w are laid out in a grid as w = a B + b, and R_w = r1^a r2^b for random
 r1 and r2, let z = sum R_w x_w, y = sum R_w^2 x_w and s = sum x_w. Then
@@ -6,9 +6,10 @@ r1 and r2, let z = sum R_w x_w, y = sum R_w^2 x_w and s = sum x_w. Then
     z z - s y = - sum over pairs u < v of x_u x_v (R_u - R_v)^2
 
 is 0 for all r1 and r2 only if at most one x_w is not 0: the product of the two lowest cells, in the
-order of (a, b), is a monomial that no other term has. With s s = 1 this one is +1 or -1. That takes
-three products a row, whatever its width. It is the arithmetic sketch of Boneh, Boyle,
-Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
+order of (a, b), is a monomial that no other term has. With s s = 1 this one is +1 or -1, and with
+s = 1, for a histogram, it is +1. That takes three products a row, whatever its width. It is the
+arithmetic sketch of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2),
+inside a fully linear proof.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def field_for_sums(clients: int, noise: int = 0) -> Field:
 
 
 @dataclass(frozen=True)
-class SignedOneHot:
-    """A vector of rows, each of which holds one entry +1 or -1 and zeros elsewhere.
+class OneHot:
+    """A vector of rows, each of which holds one entry +1, or -1 if signed, and zeros elsewhere.
 
     The words of a vector are its counters, row by row; then `checksum` words that are 1; then, with
     `abstain`, the word e: 1, or 0 for a client that holds nothing, whose rows are all empty.
@@ -76,18 +77,20 @@ class SignedOneHot:
     r3^(2l+1), r3^(2l+1) and r3^(2l+2); then, with `abstain`, (e, e - 1) with r3^(2 rows + 1). The
     weight is a factor of the first input. Products that are missing in the last call are (0, 0).
     Outputs: the sum of all calls, less the sum of r3^(2l+2) e over the rows (e is 1 without
-    `abstain`); then each checksum word less 1. Joint randomness: r1, r2, r3.
+    `abstain`); then, unless `signed`, s - e of each row; then each checksum word less 1. Joint
+    randomness: r1, r2, r3.
 
     Args:
         widths: the counters of each row, 1 .. 2^24.
         field: GF(p^K), with p above the sums of the counters and below 2^64; see `field_for_sums`.
         abstain: whether a client may hold nothing.
         checksum: words that are 1 in each vector, so that their sum counts the vectors.
+        signed: whether the entry may be -1, as in a sketch; that of a histogram is +1.
 
     Raises:
         InvalidInputError: an argument is out of bounds.
 
-    >>> circuit = SignedOneHot((400,) * 5, abstain=True, checksum=4)
+    >>> circuit = OneHot((400,) * 5, abstain=True, checksum=4)
     >>> circuit.length, circuit.products, circuit.chunk, circuit.calls
     (2005, 16, 6, 3)
     """
@@ -96,6 +99,7 @@ class SignedOneHot:
     field: Field = FIELD16
     abstain: bool = False
     checksum: int = 0
+    signed: bool = True
     joint_length: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
@@ -105,8 +109,9 @@ class SignedOneHot:
         # the page has room for 64 bits and a byte
         _validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
         _validate.integer(1, 255, degree_of_field=self.field.degree)
-        if not isinstance(self.abstain, bool):
-            raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r:.80}")
+        for name in ("abstain", "signed"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidInputError(f"{name} must be True or False, got {value!r:.80}")
         _validate.integer(0, 255, checksum=self.checksum)
 
     @property
@@ -147,8 +152,8 @@ class SignedOneHot:
 
     @property
     def outputs(self) -> int:
-        """The outputs: of the rows, and of each checksum word."""
-        return 1 + self.checksum
+        """The outputs: of all rows, of the sign of each if it is fixed, of each checksum word."""
+        return 1 + (0 if self.signed else self.rows) + self.checksum
 
     @cached_property
     def grid(self) -> int:
@@ -170,8 +175,8 @@ class SignedOneHot:
         """Return the words of a client's vector.
 
         Args:
-            vector: integers [counters]: in each row one entry +1 or -1, or with `abstain` zeros in
-                all rows.
+            vector: integers [counters]: in each row one entry +1, or -1 if `signed`, or with
+                `abstain` zeros in all rows.
 
         Raises:
             InvalidInputError: the vector has another shape, or its proof could not be accepted.
@@ -187,9 +192,14 @@ class SignedOneHot:
         holds, wrong = self._check_rows(entries)
         if wrong is not None:
             raise InvalidInputError(
-                f"row {wrong} of the vector must have one entry +1 or -1, and zeros elsewhere"
+                f"row {wrong} of the vector must have one entry {self.entry}, and zeros elsewhere"
             )
         return self.field.words(np.concatenate([entries, self._endings[holds]]))
+
+    @property
+    def entry(self) -> str:
+        """What a row holds, in words."""
+        return "+1 or -1" if self.signed else "+1"
 
     def _check_rows(self, entries: npt.NDArray[np.int64]) -> tuple[bool, int | None]:
         """Return whether a client holds anything, and the first row that is not valid, if any.
@@ -203,6 +213,8 @@ class SignedOneHot:
         one = np.add.reduceat(absolute, self._starts) == 1
         if seen not in (0, 1):
             one &= np.logical_and.reduceat((absolute == 0) | (absolute == 1), self._starts)
+        if not self.signed:
+            one &= np.minimum.reduceat(entries, self._starts) >= 0
         holds = seen != 0 or not self.abstain
         return holds, int(np.argmin(one)) if holds and not one.all() else None
 
@@ -266,7 +278,11 @@ class SignedOneHot:
         even = field.powers(square, self.rows + 1)[..., 1:, :]
         target = field.scale(field.sum(even, -2), e)
         rows = field.reduce(field.sum(results, -2) - target)[..., None, :]
-        checks = field.constant(self.truncate(measurement)[..., self.counters :] - one)
+        checks = self.truncate(measurement)[..., self.counters :] - one
+        if not self.signed:
+            s = np.concatenate([x.sum(-1) for x in self._rows_of_one_width(measurement)], -1)
+            checks = np.concatenate([s - np.asarray(e)[..., None], checks], -1)
+        checks = field.constant(checks)
         checks = np.broadcast_to(checks, (*rows.shape[:-2], *checks.shape[-2:]))
         return np.concatenate([rows, checks], -2)
 

@@ -77,7 +77,7 @@ def read_words(data: bytes, word_bytes: int, bits: int, prime: int, count: int) 
 
 
 class SketchInputs:
-    """The factors of all products of the circuit `flp.SignedOneHot`.
+    """The factors of all products of the circuit `flp.OneHot`.
 
     Args:
         field: of a degree that `compiles`.

@@ -402,7 +402,8 @@ class Draft:
                 return agreed.upload_bytes - bytes_of_counters
             agreed = replace(agreed, length=rows * _USUAL_WIDTH)
             widths, abstain = [_USUAL_WIDTH] * rows, self.spec.privacy is not None
-            proof = agreed.proof(agreed.sizing, widths, abstain=abstain)
+            # signs change no bytes
+            proof = agreed.proof(agreed.sizing, widths, abstain=abstain, signed=True)
             return agreed.upload_bytes + proof.added_bytes - -(-agreed.length * bits // 8)
 
         def bytes_of(rows: int, width: int, schedule: Schedule) -> int:

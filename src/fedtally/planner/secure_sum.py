@@ -17,7 +17,6 @@ from fedtally.secagg.config import (
     SecureSum,
     Terms,
     TwoServerConfig,
-    Validity,
     why_no_proofs,
     with_proofs,
 )
@@ -30,6 +29,7 @@ from fedtally.secagg.params import (
     modulus_bits,
 )
 from fedtally.secagg.proposal import propose
+from fedtally.secagg.two_server import Validity
 
 # what a client costs grows with the cohort if active
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}

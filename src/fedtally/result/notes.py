@@ -48,13 +48,8 @@ def _on_reports(result: Result) -> Iterator[str]:
     if refused := summed.get("refused", 0):
         yield (
             f"{refused:,} of {refused + summed['survivors']:,} reports were refused: their proofs"
-            " do not show one +1 or -1 in each row. The sums are of the others"
-        )
-    if summed.get("validity") == "proofs" and (taken := _taken_away(result)):
-        yield (
-            f"{taken:,} of {summed['survivors']:,} reports took one from a candidate instead of"
-            " adding one: their clients lied. As many counts, or fewer, are too low by up to"
-            f" {taken:,} together"
+            f" do not show one {'+1' if result.plan.is_histogram else '+1 or -1 in each row'}. The"
+            " sums are of the others"
         )
     if summed.get("validity") == "none":
         why = result.plan.why_no_proofs
@@ -101,17 +96,6 @@ def on_screening(result: Result) -> Iterator[str]:
                 f"{number} of {cohorts} {stand} out, as where a client adds many votes, and"
                 f" {'is' if number == 1 else 'are'} {after}"
             )
-
-
-def _taken_away(result: Result) -> int:
-    """Return how many proven reports are a -1 in an exact histogram, where honest ones are a +1.
-
-    Each entry is +1 or -1, so that the counts add up to the reports less twice as many. Noise, and
-    the signs of a sketch, hide it.
-    """
-    if not result.plan.is_histogram or result.plan.privacy is not None:
-        return 0
-    return sum(each.num_clients - int(each.vector.sum()) for each in result.sketches) // 2
 
 
 def _on_draw(result: Result) -> Iterator[str]:

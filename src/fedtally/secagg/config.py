@@ -18,7 +18,7 @@ from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check
 from fedtally.errors import InvalidInputError
 from fedtally.flp.one_hot import field_for_sums
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
-from fedtally.secagg.two_server import ReportProof, TwoServerParameters
+from fedtally.secagg.two_server import ReportProof, TwoServerParameters, Validity
 from fedtally.secagg.wire import upload_bytes
 
 # of either protocol: what a sized plan may lack
@@ -53,28 +53,6 @@ class SecureSum(StrEnum):
             raise InvalidInputError(
                 f"secure_sum must be {', '.join(others)} or {last}, got {name!r}"
             ) from None
-
-
-class Validity(StrEnum):
-    """What shows two servers that a client's vector has the form of one item's.
-
-    `PROOFS`: each report has a proof (docs/validity.md). `NONE`: nothing does.
-    """
-
-    NONE = "none"
-    PROOFS = "proofs"
-
-    @classmethod
-    def parse(cls, name: str) -> Validity:
-        """Return the member of that name.
-
-        >>> Validity.parse("proofs") is Validity.PROOFS
-        True
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InvalidInputError(f"validity must be none or proofs, got {name!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +203,7 @@ class TwoServerConfig:
             object.__setattr__(self, name, getattr(checked, name))
         if self.has_proofs:
             # any circuit: it refuses bits that are not those of its field, or larger entries
-            self.proof(checked, (self.length,), abstain=False)
+            self.proof(checked, (self.length,), abstain=False, signed=True)
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
@@ -260,7 +238,7 @@ class TwoServerConfig:
         return self.validity is Validity.PROOFS
 
     def proof(
-        self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool
+        self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool, signed: bool
     ) -> ReportProof:
         """Return the proof of every report.
 
@@ -268,13 +246,14 @@ class TwoServerConfig:
             parameters: of `parameters`, or `sizing`.
             widths: the counters of each row of a client's vector.
             abstain: whether a client may hold nothing.
+            signed: whether an entry may be -1: in a sketch, and not in a histogram.
 
         Raises:
             InvalidInputError: these terms have no proofs, or they do not fit the widths.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
-        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain)
+        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain, signed)
 
     @property
     def sizing(self) -> TwoServerParameters:

@@ -240,7 +240,9 @@ def _two_server_batch(
     agreed, allow_list, traffic = run.two_server, run.keys.allow_list, run.traffic
     assert allow_list is not None
     policy = two_server.BatchPolicy(
-        min_honest=agreed.min_batch - agreed.corrupt, corrupt=agreed.corrupt
+        min_honest=agreed.min_batch - agreed.corrupt,
+        corrupt=agreed.corrupt,
+        validity=agreed.validity,
     )
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
     leader = server.leader(

@@ -51,6 +51,7 @@ from fedtally.secagg.two_server.reports import (
     Refused,
     Report,
     TwoServerParameters,
+    Validity,
     Verdict,
     make_report,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "Report",
     "ReportProof",
     "TwoServerParameters",
+    "Validity",
     "Verdict",
     "make_proven_report",
     "make_report",

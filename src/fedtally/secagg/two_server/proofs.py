@@ -39,11 +39,11 @@ from fedtally.crypto.keys import (
 )
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import Array, Field
-from fedtally.flp.one_hot import SignedOneHot, field_for_sums
+from fedtally.flp.one_hot import OneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
 from fedtally.secagg.two_server.reports import (
-    ID_BYTES,
     LAST_TIME,
+    NONCE_BYTES,
     SALT_BYTES,
     SEALED_BYTES,
     SEED_BYTES,
@@ -82,7 +82,7 @@ class LeaderPart:
     """What the leader gets of a report.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         helper: the digest of the sealed seed, as the client states it.
         signature: 64 bytes, over `bound` and all three digests.
         salt: 32 bytes, which the helper must not learn.
@@ -103,7 +103,7 @@ class HelperPart:
     """What the helper gets of a report.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         leader: the digest of the leader's share of the words, as the client states it.
         proof: the digest of the leader's share of the proof, as the client states it.
         signature: 64 bytes, the one of the leader's part.
@@ -125,7 +125,7 @@ class LeaderShare:
     """A report as the leader has read it, from `ReportProof.of_leader`.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         digests: what the client signed.
         words: a share of the vector's words, encoded; all are below p.
         proof: a share of the proof, encoded.
@@ -142,7 +142,7 @@ class HelperShare:
     """A report as the helper has read it, from `ReportProof.of_helper`.
 
     Args:
-        bound: context, id, round, identity and time.
+        bound: context, nonce, round, identity and time.
         digests: what the client signed.
         mask_key: the key of the helper's share of the words, 32 bytes.
         proof_mask_key: the key of the helper's share of the proof, 32 bytes.
@@ -170,6 +170,7 @@ class ReportProof:
         parameters: what clients and servers agree on, with a `largest_entry` of 1, with the `bits`
             of the field (16, 24 or 32), and with the `widths` of the sketch's rows.
         abstain: whether a client may hold nothing.
+        signed: whether an entry may be -1: in a sketch, and not in a histogram.
 
     Raises:
         InvalidInputError: the arguments do not fit each other.
@@ -191,11 +192,13 @@ class ReportProof:
 
     parameters: TwoServerParameters
     abstain: bool = False
+    signed: bool = True
 
     def __post_init__(self) -> None:
         parameters = self.parameters
-        if not isinstance(self.abstain, bool):  # 2 would be another circuit of the same digest
-            raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r}")
+        for name in ("abstain", "signed"):  # 2 would be another circuit of the same digest
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidInputError(f"{name} must be True or False, got {value!r}")
         if parameters.largest_entry != 1:
             raise InvalidInputError(
                 "largest_entry must be 1, since a proof is of a client with one item, got"
@@ -213,11 +216,10 @@ class ReportProof:
         return field_for_sums(self.parameters.n_max, self.parameters.noise)
 
     @cached_property
-    def circuit(self) -> SignedOneHot:
+    def circuit(self) -> OneHot:
         """The statement that is proven."""
-        return SignedOneHot(
-            self.parameters.widths, self._field, self.abstain, self.parameters.checksum_entries
-        )
+        lanes = self.parameters.checksum_entries
+        return OneHot(self.parameters.widths, self._field, self.abstain, lanes, self.signed)
 
     @cached_property
     def flp(self) -> FullyLinearProof:
@@ -234,7 +236,7 @@ class ReportProof:
             circuit.field.prime.to_bytes(8, "little"),
             bytes([circuit.field.degree]),
             circuit.field.generator.to_bytes(8, "little"),
-            bytes([circuit.abstain, circuit.checksum]),
+            bytes([circuit.abstain, circuit.signed, circuit.checksum]),
         )
 
     @property
@@ -257,18 +259,18 @@ class ReportProof:
         """The bytes of a check: joint digest 32, point seed 32, verifier share."""
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
-    def bound(self, id: bytes, round: int, identity: bytes, time: int) -> Bound:
+    def bound(self, nonce: bytes, round: int, identity: bytes, time: int) -> Bound:
         """Return what every key and signature of a report is bound to.
 
         Args:
-            id: 16 bytes.
+            nonce: 16 bytes.
             round: 0 .. 2^32 - 1.
             identity: the client's public key, 32 bytes.
             time: seconds since 1970, 0 .. 2^64 - 1.
         """
         return Bound(
             self.context,
-            exactly(ID_BYTES, id=id),
+            exactly(NONCE_BYTES, nonce=nonce),
             _validate.integer(0, 2**32 - 1, round=round),
             exactly(KEY_BYTES, identity=identity),
             _validate.integer(0, LAST_TIME, time=time),
@@ -290,12 +292,12 @@ class ReportProof:
         To send a report again, send the same parts: do not make it again.
 
         Args:
-            vector: integers [counters], valid (see `SignedOneHot.encode`).
+            vector: integers [counters], valid (see `OneHot.encode`).
             round: 0 .. 2^32 - 1.
             now: seconds since 1970; the time that the client signs.
             identity: the client's key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source;
-                asked for an id of 16 bytes, then for seed, salt and prove seed, 32 bytes each.
+                asked for a nonce of 16 bytes, then for seed, salt and prove seed, 32 bytes each.
 
         Raises:
             InvalidInputError: the vector, the round or the random bytes are not as above.
@@ -305,8 +307,8 @@ class ReportProof:
         with ExitStack() as secrets:
             words = self.circuit.encode(vector)
             secrets.callback(words.fill, 0)  # they show the item
-            id = exactly(ID_BYTES, random_id=random(ID_BYTES))
-            bound = self.bound(id, round, identity.public, now)
+            nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
+            bound = self.bound(nonce, round, identity.public, now)
 
             def kept(secret: Secret) -> Secret:
                 secrets.callback(secret.wipe)
@@ -485,9 +487,10 @@ class ReportProof:
         if noise is not None:
             entries_within(parameters.length, parameters.noise, noise=noise)
             total[: self.circuit.counters] = field.words(noise)
+        # 2^20 reports of words below 2^32, and one noise, fit 64 bits
         for share in shares:
-            total = field.reduce(total + self.circuit.truncate(self._words_of(share)))
-        return field.encode(total)
+            total += self.circuit.truncate(self._words_of(share))
+        return field.encode(field.reduce(total))
 
     def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:
         """Return the sum of a batch, with the noise of both servers: int64 [counters].
@@ -533,16 +536,17 @@ class ReportProof:
     # ---- what is refused ----
 
     def _of_this_context(self, bound: Bound) -> Bound:
+        """Return what a report is bound to, if it is of this context."""
         if bound.context != self.context:  # another circuit would make another test point
             raise InvalidInputError(
                 "the report is of another context: use the proof of the parameters, and of the"
                 " abstain, that it was made for"
             )
-        return self.bound(*bound[1:])
+        return bound
 
     def _signed(self, part: _Part) -> tuple[_Part, Digests]:
         """Return a part and its digests, if its client signed them for this context."""
-        digests, bound = self.digests(part), self._of_this_context(part.bound)
+        digests, bound = self.digests(part), self.bound(*self._of_this_context(part.bound)[1:])
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
         verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
         return replace(part, bound=bound), digests
@@ -553,9 +557,13 @@ class ReportProof:
         block = max(1, WORDS_AT_ONCE // self.circuit.length)
         for start in range(0, len(shares), block):
             some = shares[start : start + block]
+            # row by row: a list of as many arrays would take as much new memory again
+            words = np.empty((len(some), self.circuit.length), self.circuit.field.dtype)
+            for i, share in enumerate(some):
+                words[i] = self._words_of(share)
             verifiers.append(
                 self.flp.query(
-                    np.stack([self._words_of(share) for share in some]),
+                    words,
                     np.stack([self._proof_of(share) for share in some]),
                     self._query_random(seeds[start : start + block]),
                     np.stack([self._joint(share) for share in some]),

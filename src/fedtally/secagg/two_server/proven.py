@@ -92,7 +92,7 @@ def make_proven_report(
 
     Args:
         proof: that of the plan.
-        vector: integers [counters], valid (see `SignedOneHot.encode`).
+        vector: integers [counters], valid (see `OneHot.encode`).
         round: 0 .. 2^32 - 1.
         now: seconds since 1970; the time that the client signs.
         identity: the client's key; its public key is in the allow-list.
@@ -103,7 +103,7 @@ def make_proven_report(
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
     """
-    policy.check(proof.parameters)
+    policy.check(proof.parameters, has_proofs=True)
     leader, helper = proof.report(vector, round=round, now=now, identity=identity, random=random)
     bound, signature = leader.bound, leader.signature
     return frames_of(
@@ -128,6 +128,8 @@ class ProvenHelper(HelperServer[HelperShare]):
     Raises:
         UnsafeParametersError, InvalidInputError, BatchRefusedError: as for `Helper`.
     """
+
+    _has_proofs = True
 
     def __init__(
         self,
@@ -198,6 +200,8 @@ class ProvenLeader(LeaderServer[LeaderShare]):
     Raises:
         UnsafeParametersError, InvalidInputError, BatchRefusedError: as for `Leader`.
     """
+
+    _has_proofs = True
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +36,8 @@ from fedtally.secagg.params import (
 )
 from fedtally.secagg.wire import HEADER, MAGIC, SERVER, UNLISTED, VERSION
 
-# ids are random, so that 2^20 of them differ but for 2^-88; seeds and salts must not be guessed
-ID_BYTES, SEED_BYTES, SALT_BYTES = 16, 32, 32
+# nonces need not be secret; seeds and salts must not be guessed
+NONCE_BYTES, ID_BYTES, SEED_BYTES, SALT_BYTES = 16, 16, 32, 32
 SEALED_BYTES = SEED_BYTES + hpke.OVERHEAD_BYTES
 LEADER, HELPER = SERVER, SERVER - 1
 LAST_TIME = 2**64 - 1
@@ -45,12 +45,34 @@ LAST_TIME = 2**64 - 1
 I64 = npt.NDArray[np.int64]
 
 _TERMS = struct.Struct("<QBQQIII32s32s32s32s")
-HEAD = struct.Struct(f"<{ID_BYTES}sI{KEY_BYTES}sQ32s{SIGNATURE_BYTES}s")
+HEAD = struct.Struct(f"<{NONCE_BYTES}sI{KEY_BYTES}sQ32s{SIGNATURE_BYTES}s")
 BATCH = struct.Struct("<III")
 
 
 class BatchRefusedError(FedtallyError):
     """Refuse to open a batch, or the sum that came out of it; the message says why."""
+
+
+class Validity(StrEnum):
+    """What shows two servers that a client's vector has the form of one item's.
+
+    `PROOFS`: each report has a proof (docs/validity.md). `NONE`: nothing does.
+    """
+
+    NONE = "none"
+    PROOFS = "proofs"
+
+    @classmethod
+    def parse(cls, name: str) -> Validity:
+        """Return the member of that name.
+
+        >>> Validity.parse("proofs") is Validity.PROOFS
+        True
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            raise InvalidInputError(f"validity must be none or proofs, got {name!r}") from None
 
 
 class Verdict(Enum):
@@ -227,6 +249,10 @@ class BatchPolicy:
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
         max_age: of a server: the seconds after its time at which a report is taken at the latest.
+        validity: `proofs` demands that every report has a proof; `none` takes either.
+
+    >>> BatchPolicy(min_honest=2, validity="proofs").validity
+    <Validity.PROOFS: 'proofs'>
     """
 
     min_honest: int
@@ -234,6 +260,7 @@ class BatchPolicy:
     max_clients: int = MAX_CLIENTS
     max_length: int = 2**24
     max_age: int = 7 * 86_400
+    validity: Validity | str = Validity.NONE
 
     def __post_init__(self) -> None:
         for minimum, name in (
@@ -246,13 +273,23 @@ class BatchPolicy:
             object.__setattr__(
                 self, name, _validate.integer(minimum, **{name: getattr(self, name)})
             )
+        object.__setattr__(self, "validity", Validity.parse(self.validity))
 
-    def check(self, parameters: TwoServerParameters) -> None:
+    def check(self, parameters: TwoServerParameters, *, has_proofs: bool) -> None:
         """Refuse parameters that are weaker, or larger, than this policy allows.
+
+        Args:
+            parameters: the parameters of the plan.
+            has_proofs: whether its reports have proofs.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.
         """
+        if self.validity is Validity.PROOFS and not has_proofs:
+            raise UnsafeParametersError(
+                "validity must be proofs by this policy, got none: without proofs one client can"
+                " spoil or move the whole sum; ask for a plan with --validity proofs"
+            )
         for name, value, least in (
             ("corrupt", parameters.corrupt, self.corrupt),
             ("min_batch - corrupt", parameters.min_batch - parameters.corrupt, self.min_honest),
@@ -314,12 +351,12 @@ def make_report(
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
     """
-    policy.check(parameters)  # before anything of their size is allocated
+    policy.check(parameters, has_proofs=False)  # before anything of their size is allocated
     identity = is_signing_key(identity)
     round = _validate.integer(0, 2**32 - 1, round=round)
     now = _validate.integer(0, LAST_TIME, now=now)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
-    id = exactly(ID_BYTES, random_id=random(ID_BYTES))
+    nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
     with ExitStack() as secrets:  # wiped at the end, and by an error, whose traceback holds them
         seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
         secrets.callback(seed.wipe)
@@ -329,7 +366,7 @@ def make_report(
         # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
         # plan, round or identity. Without the identity a corrupt client could sign a copy of this
         # report as its own, and this client's vector would be in one batch twice.
-        bound = Bound(parameters.context, id, round, identity.public, now)
+        bound = Bound(parameters.context, nonce, round, identity.public, now)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
         key, checksum_entries = mask_key(seed, bound), with_checksum(parameters, vector, 1)
         secrets.callback(key.wipe)
@@ -359,7 +396,7 @@ class Bound(NamedTuple):
     """The values that every derived key and signature of a report holds."""
 
     context: bytes
-    id: bytes
+    nonce: bytes
     round: int
     identity: bytes
     time: int
@@ -368,7 +405,16 @@ class Bound(NamedTuple):
     def fields(self) -> tuple[bytes, ...]:
         """The fields, as they are hashed and signed."""
         round, time = self.round.to_bytes(4, "little"), self.time.to_bytes(8, "little")
-        return self.context, self.id, round, self.identity, time
+        return self.context, self.nonce, round, self.identity, time
+
+    @property
+    def id(self) -> bytes:
+        """The name of the report at both servers, 16 bytes.
+
+        It is not the client's to choose: who sees a report on its way cannot send one of the same
+        id under another identity, which would keep the first one out.
+        """
+        return digest(Label.TWO_SERVER_ID, *self.fields)[:ID_BYTES]
 
 
 class Part(NamedTuple):
@@ -412,9 +458,9 @@ def frames_of(parameters: TwoServerParameters, leader: Part, helper: Part) -> Re
 
 
 def _report_frame(kind: Kind, part: Part) -> bytes:
-    context, id, round, identity, time = part.bound
-    head = HEAD.pack(id, round, identity, time, part.other, part.signature)
-    return frame_of(kind, context, UNLISTED, head + part.payload)
+    _, nonce, round, identity, time = part.bound
+    head = HEAD.pack(nonce, round, identity, time, part.other, part.signature)
+    return frame_of(kind, part.bound.context, UNLISTED, head + part.payload)
 
 
 def frame_of(kind: Kind, context: bytes, sender: int, body: bytes) -> bytes:

@@ -66,7 +66,6 @@ class Outcome(StrEnum):
     UNKNOWN_IDENTITY = "unknown identity"
     FORGED = "forged"
     SECOND_REPORT = "second report"
-    ID_TAKEN = "id taken"
     UNREADABLE = "unreadable"
     FULL = "full"
 
@@ -121,6 +120,7 @@ class _Server(ABC, Generic[_Held]):
     """The base of both servers: it collects the reports of one batch."""
 
     _kind: Kind
+    _has_proofs = False
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Server(ABC, Generic[_Held]):
         noise_source: bytes = b"caller",
         context: bytes | None = None,
     ) -> None:
-        policy.check(parameters)
+        policy.check(parameters, has_proofs=self._has_proofs)
         parameters.check_noise(noise)
         # another list could have identities of an attacker's, which pad a batch around one client
         if allow_list.digest != parameters.allow_list:
@@ -159,6 +159,13 @@ class _Server(ABC, Generic[_Held]):
         self._counted: frozenset[bytes] = (
             frozenset()
         )  # ids of the closed batch, or of a stopped leader
+        # A key is destroyed after the last sum of its plan, so that nobody reads its reports later;
+        # one that another plan still needs would stay.
+        if journal.keep(b"key" + key.public, self._context) != self._context:
+            raise BatchRefusedError(
+                "this journal keeps this key as that of another plan: make new keys for each plan"
+                " (fedtally keys new), and destroy them after its last sum (fedtally keys retire)"
+            )
         # A batch that was closed before a restart stays closed: a second one over other reports
         # would give the difference of the two sums away.
         recorded = journal.kept(self._name_of_batch(rounds))
@@ -216,7 +223,7 @@ class _Server(ABC, Generic[_Held]):
         signed = self._digests(part)
         if not _is_signed(part, signed):
             return Outcome.FORGED
-        id, identity = part.bound.id, part.bound.identity
+        identity = part.bound.identity
         # One report of an identity in a range of rounds, for ever. With two it would count twice,
         # and two batches that differ in its report would show the difference.
         name, this = self._name_of_report(identity), hashlib.sha256(frame).digest()
@@ -228,8 +235,6 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.OTHER_TIME
         if identity in self._identities:
             return Outcome.ACCEPTED
-        if id in self._held:
-            return Outcome.ID_TAKEN
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
         # read before it is written into the journal: a report that cannot be read must not keep the
@@ -241,7 +246,7 @@ class _Server(ABC, Generic[_Held]):
         # written before it counts; another process may have taken another report meanwhile
         if self._journal.keep(name, this) != this:
             return Outcome.SECOND_REPORT
-        self._held[id] = held
+        self._held[part.bound.id] = held
         self._identities.add(identity)
         return Outcome.ACCEPTED
 
@@ -263,8 +268,8 @@ class _Server(ABC, Generic[_Held]):
         body = body_of(frame, self._kind, self._context, UNLISTED, size)
         if body is None or len(body) != size:
             return None
-        id, round, identity, time, other, signature = HEAD.unpack_from(body)
-        bound = Bound(self._context, id, round, identity, time)
+        nonce, round, identity, time, other, signature = HEAD.unpack_from(body)
+        bound = Bound(self._context, nonce, round, identity, time)
         return Part(bound, other, signature, body[HEAD.size :])
 
     def _payload_bytes(self) -> int:
