@@ -74,7 +74,8 @@ print(json.dumps({"seconds": seconds, "peak": peak, "equal": equal}))
 
 
 class Scale(NamedTuple):
-    """The size of a run: clients and entries that are compared, clients of ours alone, samples.
+    """The size of a run: clients and entries that are compared, clients of ours alone, samples,
+    turns, and the chunks of 128 KiB of masks in a turn.
 
     The goals are about many clients and the second length. Flower's clients take part in full where
     they are few and the length is at most the second; else, and in `active` with many clients,
@@ -86,10 +87,11 @@ class Scale(NamedTuple):
     large: int
     sample: int
     turns: int
+    chunks: int
 
 
-FULL = Scale((100, 1000), (1000, 20_000, 320_000), 10_000, 5, 15)
-QUICK = Scale((10, 20), (50, 100, 150), 40, 2, 1)
+FULL = Scale((100, 1000), (1000, 20_000, 320_000), 10_000, 5, 15, 200)
+QUICK = Scale((10, 20), (50, 100, 150), 40, 2, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -420,7 +422,7 @@ def masks(report: RoundsReport, scale: Scale) -> None:
         bytes(CHUNK_BYTES),
         AESGCM(bytes(KEY_BYTES)),
     )
-    times, key = 200, Secret(bytes(KEY_BYTES))
+    times, key = scale.chunks, Secret(bytes(KEY_BYTES))
     encrypt = partial(cipher.encrypt_into, bytes(12), zeros, None, buffer)
     cases = [
         Case(

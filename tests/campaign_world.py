@@ -106,6 +106,15 @@ def plan_of(
     )
 
 
+def small_plan(adversary: str, trust: str | None) -> Plan:
+    """Return a plan of sessions of as few clients as its adversary allows.
+
+    It is for tests that run a campaign for each of its steps: one more client would only add more
+    steps of the same kinds.
+    """
+    return plan_of(adversary, trust, clients=4 if adversary == "semi-honest" else 6)
+
+
 def open_plan(
     adversary: str = "semi-honest", trust: str | None = None, rounds: int = 1, **changed: Any
 ) -> Plan:

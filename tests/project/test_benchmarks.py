@@ -161,7 +161,7 @@ def test_helped_clients_change_neither_the_sum_nor_the_bytes() -> None:
 def test_the_peer_is_a_round_of_flower() -> None:
     pytest.importorskip("flwr", reason=secagg_peer.INSTALL)
     vectors = [np.array([i % 3 - 1, 1, 0, -1]) for i in range(12)]
-    for neighbours, dropouts in ((6, 0), (6, 2), (11, 3)):
+    for neighbours, dropouts in ((6, 2), (11, 3)):  # a ring, and all others
         whole = secagg_peer.run_round(vectors, neighbours, 3, dropouts, 1)
         assert whole.error is not None and whole.error < 0.05
         assert not whole.scaled
