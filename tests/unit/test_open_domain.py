@@ -526,6 +526,9 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     first, read = result.top(1)[0], result.names
     assert isinstance(first.item, Unread) and first.item.hash == hash_of_run(result, "a" * 9)
     assert first.frequency == result.frequency("a" * 9)  # named later
+    for asked, warned in ((str(first.item), True), (first.item, False), ("tea", False)):
+        shown = report.plain(report.answer(result, (), result.estimates([asked])))
+        assert (f"{first.item}: asked for as text" in " ".join(shown.split())) == warned
     assert estimate_fields(first)["item"] is None
     assert any("could not be read" in note for note in result.warnings)
     # the hashes of an open domain by default are more than a notebook lists of candidates

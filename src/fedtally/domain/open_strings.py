@@ -7,6 +7,7 @@ from the spelling of the sums (`recovery.names`). docs/open-domain.md says how i
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -46,6 +47,15 @@ class Unread(str):
     def of(cls, hash: int) -> Unread:
         """Return the label of a hash."""
         return cls(f"#{hash:07x}")
+
+    @staticmethod
+    def is_like(text: str) -> bool:
+        """Return whether a text is written like such a label, although it may be a string.
+
+        >>> Unread.is_like("#3f09a1c"), Unread.is_like("#tea")
+        (True, False)
+        """
+        return re.fullmatch("#[0-9a-f]{7}", text) is not None
 
     @property
     def hash(self) -> int:

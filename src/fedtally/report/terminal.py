@@ -96,6 +96,7 @@ def answer(
         ]
         strangers = no_candidates(result.domain, queried)
         parts += [strangers] if strangers else []
+        parts += _like_hashes(result, queried)
     if details:
         rows = [*_how(result, estimates, queried), *noted(result.warnings)]
         return Group(*parts, Text(), facts([*rows, *_next(hints)]))
@@ -236,6 +237,18 @@ def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:
         return None
     verb = "was no candidate" if len(names) == 1 else "were no candidates"
     return Text(f"{', '.join(names)} {verb}", style="yellow")
+
+
+def _like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableType]:
+    """Return the line on strings that were asked for and look like hashes of the list, if any."""
+    from rich.text import Text
+
+    asked = [e.item for e in queried if result.plan.is_open and not isinstance(e.item, Unread)]
+    names = [str(item) for item in asked if Unread.is_like(str(item))]
+    if not names:
+        return []
+    said = f"{', '.join(names)}: asked for as text that clients hold, not as a hash of the list"
+    return [Text(said, style="yellow")]
 
 
 def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
