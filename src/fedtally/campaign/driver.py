@@ -1,12 +1,15 @@
 """The driver of a campaign: it opens sessions, asks clients, and lands sums. Sans-IO.
 
 The driver itself reads no clock and opens no connection. An engine carries the bytes and passes the
-time. Of the whole protocol, the engine calls only four methods of a `Driver`:
+time. To run the protocol, the engine calls four methods of a `Driver`:
 
 - `check_in` when a client says that it is there,
 - `next` when a client asks what it should do,
 - `receive` when a client sends a frame,
 - `tick` when time has passed, a client has checked in, or a frame was taken.
+
+An engine that has had no session for a while also calls `check_claim`, which tells whether another
+process runs the campaign now.
 
 The driver opens a session as soon as enough clients have checked in. A session runs through
 phases: in each one, the driver asks every client of the session for one answer. The driver closes a
@@ -89,7 +92,8 @@ class ServerKeys:
 
     Args:
         signing_key: the key that the plan names.
-        allow_list: the registered identities, in `active`.
+        allow_list: the registered identities of the clients, if the plan's adversary is `active`;
+            else None.
     """
 
     signing_key: SigningKey = field(repr=False)
@@ -147,6 +151,8 @@ class DurableBooks(Books, Protocol):
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
         """Write a session durably, if the store holds the version just before this one.
 
+        Otherwise another process wrote it, and this method raises `OvertakenError`.
+
         Args:
             plan: the campaign's plan.
             session: the new version of the session. A session that is not in the store yet has
@@ -156,7 +162,11 @@ class DurableBooks(Books, Protocol):
         """
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
-        """Write a session that has ended as `save` does, and land its sum as `Books.land` does."""
+        """Write a session that has ended, and land its sum as `Books.land` does, at once.
+
+        Return whether the sum counts. If the sum of this session had landed before, return False
+        and write nothing, not even the session.
+        """
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
         """Return the sessions that go on, and those that ended but are not forgotten yet."""
@@ -215,7 +225,8 @@ class _Live:
         awaited: the clients that have not answered yet.
         taken: a digest of the answer of each client.
         handed: the time at which each client last got its frame.
-        excused: the clients that have sent an answer of an earlier phase.
+        hurried: the clients whose first late frame of this phase made `next` repeat their frame at
+            once. A second late frame does not.
     """
 
     saved: SavedSession
@@ -224,7 +235,7 @@ class _Live:
     awaited: set[ClientId] = field(default_factory=set)
     taken: dict[ClientId, int] = field(default_factory=dict)
     handed: dict[ClientId, float] = field(default_factory=dict)
-    excused: set[ClientId] = field(default_factory=set)
+    hurried: set[ClientId] = field(default_factory=set)
 
     @property
     def session(self) -> Server:
@@ -261,7 +272,8 @@ class Driver:
             sketches have such a sum, the release of the round is out, or the session could not be
             restored in time. `store.Campaigns.status` lists those of earlier drivers too, with the
             reasons.
-        is_overtaken: whether another process runs the campaign now.
+        is_overtaken: whether this driver must stay silent for ever, since another process runs the
+            campaign, or the campaign was cancelled.
 
     Raises:
         InvalidInputError: the plan is not summed by `secagg`, or has no keys, or names other keys
@@ -304,7 +316,8 @@ class Driver:
         self._rooms: dict[int, int] | None = None  # of `_open_rounds`; None: not known any more
         # The time since which a round has had enough clients for a session, but not a full one.
         self._gathering: dict[int, float] = {}
-        # The pool's number of arrivals from which on a session may open, or begin to gather.
+        # The number of arrivals at which a round has the clients that it lacks: until then no
+        # session can open or begin to gather. `Pool.num_arrivals` only grows. inf: no round waits.
         self._enough = 0.0
         # The time at which to read the store's sessions. None: all of them are in memory. A new
         # driver has none of them, so its first tick reads the store.
@@ -312,7 +325,8 @@ class Driver:
         # Before this time a tick has nothing to do, unless something stirred since the last one.
         self._next_at, self._is_stirred = -math.inf, True
         self._ticked_at = -math.inf  # the engine's time at the last tick
-        # Seconds; the phase's whole time is enough for a second at least.
+        # Seconds. At least 1, as `Deadlines.phase` is: even then no phase ends before the driver
+        # notices that it was away.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
         self._now = 0  # the engine's time at the last call, in whole seconds
         self._drains = False
@@ -326,7 +340,10 @@ class Driver:
     # ---- what an engine calls ----
 
     def check_in(self, client: ClientId, now: float, *, has_heard: bool = True) -> bool:
-        """Note that a client is present; return whether a session may draw it.
+        """Note that a client is present; return whether it has a session, or may be drawn for one.
+
+        If neither holds, because the client is benched, was asked often enough, or the driver
+        drains, its presence is not noted.
 
         Args:
             client: its name in the transport, the same in all calls and all processes.
@@ -341,6 +358,7 @@ class Driver:
             self._note_time(now)
         if has_heard:
             self._farewells.note_heard(client)
+        # A driver that drains has no open rounds: then only clients of a session count as present.
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
         # A session may have waited for this client.
         self._is_stirred |= self._pool.num_arrivals >= self._enough
@@ -350,9 +368,10 @@ class Driver:
         """Return the frame that a client should answer now; None: there is nothing to do.
 
         The first call in a phase returns the phase's frame. Further calls return the same frame
-        again, at most every ten seconds, and at once after the first frame that was LATE. Once the
-        session has ended, the frame is the farewell, which says how the session ended. The farewell
-        comes again until the client checks in after it.
+        again, at most every ten seconds. In each phase, the client's first frame that was LATE
+        makes the next call return it at once. When the session has ended, the frame is the
+        farewell, which says how the session ended. The farewell comes again until the client checks
+        in after it.
 
         Args:
             client: as for `check_in`.
@@ -399,21 +418,23 @@ class Driver:
         if self._pool.session_of.get(client) != message.session:
             return self._refuse(AbortCode.WRONG_STATE)
         receipt = self._take(live, client, message)
-        if receipt is Receipt.LATE and client not in live.excused:
+        if receipt is Receipt.LATE and client not in live.hurried:
             # The client is connected now, so `next` need not wait before it returns a frame again.
             # After a wrong answer, or a second late one, it waits: the same question at once would
             # get the same answer, as fast as frames travel.
-            live.excused.add(client)
+            live.hurried.add(client)
             live.handed.pop(client, None)
-        # A phase may have waited for this frame: until its first deadline, only if it is the last.
+        # A phase may close now. Before its first deadline it closes only if nobody is awaited;
+        # after that, each frame may be the one that was missing.
         self._is_stirred |= not live.awaited or now >= live.saved.closes[0]
         return receipt
 
     def tick(self, now: float) -> float:
         """Open sessions, close phases and land sums that are due; return the time of the next call.
 
-        The time is in Unix seconds, and is the latest one: earlier calls do no harm. If a session
-        runs and this call comes much later, the process counts as having been away. Call `tick`
+        The returned time is in Unix seconds; inf if nothing will be due. It is the latest time for
+        the next call: earlier calls do no harm. If a session runs and the next call comes much
+        later, the process counts as having been away. Call `tick`
         also after each check-in, since a session may have waited for this client alone, and after
         each frame that was TAKEN, since a phase may have waited for this frame alone.
 
@@ -421,13 +442,15 @@ class Driver:
             now: the time, Unix seconds.
 
         Raises:
-            OvertakenError: another process runs this campaign; this driver never sends anything
-                again.
+            OvertakenError: another process runs this campaign, or it was cancelled; this driver
+                never sends anything again.
             OverspentError: the population has too little left for the campaign. Nobody was invited.
             Exception: an error that the store raised; call again later.
         """
         if self.is_overtaken:
-            raise OvertakenError("another process runs this campaign: stop this one")
+            raise OvertakenError(
+                "another process runs this campaign, or it was cancelled: stop this process"
+            )
         if int(now) != self._now:
             self._note_time(now)
         is_away = self._is_away(now)
@@ -438,8 +461,9 @@ class Driver:
         try:
             recovers = self._retry_at is not None and now >= self._retry_at
             if is_away or recovers:
-                # What a later process has done since must not be contradicted, and frames that are
-                # restored or renewed leave without a write that would tell.
+                # This driver must not contradict a later process. Frames that are restored or
+                # renewed leave without a write to the store, and only a write would raise
+                # OvertakenError. So ask.
                 self._store.check_claim(self.plan)
             if is_away:
                 for live in self._live.values():
@@ -537,7 +561,8 @@ class Driver:
         """Return the sums that may leave, as `FrequencyServer.release` does; call it at the end.
 
         Raises:
-            LocalProtocolError: sessions run; `drain` and wait until `is_idle`.
+            LocalProtocolError: the driver is not idle. Either sessions run: `drain`, and wait until
+                `is_idle`. Or the store has not been read yet, or not since its last error: `tick`.
         """
         if not self.is_idle:
             raise LocalProtocolError(
@@ -571,8 +596,9 @@ class Driver:
     # ---- frames ----
 
     def _take(self, live: _Live, client: ClientId, message: wire.Frame) -> Receipt:
-        # A client that finds two frames with one digest only spoils its own receipt. So Python's
-        # `hash` of the ends is good enough: all of a vector would take as long as the rest here.
+        # The digest only tells a repeated frame from a new one. A client that finds two frames with
+        # one digest spoils its own receipt, and nothing else. So Python's `hash` of the length and
+        # of both ends is enough; a hash of a whole vector would double the time of this method.
         body = message.body
         digest = hash((message.kind, message.sender, len(body), body[:64], body[-64:]))
         if live.taken.get(client) == digest:
@@ -591,6 +617,7 @@ class Driver:
             live.awaited.discard(client)
             live.taken[client] = digest
             if message.kind is Kind.ABORT:
+                # This cannot raise: `session.take` has decoded the body already.
                 self._note_abort(client, wire.decode_abort(message.body))
             return Receipt.TAKEN
         # An answer to an earlier phase is late, and nobody is to blame.
@@ -647,7 +674,9 @@ class Driver:
                 self._store.save(self.plan, saved, asked)
                 live.saved = saved
             self._pool.note_asked(saved.round, asked)
-            # Not earlier: a phase that could not be closed asks the same clients again.
+            # `live.awaited` still holds the clients that missed the phase that just ended. They
+            # count only now: had the store failed above, the phase would be asked again, and a
+            # client would be counted twice.
             for client in live.awaited:
                 self._pool.note_miss(client, self._now)
 
@@ -702,11 +731,11 @@ class Driver:
                 try:
                     self._resume(saved)
                 except InvalidInputError as error:
-                    # One session that cannot be restored must not keep the others from going on.
-                    # An error of the whole store concerns the others too, and stops here.
-                    # Once its time is over nobody waits for a session, and one that cannot be read
-                    # is given up. Any other may still have a sum that lands when the problem, such
-                    # as a wrong ledger, is mended.
+                    # This error concerns one session, so the others go on. Every other error
+                    # concerns the whole store, and leaves this method.
+                    # A session that cannot be read is given up when its time is over. A session
+                    # with another problem is kept: its sum may land when the problem is mended, as
+                    # when the ledger was the wrong one.
                     if isinstance(error, UnreadableFileError) and self._now > saved.not_after:
                         self._finish(self._reject(_next(saved), error))
                     else:
@@ -723,10 +752,11 @@ class Driver:
 
     def _resume(self, saved: SavedSession) -> None:
         """Restore a session at the beginning of its phase, or end it if its sum is there."""
+        assert saved.checkpoint is not None  # only a session that has ended has none
         live = _Live(saved)
         live.run = CohortRun.resume(
             self._server,
-            saved.checkpoint or b"",
+            saved.checkpoint,
             saved.clients,
             random=self._random,
             allow_list=self._keys.allow_list,
@@ -761,7 +791,7 @@ class Driver:
         live.awaited = set(live.frames)
         live.taken.clear()
         live.handed.clear()
-        live.excused.clear()
+        live.hurried.clear()
 
     def _is_due(self, live: _Live) -> bool:
         """Tell whether a phase has nobody to wait for, or no time left."""
@@ -774,7 +804,8 @@ class Driver:
     def _close(self, live: _Live) -> None:
         """Close a phase: begin the next one, or land the sum, or abort the session."""
         assert live.run is not None
-        # If closing raises, the session must be out of memory, since `_recover` restores no other.
+        # If closing raises, `_recover` restores the session, but only if it is not in memory: so
+        # take it out first. Keep its clients: `_end` replaces them by those that get the farewell.
         session, clients = live.saved.session, live.saved.clients
         del self._live[session]
         live.run.deadline_passed(self._now)
@@ -792,8 +823,9 @@ class Driver:
         not be restored in time.
         """
         aborted = ServerState.ABORTED.value
-        kind = IMPOSSIBLE if isinstance(reason, RejectedSumError) else "rejected: "
-        saved = replace(saved, phase=aborted, checkpoint=None, why=f"{kind}{reason}")
+        # The store counts impossible sums by this beginning of the reason.
+        beginning = IMPOSSIBLE if isinstance(reason, RejectedSumError) else "rejected: "
+        saved = replace(saved, phase=aborted, checkpoint=None, why=f"{beginning}{reason}")
         self._store.save(self.plan, saved, ())
         self.rejected.append(saved.session)
         return saved
@@ -804,9 +836,11 @@ class Driver:
         self._bid_farewell(saved)
 
     def _bid_farewell(self, saved: SavedSession) -> None:
-        """Keep the farewell of a session that has ended: it is owed to all its clients.
+        """Keep the farewell of a session that has ended, until each of its clients has heard it.
 
-        A session that ran out of time is kept a little longer, so that its clients hear of it.
+        A session that ran out of time is kept a little longer, so that its clients hear of it. A
+        session that was given up has no farewell, so it owes none. It is kept as long, so that late
+        frames of its clients are told from frames of an unknown session.
         """
         clients = saved.clients if saved.farewell else ()
         until = max(saved.not_after, self._now + PATIENCE * self._deadlines.phase)
@@ -870,11 +904,16 @@ class Driver:
     def _open(self, round: int, clients: tuple[ClientId, ...]) -> None:
         """Charge the campaign, open a session and note its Invites."""
         if self.plan.privacy is not None:
-            # The first reservation charges the campaign, so it comes before the first Invite.
-            # Otherwise clients could spend their items on a sum that nobody may open.
+            # This reserves the release of the round in the ledger. The campaign's first reservation
+            # spends its epsilon, and a repeated one costs nothing. It comes before the first
+            # Invite: otherwise clients could spend their items on a sum that nobody may open.
             charge(self._store, self.plan, self._releases[round])
         session, lifetime = self._random(32), self._deadlines.session
-        live = _Live(SavedSession(session, round, clients, None, (0, 0), self._now + lifetime))
+        # `_journal` fills in the checkpoint and the deadlines before the first Invite leaves.
+        unsaved = SavedSession(
+            session, round, clients, checkpoint=None, closes=(0, 0), not_after=self._now + lifetime
+        )
+        live = _Live(unsaved)
         live.run = CohortRun.begin(
             self._server,
             round,
@@ -896,8 +935,9 @@ class Driver:
         times = [math.inf if self._retry_at is None else self._retry_at]
         for live in self._live.values():
             soft, hard = live.saved.closes
+            # `_is_due` wants the first whole second after `not_after`.
             times.append(min(soft if self._now < soft else hard, live.saved.not_after + 1))
-            # Calls far more often than `_is_away` needs: an engine may be a little late.
+            # Half of the time that `_is_away` allows: an engine that is a little late was not away.
             times.append(self._ticked_at + self._away_after / 2)
         if self._retry_at is None and not self._drains:
             times += [began + self._deadlines.gather for began in self._gathering.values()]

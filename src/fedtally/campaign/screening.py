@@ -30,10 +30,13 @@ from fedtally.sketch import CountSketch
 
 FEWEST = 8  # cohorts of a round: of fewer, the spread says too little
 ALPHA = 1e-4  # the rate of false alarms that the limits are made for, of all tests of a round
-_LARGEST_LOSS = 4  # at most one cohort in so many is left out
-# A counter is heavy from this share of clients on, times the width: then its sum tells the share.
+_ONE_IN = 4  # at most one cohort in so many is left out
+# A counter is heavy if more than _HEAVY / width of the clients add to it, which is six times an
+# even share. Then its sum tells the share.
 _HEAVY = 6.0
-_SDS = 6.0  # standard deviations of noise that a heavy counter, or the votes of all of them, allow
+# Standard deviations of noise: a heavy counter exceeds so many, and the votes may exceed their
+# limit by as many.
+_SDS = 6.0
 _NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, a normal)], in standard deviations
 
 I64 = npt.NDArray[np.int64]
@@ -67,9 +70,10 @@ class Screen(StrEnum):
 def why_unscreened(plan: Plan) -> str | None:
     """Return why the cohorts of a plan cannot be screened, in words; None: they can.
 
-    Privacy decides first. Where a trusted aggregator adds the noise, the sums of cohorts are exact
-    and only the noised sum of a release may be seen, so nothing may depend on them. Where clients
-    add it, the sum of each cohort has all of its noise before it is opened, and is charged for.
+    Of the plans that secagg sums, privacy decides first. Where a trusted aggregator adds the noise,
+    the sums of cohorts are exact and only the noised sum of a release may be seen, so nothing may
+    depend on them. Where clients add it, the sum of each cohort has all of its noise before it is
+    opened, and is charged for.
 
     Proof: docs/privacy-proofs/screening.md.
     """
@@ -111,13 +115,17 @@ class Consistency:
     """What the cohorts of a round say, and the limits that honest ones keep but for a rate alpha.
 
     Attributes:
-        votes: what the clients add to a row, per client; at most about 1 for honest ones.
+        votes: the median over rows of this sum over counters: |mean| for a heavy counter, and the
+            mean square for another one, per client. For honest clients at most 1, but for chance.
         votes_limit: the most that `votes` may be.
-        squares: the mean square of what a client adds to a row: 1, or less for empty ones.
+        squares: the median over rows of the mean square of what a client adds to a row. For honest
+            clients about 1; less if some of them add nothing.
         squares_limit: the most that `squares` may be.
-        energies: [cohorts, rows], the squared distance of a cohort from all, per client.
+        energies: float64 [cohorts, rows], the squared distance of a cohort's sum from its part of
+            the total, per client of the cohort, less the expected noise; so it may be below 0.
         energy_limit: the most that a cohort's energy may be.
-        has_least: whether `squares` has a lower limit too, as far below 1: no client may be empty.
+        has_least: whether `squares` has a lower limit too, as far below 1 as the upper one is above
+            it. It has one if each honest client adds something.
     """
 
     votes: float
@@ -131,8 +139,8 @@ class Consistency:
     @property
     def is_consistent(self) -> bool:
         """Whether both figures keep their limits."""
-        squares = abs(self.squares - 1) if self.has_least else self.squares - 1
-        return self.votes <= self.votes_limit and squares <= self.squares_limit - 1
+        excess = abs(self.squares - 1) if self.has_least else self.squares - 1
+        return self.votes <= self.votes_limit and excess <= self.squares_limit - 1
 
     @property
     def outliers(self) -> npt.NDArray[np.intp]:
@@ -150,10 +158,11 @@ def consistency(
 ) -> Consistency:
     """Return what the cohorts of a round say, and limits for a rate alpha of false alarms.
 
-    With q the share of clients in each counter, cohorts - 1 times the spread is a sum of chi
-    squares with weights q. Laurent and Massart (2000, lemma 1): it exceeds its mean by 2 |q| sqrt x
-    + 2 max(q) x with a probability of at most exp(-x). The weights are read from the sums, and
-    counts are taken as normal, so that the rate is measured, not proven.
+    With q the share of clients in each counter, the squared deviations of a row, summed over
+    cohorts and counters, are a sum of chi squares with weights q. Laurent and Massart (2000, lemma
+    1): it exceeds its mean by 2 |q| sqrt x + 2 max(q) x with a probability of at most exp(-x). The
+    weights are read from the sums, and counts are taken as normal, so that the rate is measured,
+    not proven.
 
     Args:
         sums: int64 [cohorts, rows, width], the sum of each cohort, all of the same hashes.
@@ -179,36 +188,46 @@ def consistency(
     # the noise of a cohort has the variance `noise` times its clients, and is in the mean as well
     own = noise * (1 - part)
     spread = deviations**2 / sizes[:, None, None] - own[:, None, None]
+    # The mean square of what a client adds to a counter is the variance between clients and the
+    # squared mean. The mean has noise of its own, which is taken away.
     square = spread.sum(axis=0) / (cohorts - 1) + mean**2 - noise / clients
     share = np.abs(mean)
     # noise of the mean must not pass for clients
     noise_of_mean = math.sqrt(noise / clients)
     cut = max(_HEAVY / width, _SDS * noise_of_mean)
     # Frequent items of opposite signs may cancel in a counter: then its mean square shows them.
+    # `unsure` is the standard deviation of `square` in a counter of the share `cut`: that of a chi
+    # square of cohorts - 1 degrees of freedom.
     unsure = math.sqrt(2 / (cohorts - 1)) * (cut + noise)
     heavy = (share > cut) | (square > cut + _SDS * unsure)
-    # |mean| <= mean square <= 1 for honest clients. So neither items that cancel nor those that
-    # share a counter make more votes: only chance does.
+    # An honest client adds -1, 0 or +1 to a counter. So |mean| is at most the mean square, and the
+    # mean squares of a row add up to at most 1. Therefore honest votes exceed 1 only by chance,
+    # whatever items share a counter or cancel.
     votes = (share * heavy).sum(axis=1) + (square * ~heavy).sum(axis=1)
     # Where chance lifts a counter above the cut, it counts with what chance added: on average
-    # E[max(0, a normal)] at most. A row has room for 1 / cut of them, so that they weigh by size.
+    # E[max(0, a normal)] at most. A row has room for at most 1 / cut counters of the share `cut`,
+    # so a smaller counter counts as the part share / cut of one. Farther than 3 standard deviations
+    # from the cut, chance hardly decides on which side a counter is.
     sd = math.sqrt((cut + noise) / clients)
     near = (np.minimum(share / cut, 1) * (np.abs(share - cut) < 3 * sd)).sum(axis=1)
     chance = _SDS * noise_of_mean * math.sqrt(heavy.sum(axis=1).max())
     chance += _NORMAL * sd * float(near.max())
-    # The weights of a row: what the sums say, and 1 / width for items that cancel in a counter. The
-    # row that says most counts: frequent items may cancel in the others.
+    # |q|^2 and max q, each from the row where it is largest, since frequent items may cancel in the
+    # others: of all counters, and of those that are not heavy. `limit` adds what items that cancel
+    # in every row may hide: 1 / width to |q|^2, and three even shares to max q.
     whole = float((mean**2).sum(axis=1).max()), float(share.max())
     rest = float((mean**2 * ~heavy).sum(axis=1).max()), cut
 
     def limit(freedom: int, x: float, second: float, largest: float) -> float:
-        norm: float = min(1.0, second + 1 / width)
-        norm += 1 / (2 * smallest)  # counts vary more than normal ones, by their kurtosis
-        norm += 2 * noise + width * noise**2  # clients and noise multiply, and noise by itself
+        norm_squared: float = min(1.0, second + 1 / width)
+        norm_squared += 1 / (2 * smallest)  # counts vary more than normal ones, by their kurtosis
+        # clients and noise multiply, and noise by itself
+        norm_squared += 2 * noise + width * noise**2
         peak: float = min(1.0, largest + 3 / width) + noise
-        return 1 + (2 * math.sqrt(freedom * x * norm) + 2 * peak * x) / freedom
+        return 1 + (2 * math.sqrt(freedom * x * norm_squared) + 2 * peak * x) / freedom
 
-    x = math.log(4 / alpha)  # of a median row: votes, and squares on either side
+    # A quarter of alpha for each: votes, squares above, squares below, all energies.
+    x = math.log(4 / alpha)
     return Consistency(
         votes=float(np.median(votes)),
         votes_limit=limit(cohorts - 1, x, *rest) + chance,
@@ -222,13 +241,13 @@ def consistency(
 
 def most_lost(cohorts: int) -> int:
     """Return how many cohorts of a round may be lost to liars before all of it is: a quarter."""
-    return cohorts // _LARGEST_LOSS
+    return cohorts // _ONE_IN
 
 
 def keep_cohorts(
     sums: I64, sizes: I64, noise: float = 0.0, *, may_be_empty: bool = False, rejected: int = 0
 ) -> tuple[list[int], Consistency]:
-    """Return the cohorts that can be used, and what these say: consistent ones, if any are.
+    """Return the places of the cohorts that can be used, and what these cohorts say.
 
     Cohorts that stand out are left out one by one until the others are consistent: at most a
     quarter with those that were rejected, and at most one that does not stand out by itself.
@@ -236,23 +255,25 @@ def keep_cohorts(
     round is bad everywhere.
 
     Args:
-        sums: as for `consistency`, and so are the others.
+        sums: as for `consistency`.
         sizes: the clients of each cohort.
         noise: the variance of the noise, per client.
         may_be_empty: whether honest clients may add nothing.
-        rejected: the cohorts of the round that are not in `sums`: no clients have such sums.
+        rejected: how many further cohorts the round has, whose sums no clients can have.
 
     Returns:
         The places of the cohorts, and what they say. Of a round that is bad everywhere, all
         cohorts and what all of them say.
     """
     kept = np.arange(len(sizes))
-    fewest, spare = len(sizes) + rejected - most_lost(len(sizes) + rejected), 1
+    fewest = len(sizes) + rejected - most_lost(len(sizes) + rejected)
+    may_go = 1  # cohorts that may be left out although they do not stand out by themselves
     of_all = found = consistency(sums, sizes, noise=noise, may_be_empty=may_be_empty)
     while not found.is_consistent:
         worst = int(np.argmax(np.median(found.energies, axis=1)))
-        spare -= worst not in found.outliers
-        if spare < 0 or len(kept) <= fewest:
+        if worst not in found.outliers:
+            may_go -= 1
+        if may_go < 0 or len(kept) <= fewest:
             return list(range(len(sizes))), of_all
         kept = np.delete(kept, worst)
         found = consistency(sums[kept], sizes[kept], noise=noise, may_be_empty=may_be_empty)
@@ -266,7 +287,8 @@ class RoundScreening:
     Attributes:
         round: the round, counted from 0.
         found: what the cohorts say that are not in `left_out`; None: they were not screened.
-        left_out: the cohorts that stand out, in the order in which the books give them.
+        left_out: the places of the cohorts that are left out, in the order in which the books give
+            them. All but at most one stand out by themselves.
         num_rejected: the further cohorts that could not land, since no clients have such sums.
         why: the reason why the round was not screened; "" if it was.
         sizes: the clients of each cohort that landed.
@@ -306,11 +328,15 @@ class RoundScreening:
             "cohorts": self.num_cohorts,
             "rejected": self.num_rejected,
         }
-        verdict = "poisoned" if self.is_poisoned else "cohorts stand out" * bool(self.left_out)
+        verdict = ""
+        if self.is_poisoned:
+            verdict = "poisoned"
+        elif self.left_out:
+            verdict = "cohorts stand out"
         if self.is_poisoned and (found is None or found.is_consistent):
             lost = f"{self.num_rejected} more had sums that no clients can have"
             said["why"] = f"{lost}, so that these are no fair sample of the round"
-        if found is None:
+        if found is None:  # what is said above counts, if there is a reason in it
             return {"why": self.why} | said | {"verdict": verdict or "not screened"}
         return said | {
             "verdict": verdict or "consistent",
@@ -351,7 +377,10 @@ class Screening:
         number, round = len(cohorts), cohorts[0].round
         sizes = tuple(cohort.num_clients for cohort in cohorts)
         # what must not be seen without noise is not looked at, whoever asks
-        if why_unscreened(plan) is not None or any(c.noise != plan.noise_mark for c in cohorts):
+        why_not = why_unscreened(plan)
+        if why_not is not None:
+            raise InvalidInputError(f"the cohorts of round {round} cannot be screened: {why_not}")
+        if any(cohort.noise != plan.noise_mark for cohort in cohorts):
             raise InvalidInputError(
                 f"the cohorts of round {round} cannot be screened: their sums lack the plan's noise"
             )
@@ -383,7 +412,13 @@ class Screening:
             self.rounds.setdefault(round, RoundScreening(round, why=why))
 
     def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
-        """Return those of a round's cohorts, or of lists about them, that are in its sum."""
+        """Return the entries of the cohorts that are in the sum of a round.
+
+        Args:
+            round: the round.
+            cohorts: one entry for each cohort, in the order of the books: its sketch, or anything
+                else that is listed by cohort.
+        """
         known = self.rounds.get(round)
         if self.screen is not Screen.REFUSE or known is None:
             return list(cohorts)

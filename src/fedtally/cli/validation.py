@@ -202,9 +202,9 @@ def _shown(verdict: Verdict) -> str:
     if verdict.detectable is None:
         return f"{repeats} cannot show that the target is missed: take more"
     return (
-        f"the verdict is missed if more than {verdict.allowed:,} of {repeats} are above the target:"
-        " a plan that meets its target is called missed in at most 1 of 100 studies, and a plan"
-        f" that fails in {100 * verdict.detectable:.2g} % of campaigns in 9 of 10"
+        f'the verdict is "missed" if more than {verdict.allowed:,} of {repeats} are above the'
+        " target: a plan that meets its target gets it in at most 1 of 100 studies, and a plan that"
+        f" fails in {100 * verdict.detectable:.2g} % of campaigns gets it in 9 of 10"
     )
 
 

@@ -30,7 +30,9 @@ USUAL = NAMED[0]
 _ITEMS_OF_ONE_TAU = 1.5
 _COARSE, _FINE = 2.0, 1.05  # ratios between the numbers of items that are tried
 _GEOMETRIC = 5000  # ranks: later ones are below 1e-21
-_PASSED = 0.5  # of the largest error: below it items are fitted, and fewer ones are easier still
+# The search ends where the error falls below this part of the largest one that was found. There the
+# items are fitted, and fewer items, each more frequent, are fitted even better.
+_PASSED = 0.5
 
 
 class Hardest(NamedTuple):
@@ -38,7 +40,7 @@ class Hardest(NamedTuple):
 
     Attributes:
         distribution: so many items of one frequency.
-        linf: the largest error for them.
+        linf: the largest error of a frequency for them, as a share of clients.
     """
 
     distribution: Frequencies
@@ -56,7 +58,7 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
     Args:
         items: 1 .. domain_size.
         domain_size: how many candidates there are; nobody holds the others.
-        max_items: of one client, who holds as many.
+        max_items: how many of them each client holds; all of them, if there are fewer.
 
     >>> plateau(50, 1000, max_items=2).frequencies.tolist()
     [0.04]
@@ -72,6 +74,12 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
 
 def usual_plateau(tau: float, domain_size: int, *, max_items: int = 1) -> Frequencies:
     """Return a plateau that is about the hardest for a plan whose largest error is tau.
+
+    Args:
+        tau: a share of clients, above 0 and at most 1. For a small tau the plateau has at most
+            `domain_size` items.
+        domain_size: how many candidates there are.
+        max_items: how many items each client holds.
 
     >>> float(usual_plateau(0.01, 10_000).numbers[0])
     150.0
@@ -96,7 +104,7 @@ def find_hardest(
     begins with as many as clients hold: of more, hardly any two clients hold the same.
 
     Args:
-        linf: the largest error of the plan for some frequencies.
+        linf: returns the largest error of the plan for some frequencies, as a share of clients.
         domain_size: how many candidates there are.
         num_clients: all clients.
         max_items: of one client.
@@ -120,6 +128,8 @@ def find_hardest(
         if found.linf < _PASSED * worst.linf:
             break
         worst = max(worst, found, key=lambda one: one.linf)
+    # Now in fine steps around the worst that was tried: from halfway (in logarithms) to the coarse
+    # step above it, down to the coarse step below it. Each step takes away one item at least.
     low = max(fewest, math.floor(worst.items / _COARSE))
     items = min(most, math.ceil(worst.items * math.sqrt(_COARSE)))
     while items > low:
@@ -144,7 +154,8 @@ def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
         for name, exponent in zip(NAMED[:-1], _EXPONENTS, strict=True)
     }
     ranks = min(domain_size, _GEOMETRIC)
-    falling, one = np.power(0.99, np.arange(float(ranks))), np.ones(ranks)
-    frequencies = capped(falling, one, float(min(max_items, ranks)), 1.0)
+    weights, numbers = np.power(0.99, np.arange(float(ranks))), np.ones(ranks)
+    # Their sum is what a client holds, and none is above all clients.
+    frequencies = capped(weights, numbers, float(min(max_items, ranks)), 1.0)
     geometric = Frequencies.from_frequencies(frequencies, domain_size, max_items=max_items)
     return shapes | {NAMED[-1]: geometric}

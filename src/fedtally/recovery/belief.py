@@ -7,7 +7,9 @@ from the item's *other* rows, under a distribution of all counts that is learned
 (`recovery.prior`). So no noise is counted twice, and no threshold says which items are heavy.
 
 With several batches of rounds, a message has a value per batch: the batch's share of the count, and
-a deviation that is kept as far as Poisson noise, or a clearly larger spread, exceeds the noise.
+the item's deviation from that share. The deviation is shrunk: the less it can be expected to be
+beside the noise, the more. Expected is Poisson noise, or the spread that the rounds show, where
+this is clearly larger.
 
 This is relaxed belief propagation (Guo and Wang 2006; Rangan 2010), of which approximate message
 passing (Donoho, Maleki and Montanari 2009) is the limit for dense matrices. docs/recovery.md has
@@ -56,44 +58,51 @@ ITERATIONS = 200  # the most; twelve are usual
 # Where most items lie just below the noise, messages move little for long while the noise falls to
 # a half or a third. So messages are settled only if the variance fell by less than 1 % in four
 # iterations; and from 40 on no more are done once it falls by less than 2 % in twenty.
-_STILL, _LITTLE = 4, 0.99
-_PATIENCE, _LONG, _SOME = 40, 20, 0.98
+_STILL_OVER, _STILL_RATIO = 4, 0.99
+_PATIENCE, _SLOW_OVER, _SLOW_RATIO = 40, 20, 0.98
 DAMPING = 0.8  # the share of a message that is new; messages that all move at once overshoot
 SLOWER = 0.7  # factor on the damping where messages move more than before
 LEAST_DAMPING = 0.3
 SETTLED = 0.1  # of the messages' standard deviation: a smaller move is hardly seen in the estimates
 _FIRST_STEPS, _STEPS = 40, 4  # of the prior, in the first iteration and in each further one
+# Phantoms are random ids that are no candidates. Nobody holds them, so their values are the noise.
 NUM_PHANTOMS = 20_000
 _FEW_PHANTOMS = 4096  # enough within an iteration
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
-# Rounds of an item differ by more than Poisson noise where so large a sum of squares has a smaller
-# probability. Of few rounds, a multiple of the standard deviation would be exceeded by chance.
+# An item's rounds count as different if Poisson noise alone makes its sum of squares so large with
+# a smaller probability than this. A limit in standard deviations would not do: of few rounds,
+# chance exceeds it.
 _CLEARLY = 1e-4
 # Messages that are kept at most, at 5 to 12 bytes each. With more candidates only those that stand
 # out of the noise send any.
 MOST_MESSAGES = 1 << 24
-# Of candidates that hold nothing so large a share of the room is filled.
+# The first threshold lets so large a share of the room be filled if no candidate holds anything.
 _FILLED = 0.8
-# An item sends nothing to a row whose own value would have to be so many standard deviations below
-# 0 to keep the item out of those that send. So a row does not choose what it is told.
+# Does an item send to a row? It does if its *other* rows would have made it a sender although the
+# value of this row were so many standard deviations below 0. So a row does not choose what it is
+# told.
 _UNLIKELY = 2.0
 _FEWEST = 1000  # items beside those of joint recovery that there must be room for
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
 _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
-# Belief propagation is not trusted where messages still move by so many standard deviations, or
-# where squared errors of rows, as the other rows see them, differ by such a factor from their
-# prediction. This is judged where there are so many items of a kind.
+# Belief propagation is not trusted in three cases. First: messages still move by so many standard
+# deviations.
 _RESTLESS = 0.5
-# A belief's standard deviation must not exceed this share of joint recovery's: with fewer than five
-# rows, which tell less of each other's errors, and with more.
-_GAIN = (0.85, 0.95)
-_MANY_ROWS = 5
+# Second: the squared errors of rows, as the other rows see them, are larger or smaller than their
+# prediction by this factor. A kind of items is judged if there are at least so many of it.
 _MISFIT = 1.5
 _JUDGED = 20
+# Third: the standard deviation of a belief exceeds this share of joint recovery's. Fewer than five
+# rows tell less of each other's errors, so the first share is for these; the second is for others.
+_GAIN_FEW, _GAIN_MANY = 0.85, 0.95
+_MANY_ROWS = 5
 
 
 class Beliefs(NamedTuple):
     """Values of items from all of their rows: counts, float64 [n].
+
+    What an item sends to a cell leaves out the cell's own value. These values leave out nothing,
+    and the prior is not applied yet.
 
     Attributes:
         value: the item's count plus an error that is nearly normal.
@@ -113,9 +122,11 @@ class Sent:
 
     Attributes:
         size: the number of items.
-        words: uint32 [blocks, groups, rows, LANES].
+        words: uint32 [blocks, groups, rows, LANES]: the places of the items in the sketch, packed
+            as `kernels.messages.pack_words` says.
         beliefs: float32 [blocks, rows, batches, LANES], in clients.
-        unsure: float32 [blocks, rows, kinds, LANES], variances.
+        unsure: float32 [blocks, rows, kinds, LANES], variances in squared clients: one for each
+            batch under schedule "fresh", else one for all.
     """
 
     def __init__(self, landed: Landed, ids: U64) -> None:
@@ -128,11 +139,23 @@ class Sent:
         self.unsure: F32 = np.zeros((blocks, rows, kinds, LANES), np.float32)
 
     def start(self, places: I64, counts: F64) -> None:
-        """Let some items send their counts by batch, float64 [k, batches], to all rows."""
+        """Let some items send their counts to all rows.
+
+        Args:
+            places: int64 [k], the places of the items among those that send.
+            counts: float64 [k, batches].
+        """
+        # NumPy moves the two indexed axes to the front: the left side is [k, rows, batches].
         self.beliefs[places // LANES, :, :, places % LANES] = counts[:, None, :]
 
     def take(self, other: Sent, theirs: I64, mine: I64) -> None:
-        """Let items send what they sent among others: places there and here, int64 [k] each."""
+        """Copy the messages of items from `other`.
+
+        Args:
+            other: the items before.
+            theirs: int64 [k], the places of the items in `other`.
+            mine: int64 [k], their places here.
+        """
         for start in range(0, len(mine), _AT_ONCE):
             to, of = mine[start : start + _AT_ONCE], theirs[start : start + _AT_ONCE]
             for new, old in ((self.beliefs, other.beliefs), (self.unsure, other.unsure)):
@@ -148,7 +171,8 @@ class Messages:
         rng: draws phantoms.
         start: positions among the candidates, and counts by batch, float64 [n, batches], from which
             messages start; all others start from 0.
-        prior: the distribution of counts; it is learned if absent.
+        prior: the distribution of counts from which learning starts, which is changed in place
+            unless its counts are `known`; None: one that knows nothing.
 
     Attributes:
         residual: float64 like `Landed.frequencies`, in clients: sums less all messages.
@@ -158,6 +182,16 @@ class Messages:
         prior: the distribution of counts.
         iterations: how many were done.
         settled: whether messages stopped moving.
+        moved: how far messages moved in the last iteration, in their standard deviations.
+        fits: what `kernels.messages` found of the rows' squared errors over their prediction, by
+            kind of items; `numbers` says how many values each is of.
+        positions: int64 [n], rising: the candidates that send messages.
+        sent: their messages.
+        beliefs: their values.
+        whole: whether all candidates send messages.
+        phantoms: uint64 [NUM_PHANTOMS], ids that nobody holds.
+        null: float64, the values of phantoms in standard deviations, as the last calibration saw
+            them.
     """
 
     def __init__(
@@ -183,7 +217,7 @@ class Messages:
         if self.whole:
             self.positions: I64 = np.arange(candidates.size)
         else:
-            # never empty: the first candidate is one of them
+            # The first candidate always sends, so that arrays are never empty.
             self.positions = np.union1d(positions, [0])
             self._least = float(ndtri(1.0 - _FILLED * self._room / candidates.size))
         self.sent = Sent(landed, candidates.ids(self.positions))
@@ -193,6 +227,7 @@ class Messages:
         landed.add(explained, *landed.places(candidates.ids(positions)), counts)
         self._subtract(explained, np.zeros((*self._sums.shape[:2], self.sent.unsure.shape[2])))
         if prior is None:
+            # The largest count that it allows: joint recovery's largest, with room for its error.
             prior = Prior(max(float(counts.sum(axis=1).max(initial=0.0)), 1.0) * 1.5)
         self.prior = prior
         self._calibrate(_FEW_PHANTOMS)
@@ -210,19 +245,21 @@ class Messages:
                 damping = max(LEAST_DAMPING, SLOWER * damping)
             before = self.moved
             self._calibrate(_FEW_PHANTOMS)
-            # A look at all candidates takes longer than their messages where only few send any.
+            # Where only few send messages, a look at all candidates takes longer than the messages.
+            # Then only the iterations 1, 2, 4, 8 and so on look at all.
             looked = self.whole or iteration & (iteration - 1) == 0
             self._learn(found, _STEPS, looked)
             noise.append(self.inflation * float(self.variance.mean()))
-            still = iteration > _STILL and noise[-1] > _LITTLE * noise[-1 - _STILL]
+            still = iteration > _STILL_OVER and noise[-1] > _STILL_RATIO * noise[-1 - _STILL_OVER]
             self.settled = self.moved < SETTLED and still
-            if self.settled or (iteration >= _PATIENCE and noise[-1] > _SOME * noise[-1 - _LONG]):
+            slow = iteration >= _PATIENCE and noise[-1] > _SLOW_RATIO * noise[-1 - _SLOW_OVER]
+            if self.settled or slow:
                 break
         self._calibrate(NUM_PHANTOMS)
         self._learn(self._read(), _FIRST_STEPS, final=True)
 
     def _learn(self, read: Read, steps: int, looked: bool = True, final: bool = False) -> None:
-        """Learn the prior from all candidates, and see which of them shall send messages.
+        """Note the values, learn the prior from all candidates, and choose which send messages.
 
         Args:
             read: what the cells say of those that send messages.
@@ -232,6 +269,7 @@ class Messages:
         """
         self.beliefs = Beliefs(read.value, read.stddev)
         if self.whole or not looked:
+            # No steps: the prior stays, and only its table is made anew, for these scales.
             self.prior.learn(*self.beliefs, steps if looked else 0, read.scales)
             return
         found = _StandingOut(self._least)
@@ -240,7 +278,10 @@ class Messages:
             self._admit(found, read.value / read.stddev)
 
     def _others(self, found: _StandingOut) -> Iterator[Beliefs]:
-        """Yield the values of all candidates that send no messages, block by block."""
+        """Yield the values of all candidates that send no messages, block by block.
+
+        `found` gets those that stand out. It is complete when the last block was taken.
+        """
         joiners = self._joiners(self.candidates.size)
         for start, ids in self.candidates.blocks():
             joined = self._joined(joiners, ids)
@@ -258,8 +299,11 @@ class Messages:
         z = np.concatenate([own, *found.z])
         if len(positions) > self._room:
             kept = np.argpartition(-z, self._room - 1)[: self._room]
+            # It never falls, so that later looks let in no more than there is room for.
             self._least = max(self._least, float(z[kept].min()))
             positions = positions[kept]
+        # Of r rows of equal precision, z = z_others sqrt(1 - 1/r) + z_own / sqrt(r). The gate is
+        # the z_others for which z is `_least` and z_own is -_UNLIKELY.
         rows = self._sums.shape[0]
         self._gate = (self._least + _UNLIKELY * rows**-0.5) / (1.0 - 1.0 / rows) ** 0.5
         positions = np.sort(positions)
@@ -303,6 +347,8 @@ class Messages:
     def _exchange(self, update: float) -> Read:
         """Return what all cells say of each item, and move the messages by the share `update`."""
         weights = self.landed.weights
+        # The batches count as 1 / |weights|^2 batches of equal weight, and one of them gives the
+        # mean.
         freedom = max(1.0 / float(weights @ weights) - 1.0, 1e-3)
         clearly = float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
         rule = Rule(self.prior.table, weights, self._shares, clearly, update, self._gate)
@@ -327,6 +373,7 @@ class Messages:
         for weighted, weight in joiners:
             precision = ask(weight, ids)
             value += ask(weighted, ids) / precision
+            # `precision` is a mean over rows: over all rows the variance is 1 / (rows precision).
             square += 1.0 / precision
         return Beliefs(value, np.sqrt(square / len(self.residual)))
 
@@ -340,7 +387,7 @@ class _StandingOut:
         self.z: list[F64] = []
 
     def add(self, positions: I64, beliefs: Beliefs) -> None:
-        """See which of some candidates do."""
+        """Keep those of some candidates that stand out."""
         z = beliefs.value / beliefs.stddev
         out = np.flatnonzero(z > self._least)
         self.positions.append(positions[out])
@@ -386,6 +433,7 @@ class BeliefDecoder:
     def __init__(
         self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None
     ) -> None:
+        # Without any sketch, `JointDecoder` raises the error.
         Recovery.BELIEF.check_rows(
             sketches[0].spec.rows if sketches else Recovery.BELIEF.fewest_rows
         )
@@ -393,7 +441,7 @@ class BeliefDecoder:
         self.spec, self.num_clients = self.joint.spec, self.joint.num_clients
         self.candidates = Candidates(domain)
         self.messages = None
-        self.fallback = self._not_begun()
+        self.fallback = self._why_not_begun()
         if self.fallback:
             return
         fit = self.joint.fit
@@ -404,14 +452,14 @@ class BeliefDecoder:
             generator(self.spec.seed, b"belief"),
             (support.positions, support.values * fit.landed.clients),
         )
-        self.fallback = self._not_trusted()
+        self.fallback = self._why_not_trusted()
 
-    def _not_begun(self) -> str:
-        """Return why no messages are sent, or ""."""
+    def _why_not_begun(self) -> str:
+        """Return why no messages are sent, or "" if they are."""
         landed = self.joint.fit.landed
         room = MOST_MESSAGES // (self.spec.rows * len(landed.clients))
         heavy = len(self.joint.fit.support.positions)
-        if self.joint.fallback is not None:
+        if self.joint.fallback is not None:  # the paper's decoder answers for joint recovery
             return "nothing stands out of the noise"
         if min(self.candidates.size, heavy + _FEWEST) > room:
             return (
@@ -422,8 +470,8 @@ class BeliefDecoder:
             return "recovery is exact, or nearly so"
         return ""
 
-    def _not_trusted(self) -> str:
-        """Return why the messages do not fit the sums, or ""."""
+    def _why_not_trusted(self) -> str:
+        """Return why joint recovery answers although messages were sent, or "" if it does not."""
         messages, fit = self.messages, self.joint.fit
         assert messages is not None
         if messages.moved > _RESTLESS:
@@ -431,8 +479,9 @@ class BeliefDecoder:
         judged = messages.numbers >= _JUDGED * self.spec.rows
         if np.any(np.abs(np.log(np.maximum(messages.fits[judged], TINY))) > np.log(_MISFIT)):
             return "errors differ from their prediction"
+        # The standard deviation of joint recovery's estimates, in clients.
         usual = fit.scale * self.num_clients / float(np.sqrt(fit.share.mean()))
-        gain = _GAIN[self.spec.rows >= _MANY_ROWS]
+        gain = _GAIN_MANY if self.spec.rows >= _MANY_ROWS else _GAIN_FEW
         if float(np.median(messages.beliefs.stddev)) > gain * usual:
             return "its errors are not smaller"
         return ""
@@ -450,7 +499,10 @@ class BeliefDecoder:
         return self._posterior(range(first_id, first_id + count)).mean
 
     def beliefs(self, ids: Ids) -> Beliefs:
-        """Return values of any ids and the standard deviations of their errors, in clients."""
+        """Return values of any ids and the standard deviations of their errors, in clients.
+
+        Only for sums for which `messages` is not None.
+        """
         messages = self.messages
         assert messages is not None
         places = self.candidates.positions(ids)
@@ -459,6 +511,7 @@ class BeliefDecoder:
         if known.all():
             return Beliefs(*(whole[index] for whole in messages.beliefs))
         if isinstance(ids, range):  # consecutive ids are read faster than listed ones
+            # Senders get wrong values here, without their own messages; they are replaced below.
             found = messages.of(ids)
         else:
             found = Beliefs(np.empty(len(places)), np.empty(len(places)))
