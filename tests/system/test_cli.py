@@ -89,8 +89,10 @@ def test_help_of_a_command_that_is_none_names_it(call: Call) -> None:
     code, out, err = call("help", "plan", "nonsense")
     assert (code, out) == (2, "")
     assert "fedtally plan has no commands, such as 'nonsense' (see fedtally plan --help)" in err
-    assert call("help", "keys", "nw") == call("keys", "nw")
-    assert "Did you mean 'new'?" in call("help", "keys", "nw")[2]
+    # newer versions of Click also ask: "Did you mean 'new'?"
+    code, out, err = call("help", "keys", "nw")
+    assert (code, out, err) == call("keys", "nw")
+    assert (code, out) == (2, "") and "No such command 'nw'" in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
