@@ -121,6 +121,14 @@ def test_a_campaign_has_begun_once_it_was_claimed(operator: Path) -> None:
     assert folder.cancel() == 0
 
 
+def test_without_a_session_that_has_a_sum_nothing_summed_the_campaign(operator: Path) -> None:
+    """The ledger may hold a released sum that a copy of the file, put back, knows nothing of."""
+    folder = made(operator, plan_of("active"), allow_list=operator / "clients.allow")
+    folder.claim(clock=lambda: 1, random=stream("claim"))
+    with pytest.raises(InvalidInputError, match="knows no session that has a sum"):
+        folder.secure_sum()
+
+
 def test_a_claim_that_fails_begins_nothing(operator: Path) -> None:
     (operator / "marks").mkdir()
     plan_of().save(operator / "plan.toml")

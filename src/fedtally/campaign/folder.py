@@ -232,10 +232,19 @@ class CampaignFolder:
         return "stopped" if self.has_begun else "new"
 
     def secure_sum(self) -> dict[str, Any]:
-        """Return what summed the campaign, for its result; JSON-able."""
+        """Return what summed the campaign, for its result; JSON-able.
+
+        Raises:
+            InvalidInputError: no session has a sum, or a copy was put back that knows none.
+        """
         agreed, status = self.plan.secure_sum, self.status()
         assert agreed is not None
         sizes = [one.num_clients for one in status.ended if one.why is None]
+        if not sizes:  # the ledger may have a released sum all the same, if a copy was put back
+            raise InvalidInputError(
+                f"{self.path / STATE} knows no session that has a sum, as after an older copy was"
+                " put back: what landed since that copy is lost, unless you put a newer copy back"
+            )
         return {
             **agreed.summary(),
             "engine": "agents",
