@@ -321,9 +321,8 @@ class Result:
     def decoder(self) -> Decoder:
         """The decoder that turns the landed sums into estimated counts.
 
-        Raises:
-            MemoryLimitError: the domain is too large for joint recovery or shrinkage, which must
-                enumerate it.
+        Raises `MemoryLimitError` where the domain is too large for joint recovery or shrinkage,
+        which must enumerate it.
         """
         if self.objective == "linf":
             return self._recovered
@@ -334,8 +333,7 @@ class Result:
     def intervals(self) -> Intervals | None:
         """The intervals that give items their limits; None where the confidence is 0.
 
-        Raises:
-            InvalidInputError: too few rows for order statistics.
+        Raises `InvalidInputError` where there are too few rows for order statistics.
         """
         if self.confidence == 0:
             return None
