@@ -5,6 +5,8 @@ that of `make_report` and `make_proven_report`. A server's is that of `receive` 
 a batch, and with proofs that of the helper's `checks` and the leader's `judge` as well. That is
 with compiled kernels, where they are there; the reports with proofs are measured by NumPy alone as
 well.
+
+`--prio3 FOLDER` sets reports of Prio3 beside them, of the package installed there (`prio3_peer`).
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import click
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.measure import Goal, Report, environment, machine
+from benchmarks.prio3_peer import INSTALL, measure_peer
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.secagg.allow_list import AllowList
@@ -39,6 +43,8 @@ from fedtally.secagg.two_server import Report as ClientReport
 # rows, width; upload, client, servers: the most times as much as without a proof
 GOALS = ((5, 400, 1.10, 2.0, 1.5), (7, 571, 1.07, 2.0, 1.5), (16, 1000, 1.03, 2.0, 2.0))
 NONE = bytes(32)
+# kind, entries (None: those of the sketch); the least times our bytes, with a proof
+PEERS = (("sumvec", None, 13), ("histogram", 100_000, 35))
 
 
 def source(name: str) -> Callable[[int], bytes]:
@@ -155,11 +161,15 @@ class Batch:
             raise click.ClickException(f"an honest report was refused: {leader.refused}")
 
     @property
+    def proven_bytes(self) -> int:
+        """Bytes of a report with its proof: the helper's part has the digest of the proof."""
+        more = self.proof.words_bytes - self.parameters.packed_bytes + self.proof.proof_bytes
+        return self.parameters.report_bytes + more + KEY_BYTES
+
+    @property
     def upload(self) -> float:
         """Bytes of a report with its proof, over those of one without."""
-        plain = self.parameters.report_bytes
-        more = self.proof.words_bytes - self.parameters.packed_bytes + self.proof.proof_bytes
-        return (plain + more + KEY_BYTES) / plain  # the helper's part has the digest of the proof
+        return self.proven_bytes / self.parameters.report_bytes
 
 
 def microseconds(batch: Batch, turns: int) -> dict[str, float]:
@@ -175,7 +185,23 @@ def microseconds(batch: Batch, turns: int) -> dict[str, float]:
     return least
 
 
-def measure(clients: int, turns: int) -> Report:
+def add_peers(report: Report, batch: Batch, client: float, folder: Path, turns: int) -> None:
+    """Set reports of Prio3 beside those of a batch, whose client takes `client` microseconds."""
+    for kind, entries, bound in PEERS:
+        length = entries or batch.rows * batch.width
+        peer = measure_peer(folder, kind, length, turns)
+        name = f"{batch.rows} x {batch.width}: Prio3 {kind} of {length:,} entries"
+        report.goals.append(
+            Goal(f"{name}, bytes / ours with proof", peer.bytes / batch.proven_bytes, bound, "x")
+        )
+        report.notes.append(
+            f"{name}: {peer.bytes:,} and {batch.proven_bytes:,} bytes; CPU of a client in"
+            f" JavaScript {peer.client / 1e3:.0f} ms, {peer.client / client:.0f} times ours;"
+            f" of a server {peer.server / 1e3:.0f} ms"
+        )
+
+
+def measure(clients: int, turns: int, prio3: Path | None) -> Report:
     """Run all sizes."""
     report = Report(machine() | {"reports": str(clients)})
     for rows, width, upload, client, server in GOALS:
@@ -209,12 +235,21 @@ def measure(clients: int, turns: int) -> Report:
         report.goals.append(
             Goal(f"{name}: what a proof adds, NumPy / compiled", slowest, 20, "x", at_most=True)
         )
+        if prio3 is not None:
+            add_peers(report, batch, took["prove"], prio3, min(turns, 2))
+    if prio3 is None:
+        report.notes.append(f"no Prio3 beside: in a folder, {INSTALL}; then --prio3 FOLDER")
     return report
 
 
 @click.command("proofs")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--quick", is_flag=True, help="Few reports: shows that it runs.")
-def command(as_json: bool, quick: bool) -> None:
+@click.option(
+    "--prio3",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with @divviup/prio3, to measure beside.",
+)
+def command(as_json: bool, quick: bool, prio3: Path | None) -> None:
     """Measure reports to two servers with and without proofs of valid vectors."""
-    (measure(3, 1) if quick else measure(100, 5)).emit(as_json)
+    (measure(3, 1, prio3) if quick else measure(100, 5, prio3)).emit(as_json)

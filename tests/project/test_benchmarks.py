@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("benchmarks", reason="run from the root of the repository: python -m pytest")
 
-from benchmarks import measure, peers, secagg, secagg_peer, tables
+from benchmarks import measure, peers, prio3_peer, proofs, secagg, secagg_peer, tables
 from benchmarks.__main__ import main
 
 from fedtally import kernels
@@ -93,6 +93,28 @@ def test_proofs_are_measured() -> None:
     for name, goal in goals.items():
         assert goal["value"] > 1 or "NumPy" in name  # without a compiler both are NumPy
         assert goal["met"] or "upload" not in name  # bytes are the same on every machine
+
+
+def test_reports_of_prio3_stand_beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def peer(folder: Path, kind: str, length: int, turns: int) -> prio3_peer.PeerReport:
+        assert folder == tmp_path
+        return prio3_peer.PeerReport(40 * length if kind == "sumvec" else length, 5e3, 1e3)
+
+    monkeypatch.setattr(proofs, "measure_peer", peer)
+    measured = document("proofs", "--quick", "--prio3", str(tmp_path))
+    ours = {"5 x 400": 4952, "7 x 571": 9018, "16 x 1000": 33_132}  # as in docs/benchmarks.md
+    goals = {g["name"]: g for g in measured["goals"] if "Prio3" in g["name"]}
+    assert len(goals) == 6
+    for name, goal in goals.items():
+        rows, _, width, *_ = name.replace(":", "").split()
+        length = int(rows) * int(width) * 40 if "sumvec" in name else 100_000
+        assert goal["value"] == pytest.approx(length / ours[name.partition(":")[0]])
+
+
+def test_a_folder_without_prio3_says_how_to_get_it(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["proofs", "--quick", "--prio3", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "Node.js" in result.output or prio3_peer.INSTALL in result.output
 
 
 def test_secure_sums_are_measured_without_flower(monkeypatch: pytest.MonkeyPatch) -> None:
