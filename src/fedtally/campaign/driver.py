@@ -1,7 +1,7 @@
 """The driver of a campaign: it opens sessions, asks clients, and lands sums. Sans-IO.
 
-The driver itself reads no clock and opens no connection. An engine carries the bytes and passes the
-time. To run the protocol, the engine calls four methods of a `Driver`:
+The driver itself reads no clock and opens no connection. An engine carries the bytes and tells the
+driver the time. To run the protocol, the engine calls four methods of a `Driver`:
 
 - `check_in` when a client says that it is there,
 - `next` when a client asks what it should do,
@@ -162,7 +162,7 @@ class DurableBooks(Books, Protocol):
         """
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
-        """Write a session that has ended, and land its sum as `Books.land` does, at once.
+        """Write a session that has ended and land its sum as `Books.land` does, in one transaction.
 
         Return whether the sum counts. If the sum of this session had landed before, return False
         and write nothing, not even the session.
@@ -197,8 +197,8 @@ class RunningSession:
         phase: what its clients are asked for now: a value of `ServerState`.
         clients: the number of clients that are asked in this phase.
         answered: the number of those that have answered.
-        closes: the times at which the phase closes: if the session can go on without the missing
-            clients, and at the latest; Unix seconds.
+        closes: two times, Unix seconds. The phase closes at the first one if the session can go on
+            without the missing clients, and at the second one in any case.
         not_after: the end of the session, Unix seconds.
     """
 
@@ -316,8 +316,8 @@ class Driver:
         self._rooms: dict[int, int] | None = None  # of `_open_rounds`; None: not known any more
         # The time since which a round has had enough clients for a session, but not a full one.
         self._gathering: dict[int, float] = {}
-        # The number of arrivals at which a round has the clients that it lacks: until then no
-        # session can open or begin to gather. `Pool.num_arrivals` only grows. inf: no round waits.
+        # While `Pool.num_arrivals`, which only grows, is below this number, every round lacks
+        # clients: no session can open or begin to gather. inf: no round waits.
         self._enough = 0.0
         # The time at which to read the store's sessions. None: all of them are in memory. A new
         # driver has none of them, so its first tick reads the store.
@@ -349,7 +349,7 @@ class Driver:
             client: its name in the transport, the same in all calls and all processes.
             now: the time, Unix seconds.
             has_heard: whether the client has handled the frames that `next` returned for it; False
-                if something else says that it is there, as a list of the machines that are online.
+                if something else says that it is there, such as a list of the machines online.
         """
         check_name(client)
         if self.is_overtaken:
@@ -368,10 +368,10 @@ class Driver:
         """Return the frame that a client should answer now; None: there is nothing to do.
 
         The first call in a phase returns the phase's frame. Further calls return the same frame
-        again, at most every ten seconds. In each phase, the client's first frame that was LATE
-        makes the next call return it at once. When the session has ended, the frame is the
-        farewell, which says how the session ended. The farewell comes again until the client checks
-        in after it.
+        again, at most every ten seconds. If a frame of the client was LATE, the next call returns
+        the phase's frame at once, but only once in each phase. When the session has ended, the
+        frame is the farewell, which says how the session ended. The farewell comes again until the
+        client checks in after it.
 
         Args:
             client: as for `check_in`.
@@ -384,7 +384,7 @@ class Driver:
         if live is not None and self._is_away(now):
             return None  # another process may have gone on meanwhile: `tick` asks the store first
         if live is not None and client in live.awaited:
-            # Both ways: a clock that was put back must not hold the frame back for as long.
+            # `abs`: if the clock was put back, the frame need not wait for it to catch up.
             if abs(now - live.handed.get(client, -math.inf)) < REPEAT_SECONDS:
                 return None
             live.handed[client] = now
@@ -492,7 +492,7 @@ class Driver:
     def check_claim(self) -> None:
         """Check that this process still runs the campaign.
 
-        A driver without sessions writes nothing, so that `tick` would not see it.
+        A driver without sessions writes nothing, so its `tick` would not notice another process.
 
         Raises:
             OvertakenError: another process runs it, or it was cancelled; this driver never sends
@@ -569,14 +569,14 @@ class Driver:
                 "sessions run, and their sums would be lost: drain, and wait until the driver is"
                 " idle"
             )
-        # those of earlier processes count, too
+        # Sums that earlier processes rejected count, too.
         self.screening.rejected = Counter(self._store.impossible(self.plan))
         sums = self._server.release(self._random)
         self._read_books()
         return sums
 
     def _note_time(self, now: float) -> None:
-        """Note the engine's time. After a clock was put back, nothing waits longer for it."""
+        """Note the engine's time. If the clock was put back, move the driver's own times, too."""
         back = self._now - int(now)
         self._now = int(now)
         if back > 0:
@@ -831,16 +831,16 @@ class Driver:
         return saved
 
     def _finish(self, saved: SavedSession) -> None:
-        """Give the room of a session that has ended back, and keep its farewell for its clients."""
+        """Give back the room of a session that has ended, and keep its farewell for its clients."""
         self._rooms = None
         self._bid_farewell(saved)
 
     def _bid_farewell(self, saved: SavedSession) -> None:
-        """Keep the farewell of a session that has ended, until each of its clients has heard it.
+        """Keep the farewell of a session that has ended, for its clients that have not heard it.
 
-        A session that ran out of time is kept a little longer, so that its clients hear of it. A
-        session that was given up has no farewell, so it owes none. It is kept as long, so that late
-        frames of its clients are told from frames of an unknown session.
+        It is kept until the session's time is over, and at least for `PATIENCE` phases from now:
+        so clients hear of a session that ran out of time. A session that was given up owes no
+        farewell. It is kept as long, and then the store forgets it like the others.
         """
         clients = saved.clients if saved.farewell else ()
         until = max(saved.not_after, self._now + PATIENCE * self._deadlines.phase)

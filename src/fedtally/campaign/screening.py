@@ -28,14 +28,14 @@ from fedtally.privacy.events import Trust
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch
 
-FEWEST = 8  # cohorts of a round: of fewer, the spread says too little
-ALPHA = 1e-4  # the rate of false alarms that the limits are made for, of all tests of a round
+FEWEST = 8  # cohorts of a round: with fewer, their spread says too little
+ALPHA = 1e-4  # the limits allow this rate of false alarms, for all tests of a round together
 _ONE_IN = 4  # at most one cohort in so many is left out
 # A counter is heavy if more than _HEAVY / width of the clients add to it, which is six times an
 # even share. Then its sum tells the share.
 _HEAVY = 6.0
-# Standard deviations of noise: a heavy counter exceeds so many, and the votes may exceed their
-# limit by as many.
+# In standard deviations of the noise: a heavy counter must be above this, and the limit of the
+# votes leaves this much room for noise.
 _SDS = 6.0
 _NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, a normal)], in standard deviations
 
@@ -70,10 +70,10 @@ class Screen(StrEnum):
 def why_unscreened(plan: Plan) -> str | None:
     """Return why the cohorts of a plan cannot be screened, in words; None: they can.
 
-    Of the plans that secagg sums, privacy decides first. Where a trusted aggregator adds the noise,
-    the sums of cohorts are exact and only the noised sum of a release may be seen, so nothing may
-    depend on them. Where clients add it, the sum of each cohort has all of its noise before it is
-    opened, and is charged for.
+    If secagg sums the plan, privacy is looked at first. If a trusted aggregator adds the noise, the
+    sums of cohorts are exact, and nothing that is seen may depend on them: only the noised sum of a
+    release may be seen. If clients add the noise, the sum of each cohort has all of its noise
+    before it is opened, and is charged for.
 
     Proof: docs/privacy-proofs/screening.md.
     """
@@ -94,7 +94,7 @@ def why_unscreened(plan: Plan) -> str | None:
 
 
 def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
-    """Return what is done with a plan's cohorts; None asks for a warning where there can be one.
+    """Return what is done with a plan's cohorts; None: a warning if they can be screened, else off.
 
     Raises:
         InvalidInputError: screening is asked for, and the plan cannot be screened.
@@ -112,11 +112,12 @@ def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
 
 @dataclass(frozen=True)
 class Consistency:
-    """What the cohorts of a round say, and the limits that honest ones keep but for a rate alpha.
+    """What the cohorts of a round say, and limits that honest rounds exceed at a rate of alpha.
 
     Attributes:
-        votes: the median over rows of this sum over counters: |mean| for a heavy counter, and the
-            mean square for another one, per client. For honest clients at most 1, but for chance.
+        votes: the sum over the counters of a row, per client: of |mean| for heavy counters, and of
+            the mean square for the others; the median over rows. For honest clients it exceeds 1
+            only by chance.
         votes_limit: the most that `votes` may be.
         squares: the median over rows of the mean square of what a client adds to a row. For honest
             clients about 1; less if some of them add nothing.
@@ -138,7 +139,7 @@ class Consistency:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether both figures keep their limits."""
+        """Whether `votes` and `squares` keep their limits."""
         excess = abs(self.squares - 1) if self.has_least else self.squares - 1
         return self.votes <= self.votes_limit and excess <= self.squares_limit - 1
 
@@ -159,10 +160,10 @@ def consistency(
     """Return what the cohorts of a round say, and limits for a rate alpha of false alarms.
 
     With q the share of clients in each counter, the squared deviations of a row, summed over
-    cohorts and counters, are a sum of chi squares with weights q. Laurent and Massart (2000, lemma
-    1): it exceeds its mean by 2 |q| sqrt x + 2 max(q) x with a probability of at most exp(-x). The
-    weights are read from the sums, and counts are taken as normal, so that the rate is measured,
-    not proven.
+    cohorts and counters, are a sum of chi squares with weights q. By Laurent and Massart (2000,
+    lemma 1) this sum exceeds its mean by 2 |q| sqrt x + 2 max(q) x with a probability of at most
+    exp(-x). But the weights are read from the sums, and counts are taken as normal, so the rate of
+    false alarms is measured, not proven.
 
     Args:
         sums: int64 [cohorts, rows, width], the sum of each cohort, all of the same hashes.
@@ -204,24 +205,25 @@ def consistency(
     # mean squares of a row add up to at most 1. Therefore honest votes exceed 1 only by chance,
     # whatever items share a counter or cancel.
     votes = (share * heavy).sum(axis=1) + (square * ~heavy).sum(axis=1)
-    # Where chance lifts a counter above the cut, it counts with what chance added: on average
-    # E[max(0, a normal)] at most. A row has room for at most 1 / cut counters of the share `cut`,
-    # so a smaller counter counts as the part share / cut of one. Farther than 3 standard deviations
-    # from the cut, chance hardly decides on which side a counter is.
+    # If chance lifts a counter above the cut, the counter adds to the votes what chance added to
+    # it: on average at most E[max(0, a normal)]. `near` is the number of counters to which this may
+    # happen: those within 3 standard deviations of the cut. A row has room for at most 1 / cut
+    # counters of the share `cut`, so a smaller counter counts as share / cut of one.
     sd = math.sqrt((cut + noise) / clients)
     near = (np.minimum(share / cut, 1) * (np.abs(share - cut) < 3 * sd)).sum(axis=1)
     chance = _SDS * noise_of_mean * math.sqrt(heavy.sum(axis=1).max())
     chance += _NORMAL * sd * float(near.max())
-    # |q|^2 and max q, each from the row where it is largest, since frequent items may cancel in the
-    # others: of all counters, and of those that are not heavy. `limit` adds what items that cancel
-    # in every row may hide: 1 / width to |q|^2, and three even shares to max q.
+    # |q|^2 and max q of all counters (`whole`), and of those that are not heavy (`rest`). Each is
+    # from the row where it is largest, since frequent items may cancel in the other rows. Items
+    # that cancel in every row may hide a part, so `limit` adds 1 / width to |q|^2, and three even
+    # shares to max q.
     whole = float((mean**2).sum(axis=1).max()), float(share.max())
     rest = float((mean**2 * ~heavy).sum(axis=1).max()), cut
 
     def limit(freedom: int, x: float, second: float, largest: float) -> float:
         norm_squared: float = min(1.0, second + 1 / width)
         norm_squared += 1 / (2 * smallest)  # counts vary more than normal ones, by their kurtosis
-        # clients and noise multiply, and noise by itself
+        # products of what clients add with noise, and of noise with noise
         norm_squared += 2 * noise + width * noise**2
         peak: float = min(1.0, largest + 3 / width) + noise
         return 1 + (2 * math.sqrt(freedom * x * norm_squared) + 2 * peak * x) / freedom
@@ -240,7 +242,7 @@ def consistency(
 
 
 def most_lost(cohorts: int) -> int:
-    """Return how many cohorts of a round may be lost to liars before all of it is: a quarter."""
+    """Return how many cohorts a round may lose to liars before all of it is lost: a quarter."""
     return cohorts // _ONE_IN
 
 
@@ -249,10 +251,10 @@ def keep_cohorts(
 ) -> tuple[list[int], Consistency]:
     """Return the places of the cohorts that can be used, and what these cohorts say.
 
-    Cohorts that stand out are left out one by one until the others are consistent: at most a
-    quarter with those that were rejected, and at most one that does not stand out by itself.
-    Whoever leaves out until a test passes has no test. If the rest is not consistent then, the
-    round is bad everywhere.
+    Cohorts are left out one by one until the others are consistent. At most a quarter of all
+    cohorts are left out or were rejected, and at most one that is left out does not stand out by
+    itself: leaving out ever more until a test passes would be no test. If the rest is still not
+    consistent, the round is bad everywhere.
 
     Args:
         sums: as for `consistency`.
@@ -286,7 +288,7 @@ class RoundScreening:
 
     Attributes:
         round: the round, counted from 0.
-        found: what the cohorts say that are not in `left_out`; None: they were not screened.
+        found: what the cohorts outside `left_out` say; None: the round was not screened.
         left_out: the places of the cohorts that are left out, in the order in which the books give
             them. All but at most one stand out by themselves.
         num_rejected: the further cohorts that could not land, since no clients have such sums.
@@ -308,11 +310,11 @@ class RoundScreening:
 
     @property
     def is_poisoned(self) -> bool:
-        """Whether the round is bad everywhere: no few cohorts explain it."""
+        """Whether the round is bad everywhere, and not in a few cohorts alone."""
         if self.found is not None and not self.found.is_consistent:
             return True
         cohorts, lost = self.num_cohorts + self.num_rejected, len(self.left_out) + self.num_rejected
-        # what is left of a round whose worst cohorts could not land is no sample of it
+        # If too many cohorts are lost, the others are no fair sample of the round.
         return cohorts >= FEWEST and lost > most_lost(cohorts)
 
     @property
@@ -336,7 +338,7 @@ class RoundScreening:
         if self.is_poisoned and (found is None or found.is_consistent):
             lost = f"{self.num_rejected} more had sums that no clients can have"
             said["why"] = f"{lost}, so that these are no fair sample of the round"
-        if found is None:  # what is said above counts, if there is a reason in it
+        if found is None:  # a "why" in `said` takes the place of `self.why`
             return {"why": self.why} | said | {"verdict": verdict or "not screened"}
         return said | {
             "verdict": verdict or "consistent",
@@ -376,7 +378,7 @@ class Screening:
         """
         number, round = len(cohorts), cohorts[0].round
         sizes = tuple(cohort.num_clients for cohort in cohorts)
-        # what must not be seen without noise is not looked at, whoever asks
+        # Sums that nobody may see without noise are not looked at, even if a caller asks.
         why_not = why_unscreened(plan)
         if why_not is not None:
             raise InvalidInputError(f"the cohorts of round {round} cannot be screened: {why_not}")
@@ -395,7 +397,7 @@ class Screening:
                 np.stack([cohort.counters for cohort in cohorts]),
                 np.array(sizes),
                 0.0 if private is None else private.share(1).variance,
-                # under privacy who holds nothing takes part all the same
+                # Under privacy a client that holds nothing takes part, too.
                 may_be_empty=private is not None,
                 rejected=self.rejected[round],
             )

@@ -294,8 +294,8 @@ screen_option = option(
     "--screen",
     type=click.Choice(["refuse", "warn", "off"]),
     help=(
-        "Cohorts of secagg whose sums honest clients cannot have are left out (refuse) or noted"
-        " (warn, if the plan allows it)."
+        "If the sums of some secagg cohorts do not fit honest clients, leave these cohorts out"
+        " (refuse) or say so (warn, the default where the plan allows it)."
     ),
 )
 answer_options = options(

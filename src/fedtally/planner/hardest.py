@@ -1,11 +1,11 @@
 """The hardest frequencies for a plan, and some that are easy to name.
 
-Joint recovery fits an item once it stands out from what the others leave. Items that are all a
-little too small to stand out hide each other: then every one of them is an error, and their
-collisions are the largest that items of this mass can leave. So the hardest shape is a plateau: as
-many items as possible of one frequency, each just not fitted. For the median it is a plateau, too,
-of about the size of the error: the paper's lower bound has the same shape. How many items there are
-is looked for, since it depends on the plan and on its noise.
+Joint recovery fits an item that stands out from the noise of all items that are not fitted. Items
+that are all a little too small to stand out hide each other. Then none of them is fitted, and no
+other items of the same total frequency collide as much. So the hardest shape is a plateau: as many
+items as possible of one frequency, each just too small to be fitted. For the median decoder it is a
+plateau, too, and its items are about as frequent as the error is large: the paper's lower bound has
+the same shape. The number of items depends on the plan and its noise, so it is searched for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedtally import _validate
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.power_law import capped
 
-ANY = "any"  # the frequencies of a target that holds whatever they are
+ANY = "any"  # the name of the frequencies in a target that holds for all frequencies
 # Frequencies that anybody can imagine, and give to `--like`: the usual assumption, one that falls
 # more slowly, and one with hundreds of items that are nearly alike.
 _EXPONENTS = (1.1, 0.8)
@@ -39,8 +39,8 @@ class Hardest(NamedTuple):
     """The hardest plateau for a sketch.
 
     Attributes:
-        distribution: so many items of one frequency.
-        linf: the largest error of a frequency for them, as a share of clients.
+        distribution: the plateau, which is a number of items of one frequency.
+        linf: the largest error of any frequency under this plateau, as a share of clients.
     """
 
     distribution: Frequencies
@@ -53,7 +53,7 @@ class Hardest(NamedTuple):
 
 
 def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
-    """Return the frequencies of so many items that are held equally often, by all clients.
+    """Return the frequencies of `items` items, all held equally often; every client holds some.
 
     Args:
         items: 1 .. domain_size.
@@ -73,10 +73,10 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
 
 
 def usual_plateau(tau: float, domain_size: int, *, max_items: int = 1) -> Frequencies:
-    """Return a plateau that is about the hardest for a plan whose largest error is tau.
+    """Return nearly the hardest plateau for a plan whose largest error is tau.
 
     Args:
-        tau: a share of clients, above 0 and at most 1. For a small tau the plateau has at most
+        tau: a share of clients, above 0 and at most 1. However small it is, the plateau has at most
             `domain_size` items.
         domain_size: how many candidates there are.
         max_items: how many items each client holds.
@@ -99,15 +99,16 @@ def find_hardest(
 ) -> Hardest:
     """Return the plateau with the largest error.
 
-    From many items to few the error rises, until they are so frequent that they are fitted; there
-    it falls to nearly nothing. The search comes from many items, and stops below that place. It
-    begins with as many as clients hold: of more, hardly any two clients hold the same.
+    With fewer and fewer items the error rises, until the items are so frequent that they are
+    fitted; then it falls to nearly nothing. The search goes from many items to few, and stops after
+    this fall. It begins with as many items as all clients together hold: with more, hardly any two
+    clients would hold the same one.
 
     Args:
         linf: returns the largest error of the plan for some frequencies, as a share of clients.
         domain_size: how many candidates there are.
         num_clients: all clients.
-        max_items: of one client.
+        max_items: the number of items of one client.
 
     >>> def linf(known):  # items of 2 % and more are fitted
     ...     return float(known.frequencies[0]) * (known.frequencies[0] < 0.02)
@@ -128,8 +129,9 @@ def find_hardest(
         if found.linf < _PASSED * worst.linf:
             break
         worst = max(worst, found, key=lambda one: one.linf)
-    # Now in fine steps around the worst that was tried: from halfway (in logarithms) to the coarse
-    # step above it, down to the coarse step below it. Each step takes away one item at least.
+    # Now fine steps around the worst that was tried. They begin halfway (in logarithms) between it
+    # and the coarse step above, and go down to the coarse step below. Each step takes away at least
+    # one item.
     low = max(fewest, math.floor(worst.items / _COARSE))
     items = min(most, math.ceil(worst.items * math.sqrt(_COARSE)))
     while items > low:
@@ -142,7 +144,7 @@ def find_hardest(
 
 
 def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
-    """Return the frequencies of `NAMED`, over so many candidates.
+    """Return the frequencies of `NAMED`, over `domain_size` candidates.
 
     Every client holds `max_items` items, none of them twice.
 
@@ -155,7 +157,7 @@ def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
     }
     ranks = min(domain_size, _GEOMETRIC)
     weights, numbers = np.power(0.99, np.arange(float(ranks))), np.ones(ranks)
-    # Their sum is what a client holds, and none is above all clients.
+    # They add up to the number of items of a client, and none is above 1 (all clients).
     frequencies = capped(weights, numbers, float(min(max_items, ranks)), 1.0)
     geometric = Frequencies.from_frequencies(frequencies, domain_size, max_items=max_items)
     return shapes | {NAMED[-1]: geometric}

@@ -1,15 +1,15 @@
-"""Belief propagation: every item tells every cell what the item's other cells say of it.
+"""Belief propagation: every item tells each of its cells what its other cells say of its count.
 
-A cell's sum, less what all other items of the cell are believed to hold, is a noisy value of an
-item's count. Where an item lies in several rows, these values are joined, weighted by their
+A cell's sum, less the believed counts of all other items of the cell, is a noisy value of an item's
+count. An item has a cell in each row. Its values from several rows are joined, weighted by their
 precision. The belief that an item sends to a cell is the mean of the item's count given the values
 from the item's *other* rows, under a distribution of all counts that is learned at the same time
 (`recovery.prior`). So no noise is counted twice, and no threshold says which items are heavy.
 
-With several batches of rounds, a message has a value per batch: the batch's share of the count, and
-the item's deviation from that share. The deviation is shrunk: the less it can be expected to be
-beside the noise, the more. Expected is Poisson noise, or the spread that the rounds show, where
-this is clearly larger.
+With several batches of rounds, a message has a value for each batch: the batch's share of the
+count, plus the item's deviation from that share. The deviation is shrunk towards 0, and the smaller
+its expected size is beside the noise, the more. The expected size is that of Poisson noise, or the
+spread between the item's batches if that is clearly larger.
 
 This is relaxed belief propagation (Guo and Wang 2006; Rangan 2010), of which approximate message
 passing (Donoho, Maleki and Montanari 2009) is the limit for dense matrices. docs/recovery.md has
@@ -55,9 +55,10 @@ F32 = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
 ITERATIONS = 200  # the most; twelve are usual
-# Where most items lie just below the noise, messages move little for long while the noise falls to
-# a half or a third. So messages are settled only if the variance fell by less than 1 % in four
-# iterations; and from 40 on no more are done once it falls by less than 2 % in twenty.
+# Where most items lie just below the noise, messages may move little for a long time, and meanwhile
+# the noise falls to a half or a third. So messages are settled only if the variance of the noise
+# fell by less than 1 % in four iterations. From iteration 40 on, iterations also end if it fell by
+# less than 2 % in twenty.
 _STILL_OVER, _STILL_RATIO = 4, 0.99
 _PATIENCE, _SLOW_OVER, _SLOW_RATIO = 40, 20, 0.98
 DAMPING = 0.8  # the share of a message that is new; messages that all move at once overshoot
@@ -69,18 +70,17 @@ _FIRST_STEPS, _STEPS = 40, 4  # of the prior, in the first iteration and in each
 NUM_PHANTOMS = 20_000
 _FEW_PHANTOMS = 4096  # enough within an iteration
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
-# An item's rounds count as different if Poisson noise alone makes its sum of squares so large with
-# a smaller probability than this. A limit in standard deviations would not do: of few rounds,
-# chance exceeds it.
+# The batches of an item count as different if Poisson noise and the cells' noise make their squared
+# deviations add up to so much with a probability below this. A limit in standard deviations would
+# not do: with few batches, chance exceeds it.
 _CLEARLY = 1e-4
-# Messages that are kept at most, at 5 to 12 bytes each. With more candidates only those that stand
-# out of the noise send any.
+# The most messages that are kept, at 5 to 12 bytes each. If all candidates would need more, only
+# those that stand out of the noise send messages.
 MOST_MESSAGES = 1 << 24
-# The first threshold lets so large a share of the room be filled if no candidate holds anything.
+# The first threshold is one that fills this share of the room if nobody holds any candidate.
 _FILLED = 0.8
-# Does an item send to a row? It does if its *other* rows would have made it a sender although the
-# value of this row were so many standard deviations below 0. So a row does not choose what it is
-# told.
+# An item sends a message to a row if its *other* rows make it stand out even if the value of this
+# row were this many standard deviations below 0. So a row does not choose what it is told.
 _UNLIKELY = 2.0
 _FEWEST = 1000  # items beside those of joint recovery that there must be room for
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
@@ -92,8 +92,9 @@ _RESTLESS = 0.5
 # prediction by this factor. A kind of items is judged if there are at least so many of it.
 _MISFIT = 1.5
 _JUDGED = 20
-# Third: the standard deviation of a belief exceeds this share of joint recovery's. Fewer than five
-# rows tell less of each other's errors, so the first share is for these; the second is for others.
+# Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery.
+# With fewer than five rows, rows say less of each other's errors: then the first share counts,
+# which is stricter, and else the second.
 _GAIN_FEW, _GAIN_MANY = 0.85, 0.95
 _MANY_ROWS = 5
 
@@ -101,8 +102,8 @@ _MANY_ROWS = 5
 class Beliefs(NamedTuple):
     """Values of items from all of their rows: counts, float64 [n].
 
-    What an item sends to a cell leaves out the cell's own value. These values leave out nothing,
-    and the prior is not applied yet.
+    The message of an item to a cell leaves out the cell's own value. These values leave out
+    nothing, and the prior is not applied yet.
 
     Attributes:
         value: the item's count plus an error that is nearly normal.
@@ -152,7 +153,7 @@ class Sent:
         """Copy the messages of items from `other`.
 
         Args:
-            other: the items before.
+            other: the messages so far, which may be of other items.
             theirs: int64 [k], the places of the items in `other`.
             mine: int64 [k], their places here.
         """
@@ -183,11 +184,11 @@ class Messages:
         iterations: how many were done.
         settled: whether messages stopped moving.
         moved: how far messages moved in the last iteration, in their standard deviations.
-        fits: what `kernels.messages` found of the rows' squared errors over their prediction, by
-            kind of items; `numbers` says how many values each is of.
+        fits: the mean of rows' squared errors, each divided by its prediction: one for each kind of
+            items of `kernels.messages`. `numbers` has the number of errors in each mean.
         positions: int64 [n], rising: the candidates that send messages.
         sent: their messages.
-        beliefs: their values.
+        beliefs: the values of these candidates, from all of their rows.
         whole: whether all candidates send messages.
         phantoms: uint64 [NUM_PHANTOMS], ids that nobody holds.
         null: float64, the values of phantoms in standard deviations, as the last calibration saw
@@ -227,7 +228,7 @@ class Messages:
         landed.add(explained, *landed.places(candidates.ids(positions)), counts)
         self._subtract(explained, np.zeros((*self._sums.shape[:2], self.sent.unsure.shape[2])))
         if prior is None:
-            # The largest count that it allows: joint recovery's largest, with room for its error.
+            # The prior allows counts up to the largest of joint recovery, with room for an error.
             prior = Prior(max(float(counts.sum(axis=1).max(initial=0.0)), 1.0) * 1.5)
         self.prior = prior
         self._calibrate(_FEW_PHANTOMS)
@@ -245,8 +246,8 @@ class Messages:
                 damping = max(LEAST_DAMPING, SLOWER * damping)
             before = self.moved
             self._calibrate(_FEW_PHANTOMS)
-            # Where only few send messages, a look at all candidates takes longer than the messages.
-            # Then only the iterations 1, 2, 4, 8 and so on look at all.
+            # If only some candidates send messages, a look at all of them takes longer than the
+            # messages. Then only the iterations 1, 2, 4, 8 and so on look at all candidates.
             looked = self.whole or iteration & (iteration - 1) == 0
             self._learn(found, _STEPS, looked)
             noise.append(self.inflation * float(self.variance.mean()))
@@ -265,11 +266,11 @@ class Messages:
             read: what the cells say of those that send messages.
             steps: of expectation-maximization.
             looked: whether all candidates are looked at; else the prior stays as it is.
-            final: whether those that send messages stay as they are.
+            final: whether the choice of candidates that send messages stays as it is.
         """
         self.beliefs = Beliefs(read.value, read.stddev)
         if self.whole or not looked:
-            # No steps: the prior stays, and only its table is made anew, for these scales.
+            # Not looked: no steps, so only the prior's table is made anew, for these scales.
             self.prior.learn(*self.beliefs, steps if looked else 0, read.scales)
             return
         found = _StandingOut(self._least)
@@ -299,10 +300,10 @@ class Messages:
         z = np.concatenate([own, *found.z])
         if len(positions) > self._room:
             kept = np.argpartition(-z, self._room - 1)[: self._room]
-            # It never falls, so that later looks let in no more than there is room for.
+            # `_least` never falls, so later looks hardly let in more than there is room for.
             self._least = max(self._least, float(z[kept].min()))
             positions = positions[kept]
-        # Of r rows of equal precision, z = z_others sqrt(1 - 1/r) + z_own / sqrt(r). The gate is
+        # With r rows of equal precision, z = z_others sqrt(1 - 1/r) + z_own / sqrt(r). The gate is
         # the z_others for which z is `_least` and z_own is -_UNLIKELY.
         rows = self._sums.shape[0]
         self._gate = (self._least + _UNLIKELY * rows**-0.5) / (1.0 - 1.0 / rows) ** 0.5
@@ -322,8 +323,8 @@ class Messages:
         self.residual = self._sums - explained
         square = np.mean(self.residual**2, axis=(0, 1))
         self._shares = np.ones(len(square)) if fresh else square / max(square.sum(), TINY)
-        # What the messages do not explain is noise, of differential privacy for one, which lies on
-        # all cells alike.
+        # The mean square of the residuals, less the variance of the messages, is other noise (such
+        # as that of differential privacy), which lies on all cells alike.
         noise = (square if fresh else square.sum()) - unknown.mean(axis=(0, 1))
         self.variance = unknown + np.maximum(noise, 0.0) + TINY
 
@@ -347,8 +348,8 @@ class Messages:
     def _exchange(self, update: float) -> Read:
         """Return what all cells say of each item, and move the messages by the share `update`."""
         weights = self.landed.weights
-        # The batches count as 1 / |weights|^2 batches of equal weight, and one of them gives the
-        # mean.
+        # The batches count as 1 / |weights|^2 batches of equal weight, and their mean takes one
+        # degree of freedom away.
         freedom = max(1.0 / float(weights @ weights) - 1.0, 1e-3)
         clearly = float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
         rule = Rule(self.prior.table, weights, self._shares, clearly, update, self._gate)
@@ -387,7 +388,7 @@ class _StandingOut:
         self.z: list[F64] = []
 
     def add(self, positions: I64, beliefs: Beliefs) -> None:
-        """Keep those of some candidates that stand out."""
+        """Keep those of these candidates that stand out."""
         z = beliefs.value / beliefs.stddev
         out = np.flatnonzero(z > self._least)
         self.positions.append(positions[out])
@@ -459,7 +460,7 @@ class BeliefDecoder:
         landed = self.joint.fit.landed
         room = MOST_MESSAGES // (self.spec.rows * len(landed.clients))
         heavy = len(self.joint.fit.support.positions)
-        if self.joint.fallback is not None:  # the paper's decoder answers for joint recovery
+        if self.joint.fallback is not None:  # the paper's decoder answers instead
             return "nothing stands out of the noise"
         if min(self.candidates.size, heavy + _FEWEST) > room:
             return (
