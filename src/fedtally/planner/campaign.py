@@ -47,6 +47,7 @@ class Campaign:
         round_sizes: clients of each round, together num_clients; of equal size if None.
         repeats: how many campaigns at most are run to know what a small sketch does.
         mechanism: of the noise.
+        draws: of the noise, in all rounds together.
     """
 
     num_clients: int
@@ -57,6 +58,7 @@ class Campaign:
     round_sizes: Sequence[int] | None = None
     repeats: int = 100
     mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN
+    draws: int = 1
 
     @classmethod
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
@@ -69,12 +71,21 @@ class Campaign:
         >>> str(campaign.schedule), campaign.num_rounds, campaign.noise
         ('hybrid', 4, 0.0)
         """
-        noise, rounds, mechanism = 0.0, plan.num_rounds, cls.mechanism
+        noise, rounds, mechanism, draws = 0.0, plan.num_rounds, cls.mechanism, cls.draws
         if plan.privacy is not None:
             each = plan.privacy.largest_stddev(-(-plan.num_clients // rounds))
             noise = each * math.sqrt(len(plan.releases) / rounds)
             mechanism = plan.privacy.event.mechanism
-        return cls(plan.num_clients, plan.schedule, rounds, recovery, noise, mechanism=mechanism)
+            draws = len(plan.releases) * plan.privacy.noises_of_sum
+        return cls(
+            plan.num_clients,
+            plan.schedule,
+            rounds,
+            recovery,
+            noise,
+            mechanism=mechanism,
+            draws=draws,
+        )
 
     def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
         """Return the campaigns that say what a small sketch does.
@@ -190,6 +201,7 @@ class Campaign:
             noise=self.noise_of(1),
             candidates=candidates,
             mechanism=self.mechanism,
+            draws=self.draws,
         )
         return setting.predict([], probability).linf
 
@@ -244,6 +256,7 @@ class Campaign:
             max_items=distribution.max_items,
             round_sizes=self.round_sizes,
             mechanism=self.mechanism,
+            draws=self.draws,
         )
 
     def predicted(self, distribution: Frequencies, rows: int, width: int) -> Prediction:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Where no bytes were asked for: how many times the usual ones a histogram may cost.
 _MORE = 2
+_ROUNDING = 1e-9  # an error of exactly the target keeps it
 
 
 class Histogram(NamedTuple):
@@ -130,4 +131,4 @@ def meets_target(draft: Draft, most: float = float("inf")) -> Histogram | None:
     if found is None or found.plan.bytes_per_client > limit:
         return None
     assert draft.spec.tau is not None
-    return found if found.linf <= draft.spec.tau else None
+    return found if found.linf <= draft.spec.tau * (1 + _ROUNDING) else None

@@ -76,11 +76,28 @@ class NoiseLaw:
             terms: the privacy terms of the plan.
             number: sums that are opened and added up.
         """
+        event = terms.event
+        return cls.of_draws(event.mechanism, event.noise_variance, number * terms.noises_of_sum)
+
+    @classmethod
+    def of_draws(cls, mechanism: Mechanism, variance: float, number: int) -> NoiseLaw:
+        """Return the distribution of a sum of independent draws.
+
+        Args:
+            mechanism: of the noise.
+            variance: of one draw; of a Gaussian before it is rounded.
+            number: of the draws.
+
+        >>> NoiseLaw.of_draws(Mechanism.SKELLAM, 0.08, 2).half(0.005)
+        2
+        """
+        if mechanism is Mechanism.SKELLAM:  # shares add up to Skellam noise
+            return _skellam_law(variance * number)
         law = {
             Mechanism.ROUNDED_GAUSSIAN: _gaussian_law,
             Mechanism.GEOMETRIC: _geometric_law,
-        }[terms.event.mechanism]
-        return law(terms.event.noise_variance, number * terms.noises_of_sum)
+        }[mechanism]
+        return law(variance, number)
 
     def exceeded(self, size: F64 | float) -> F64:
         """Return the probability that the noise exceeds sizes of at least 0, either way."""

@@ -94,6 +94,7 @@ class Setting:
             counts as that. 1: rounds of one distribution.
         max_items: the most items of one client.
         mechanism: of the noise, which decides the tails of a histogram's errors.
+        draws: of that noise, all rounds together, at least 1; for a histogram.
 
     >>> law = np.arange(1, 10_001.0) ** -1.1
     >>> setting = Setting(rows=5, width=100, schedule="shared", num_rounds=1, num_clients=10_000)
@@ -114,6 +115,7 @@ class Setting:
     heterogeneity: float = 1.0
     max_items: int = 1
     mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN
+    draws: int = 1
 
     def predict(self, frequencies: npt.ArrayLike, probability: float = 0.5) -> Prediction:
         """Return the predicted error.
@@ -191,6 +193,7 @@ class Setting:
             candidates,
             rounds.heterogeneity,
             self.mechanism,
+            _validate.integer(1, draws=self.draws),
         )
         return known[known > 0], number[known > 0], shape
 

@@ -34,12 +34,13 @@ class Prediction:
 class Shape(NamedTuple):
     """The sizes that decide the error: batches are sets of signs.
 
-    The noise is the variance of one counter of the sum over all rounds.
+    The noise is the variance of one counter of the sum over all rounds, before any rounding.
 
     Attributes:
         sizes: float64 [batches], in proportion to the clients of each.
         heterogeneity: of the batches, from 1 to their effective number.
         mechanism: of the noise; the models of sketches take it as normal.
+        draws: of that noise, each of integers, which add up to it.
     """
 
     rows: int
@@ -51,6 +52,7 @@ class Shape(NamedTuple):
     candidates: int
     heterogeneity: float
     mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN
+    draws: int = 1
 
     @property
     def batches(self) -> float:
