@@ -1924,6 +1924,13 @@ MUTATIONS = (
         f"{_PAIR}::test_nobody_can_take_the_id_of_another_report",
     ),
     _mutation(
+        "two-reports-of-one-id",
+        _PAIR_FILE,
+        "if part.bound.id in self._held:",
+        "if False:",
+        "test_proven.py::test_of_two_reports_of_one_id_one_is_taken",
+    ),
+    _mutation(
         "key-of-two-plans",
         _PAIR_FILE,
         'if journal.keep(b"key" + key.public, self._context) != self._context:',

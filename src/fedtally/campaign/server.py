@@ -255,8 +255,8 @@ class FrequencyServer:
             UnsafeParametersError: the policy refuses the plan.
             InvalidInputError: the plan is summed by another protocol, there is no such release, no
                 randomness where it is needed, or the key is not the plan's.
-            BatchRefusedError: the journal keeps a batch of these rounds whose noise was not drawn
-                here.
+            BatchRefusedError: the journal keeps this key as that of another plan, or a batch of
+                these rounds whose noise was not drawn here.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)

@@ -235,6 +235,10 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.OTHER_TIME
         if identity in self._identities:
             return Outcome.ACCEPTED
+        # Two identities that work together find two reports of one id with 2^64 hashes. The second
+        # would take the place of the first, and be counted by the verdict on that one.
+        if part.bound.id in self._held:
+            return Outcome.SECOND_REPORT
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
         # read before it is written into the journal: a report that cannot be read must not keep the
@@ -521,8 +525,8 @@ class Helper(HelperServer[Secret]):
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another
-            source.
+        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
+            or has a batch of these rounds with noise of another source.
     """
 
     def _part_bytes(self) -> int:
@@ -743,8 +747,8 @@ class Leader(LeaderServer[bytes]):
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another
-            source.
+        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
+            or has a batch of these rounds with noise of another source.
     """
 
     def _part_bytes(self) -> int:
