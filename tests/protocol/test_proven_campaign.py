@@ -452,6 +452,8 @@ def test_a_client_that_takes_a_candidate_away_is_refused(
     assert sketch.counters[0].tolist() == [N - 2, *[0] * 49]
     said = f"2 of {N} reports were refused: their proofs do not show one +1. The sums are of"
     assert [note for note in result.warnings if note.startswith(said)]
+    rows = " ".join(text for _, text in reports.secure_sum_rows(result.secure_sum))
+    assert "each report has a proof" in rows and "-1" not in rows
 
 
 @pytest.mark.parametrize(
