@@ -587,6 +587,27 @@ MUTATIONS = (
         "test_campaign_cohort.py::test_an_exact_sum_that_is_secret_is_never_refused",
     ),
     _mutation(
+        "exact-batch-may-be-refused",
+        _SERVER_FILE,
+        "            made.take_any_entries()\n",
+        "            pass\n",
+        "test_campaign_cohort.py::test_a_helper_that_lies_sees_nothing_of_an_exact_sum",
+    ),
+    _mutation(
+        "exact-sum-wraps",
+        _SERVER_FILE,
+        "        if self.plan.has_secret_sums:\n            # The sum",
+        "        if False:\n            # The sum",
+        "test_campaign_cohort.py::test_a_helper_that_lies_sees_nothing_of_an_exact_sum",
+    ),
+    _mutation(
+        "no-room-to-fold",
+        "secagg/config.py",
+        "    if folds and terms.modulus < room:\n",
+        "    if False:\n",
+        "test_campaign_cohort.py::test_terms_of_an_exact_sum_leave_room_to_fold_it",
+    ),
+    _mutation(
         "screened-exact",
         "campaign/screening.py",
         "    if plan.privacy is not None and plan.privacy.event.trust is not Trust.DISTRIBUTED:\n",

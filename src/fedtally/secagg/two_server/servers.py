@@ -554,6 +554,16 @@ class LeaderServer(_Server[_Held]):
     """What a leader does whatever it holds of a report."""
 
     _kind = Kind.LEADER_REPORT
+    _takes_any_entries = False
+
+    def take_any_entries(self) -> None:
+        """Refuse no sum for its entries from now on, only for its checksum entries.
+
+        A sum that the leader alone may see exact, and adds noise to later, must be taken whatever
+        it is: whether it is refused would be an answer without noise, to clients that lie and to a
+        helper that lies.
+        """
+        self._takes_any_entries = True
 
     def _payload_bytes(self) -> int:
         return self._part_bytes() + OVERHEAD_BYTES
@@ -782,5 +792,7 @@ class Leader(LeaderServer[bytes]):
         # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
         # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
         largest = self.count * self._parameters.largest_entry + self._parameters.noise
-        possible = int(entries.max()) <= largest and int(entries.min()) >= -largest
+        possible = self._takes_any_entries or (
+            int(entries.max()) <= largest and int(entries.min()) >= -largest
+        )
         return entries if possible and (checksum_entries == self.count).all() else None
