@@ -315,6 +315,21 @@ def test_a_retired_key_is_gone_from_its_file(role: Role, tmp_path: Path) -> None
         LOADERS[role](path)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_a_key_that_others_could_read_is_retired_with_a_warning(tmp_path: Path) -> None:
+    """Nobody may use it any more, and it must not stay there for that."""
+    path, said = made(tmp_path), []
+    path.chmod(0o644)
+    with pytest.raises(InvalidInputError, match="is open to others than its owner"):
+        load_server_key(path)
+    assert retire_key(path, said.append) == PublicKey(Role.SERVER, PUBLIC["server"])
+    assert not path.exists() and [text.partition(": ")[2] for text in said] == [
+        "who copied it still has the key"
+    ]
+    retire_key(made(tmp_path, Role.HELPER), said.append)
+    assert len(said) == 1
+
+
 def test_no_other_file_is_retired(tmp_path: Path) -> None:
     path = made(tmp_path)
     (tmp_path / "plan.toml").write_text("precious")
