@@ -532,3 +532,14 @@ def test_what_cannot_be_published_is_one_line(
     assert message in err
     assert len(err.splitlines()) == 1
     assert set(os.listdir()) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_who_retires_a_key_that_others_could_read_is_warned(call: Call, tmp_path: Path) -> None:
+    made(tmp_path).chmod(0o640)
+    code, out, err = call("retire", "server.key")
+    assert (code, out) == (0, f"{PUBLIC['server'].hex()}\n") and not Path("server.key").exists()
+    assert err == (
+        "warning: server.key was open to others than its owner (mode 0640): who copied it still has"
+        " the key\ndestroyed server.key\n"
+    )
