@@ -1948,6 +1948,14 @@ MUTATIONS = (
         f"{_PAIR}::test_nobody_can_take_the_id_of_another_report",
     ),
     _mutation(
+        "recorded-answer-of-other-noise",
+        _PAIR_FILE,
+        "            self._check_noise_source(self._journal.kept(self._name_of_noise()))\n"
+        "            self._make_reservation()\n",
+        "            self._make_reservation()\n",
+        f"{_PAIR}::test_a_helper_does_not_send_what_another_source_noised",
+    ),
+    _mutation(
         "two-reports-of-one-id",
         _PAIR_FILE,
         "if part.bound.id in self._held:",

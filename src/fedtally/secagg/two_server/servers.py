@@ -315,11 +315,14 @@ class _Server(ABC, Generic[_Held]):
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
 
-    def _check_batch(self, rounds: range, count: int) -> None:
+    def _check_rounds(self, rounds: range) -> None:
         if rounds != self._rounds:
             raise BatchRefusedError(
                 f"the batch is of rounds {shown(rounds)}, not {shown(self._rounds)}"
             )
+
+    def _check_batch(self, rounds: range, count: int) -> None:
+        self._check_rounds(rounds)
         low, high = self._parameters.min_batch, self._parameters.n_max
         if not low <= count <= high:
             raise BatchRefusedError(
@@ -455,19 +458,20 @@ class HelperServer(_Server[_Held]):
         Raises:
             BatchRefusedError: the query is malformed, is of other rounds or other reports than are
                 held, has fewer than min_batch or more than n_max reports, overlaps another batch,
-                or is a second query.
+                or is a second query; or the answer was recorded with noise of another source.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
+        self._check_rounds(rounds)
         recorded = self._journal.kept(self._name_of_batch(rounds))
         if recorded is None:
             recorded = self._record(query, self._summed(rounds, ids))
-        elif rounds == self._rounds:
-            # the process that recorded the answer may have had other books
+        else:
+            # the process that recorded the answer may have had other noise, and other books
+            self._check_noise_source(self._journal.kept(self._name_of_noise()))
             self._make_reservation()
-        if rounds == self._rounds:
-            self._close(recorded)
+        self._close(recorded)
         asked, answer = _parts(recorded, self._answer_bytes)
         # A second batch of the same rounds would differ from the first by few reports: the two sums
         # would show those.
