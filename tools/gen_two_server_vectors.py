@@ -323,6 +323,8 @@ class Receiver:
             return "other time"
         if data in self.reports.values():
             return "accepted"
+        if id_ in self.reports:
+            return "second report"
         if len(self.reports) >= p.n_max:
             return "full"
         if self.leads:

@@ -5,7 +5,7 @@ Errors are planted into a copy of the package, one at a time.
     python tools/mutations_privacy.py          # all: a table; exits 1 if no test catches one
     python tools/mutations_privacy.py --only noise-small --only same-key
     python tools/mutations_privacy.py --jobs 4
-    python tools/mutations_privacy.py --check  # only: does each text stand exactly once?
+    python tools/mutations_privacy.py --check  # only: can each be planted, and imported?
 
 The package that this Python imports is copied to a temporary folder, with its compiled kernels.
 Each mutation replaces one text in one file of a copy; then the tests that should see it run against
@@ -17,6 +17,7 @@ from running at all is an error of the list.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import shutil
@@ -27,6 +28,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.abc import InspectLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -585,6 +588,27 @@ MUTATIONS = (
         "        if self.plan.privacy is None:\n            check_plausible",
         "        if True:\n            check_plausible",
         "test_campaign_cohort.py::test_an_exact_sum_that_is_secret_is_never_refused",
+    ),
+    _mutation(
+        "exact-batch-may-be-refused",
+        _SERVER_FILE,
+        "            made.take_any_entries()\n",
+        "            pass\n",
+        "test_campaign_cohort.py::test_a_helper_that_lies_sees_nothing_of_an_exact_sum",
+    ),
+    _mutation(
+        "exact-sum-wraps",
+        _SERVER_FILE,
+        "        if self.plan.has_secret_sums:\n            # The sum",
+        "        if False:\n            # The sum",
+        "test_campaign_cohort.py::test_a_helper_that_lies_sees_nothing_of_an_exact_sum",
+    ),
+    _mutation(
+        "no-room-to-fold",
+        "secagg/config.py",
+        "    if folds and terms.modulus < room:\n",
+        "    if False:\n",
+        "test_campaign_cohort.py::test_terms_of_an_exact_sum_leave_room_to_fold_it",
     ),
     _mutation(
         "screened-exact",
@@ -1924,6 +1948,21 @@ MUTATIONS = (
         f"{_PAIR}::test_nobody_can_take_the_id_of_another_report",
     ),
     _mutation(
+        "recorded-answer-of-other-noise",
+        _PAIR_FILE,
+        "            self._check_noise_source(self._journal.kept(self._name_of_noise()))\n"
+        "            self._make_reservation()\n",
+        "            self._make_reservation()\n",
+        f"{_PAIR}::test_a_helper_does_not_send_what_another_source_noised",
+    ),
+    _mutation(
+        "two-reports-of-one-id",
+        _PAIR_FILE,
+        "if part.bound.id in self._held:",
+        "if False:",
+        "test_proven.py::test_of_two_reports_of_one_id_one_is_taken",
+    ),
+    _mutation(
         "key-of-two-plans",
         _PAIR_FILE,
         'if journal.keep(b"key" + key.public, self._context) != self._context:',
@@ -2188,12 +2227,47 @@ def applied(mutation: Mutation, text: str) -> str:
     return changed
 
 
+class _Planted(InspectLoader):
+    """Loads a module from a text."""
+
+    def __init__(self, text: str, is_package: bool) -> None:
+        self._text, self._is_package = text, is_package
+
+    def get_source(self, fullname: str) -> str:
+        return self._text
+
+    def is_package(self, fullname: str) -> bool:
+        return self._is_package
+
+
+def check_import(mutation: Mutation, text: str) -> None:
+    """Import a module with the error in it, beside the right one.
+
+    Raises:
+        ValueError: it cannot be imported, so that no test would run.
+    """
+    parts = ("fedtally", *Path(mutation.file).with_suffix("").parts)
+    is_package = parts[-1] == "__init__"
+    name = ".".join(parts[:-1] if is_package else parts)
+    loader = _Planted(text, is_package)
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+    try:
+        importlib.import_module(name)  # with what it needs, and what needs it
+        loader.exec_module(module_from_spec(spec))
+    except Exception as error:
+        raise ValueError(
+            f"{mutation.name}: {mutation.file} cannot be imported with it: {error!r}"
+        ) from error
+
+
 def problems(mutations: Sequence[Mutation]) -> list[str]:
     """Return the reasons why mutations cannot be applied, or their tests cannot be found."""
     found = []
     for mutation in mutations:
         try:
-            applied(mutation, (PACKAGE / mutation.file).read_text(encoding="utf-8"))
+            text = (PACKAGE / mutation.file).read_text(encoding="utf-8")
+            check_import(mutation, applied(mutation, text))
         except (OSError, ValueError) as error:
             found.append(str(error))
         for test in mutation.tests:

@@ -281,11 +281,13 @@ class Case:
     abstain: int
     name: str
     signed: int = 1
+    bits: int = 0
 
     @property
     def circuit(self) -> OneHot:
-        """Return the circuit: in the first field that is large enough."""
-        p = next(p for p in BITS if 2 * self.n_max + 3 * self.tau < p)
+        """Return the circuit, in the field of so many bits; 0: in the first large enough."""
+        large = [p for p in BITS if 2 * self.n_max + 3 * self.tau < p]
+        p = next(p for p in large if self.bits in (0, p.bit_length()))
         return OneHot(p, self.widths, self.abstain, checksum_count(p.bit_length()), self.signed)
 
     @property
@@ -484,6 +486,7 @@ CASES = [
     Case(20_000, 10_000, (17, 5), 0, "validity 3"),
     Case(2**20, 5_000_000, (6,) * 6, 1, "validity 4"),
     Case(20_000, 0, (9,), 1, "validity 5", 0),
+    Case(20_000, 0, (4, 3), 1, "validity 6", bits=24),
 ]
 
 

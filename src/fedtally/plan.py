@@ -257,6 +257,7 @@ class Plan:
                 most,
                 self.noise_bound,
                 self.most_items,
+                folds=self.has_secret_sums,
             )
 
     def _check_open(self) -> None:
@@ -594,6 +595,13 @@ class Plan:
             if self.privacy is None
             else NoiseMark(str(self.privacy.noised_by), self.fingerprint)
         )
+
+    @property
+    def has_secret_sums(self) -> bool:
+        """Whether sums are opened exact, to a trusted aggregator alone, which adds the noise."""
+        from fedtally.privacy.events import Trust
+
+        return self.privacy is not None and self.privacy.event.trust is Trust.CENTRAL
 
     @property
     def noise_bound(self) -> int:

@@ -17,11 +17,7 @@ pytest.importorskip("benchmarks", reason="run from the root of the repository: p
 from benchmarks import histograms, local_dp, peers, streams
 from benchmarks.local_dp import CENTRAL, DISTRIBUTED, PROTOCOLS, Cell, Errors, Row
 
-from fedtally.domain import IntegerRange
-from fedtally.planner import Frequencies
 from fedtally.planner.bill import REFERENCE
-from fedtally.planner.proposal import propose
-from fedtally.planner.request import Request
 
 SMALL = Cell(400, 30, (), 16)
 
@@ -204,12 +200,3 @@ def test_plain_histograms_are_compared_with_opendp(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(histograms, "load", lambda: None)
     report = histograms.measure([cell._replace(repeats=2)])
     assert not report.goals and "bench-dp" in report.notes[-1]
-
-
-def test_a_sketch_is_run_as_a_campaign() -> None:
-    cell = histograms.Cell(300, 1.0, 1)
-    spec = Request(num_rounds=1, epsilon=1.0, encoding="sketch", max_bytes=500).resolve()
-    frequencies = Frequencies.assumed(300)
-    plan = propose(spec, IntegerRange(1, 300), 100_000, frequencies, seed=bytes(32)).plan
-    [error] = histograms.ours(plan, cell, np.random.default_rng(1))
-    assert 0 < error < 0.1

@@ -41,6 +41,10 @@ def test_a_list_that_no_longer_fits_is_found(tool: ModuleType) -> None:
         ({"old": "nowhere in the file"}, "its text is 0 times in"),
         ({"old": "return"}, "times in privacy/config.py, and must be there once"),
         ({"new": "return )"}, "is no Python"),
+        (
+            {"old": "from __future__ import annotations\n", "new": "nowhere\n"},
+            "cannot be imported with it: NameError",
+        ),
         ({"new": some.old}, "it changes nothing"),
         ({"file": "privacy/none.py"}, "none.py"),
         ({"tests": ("test_none.py",)}, "there is no test test_none.py"),

@@ -35,6 +35,7 @@ from fedtally.secagg.two_server.proven import (
     Refused,
     make_proven_report,
 )
+from fedtally.secagg.two_server.reports import Bound
 
 PEOPLE = [SigningKey(Secret(drawn("person", i))) for i in range(12)]
 ALLOWED = AllowList(sorted(person.public for person in PEOPLE))
@@ -257,6 +258,31 @@ def test_a_report_that_cannot_be_read_does_not_keep_the_right_one_out(monkeypatc
     again = report(0, seed=drawn("another seed"), nonce=drawn("another nonce"))
     assert pair.leader.receive(again.leader, NOW) is Outcome.SECOND_REPORT
     assert pair.helper.receive(again.helper, NOW) is Outcome.SECOND_REPORT
+
+
+def test_of_two_reports_of_one_id_one_is_taken(monkeypatch):
+    """Two clients can find them. A lie must not be counted by the verdict on an honest report."""
+    id_of = Bound.id.fget
+    two = {key_of(2), key_of(3)}
+    monkeypatch.setattr(
+        Bound, "id", property(lambda one: bytes(16) if one.identity in two else id_of(one))
+    )
+    pair, false = Pair(), lie(3, 2)
+    pair.receive(*(report(i) for i in range(3)))
+    pair.judge()
+    assert pair.leader.receive(false.leader, NOW) is Outcome.SECOND_REPORT
+    assert pair.helper.receive(false.helper, NOW) is Outcome.SECOND_REPORT
+    pair.judge()
+    assert pair.total().tolist() == sum(vector_of(i) for i in range(3)).tolist()
+
+
+def test_of_two_reports_of_one_id_each_server_takes_another(monkeypatch):
+    monkeypatch.setattr(Bound, "id", property(lambda one: bytes(16)))
+    pair, right, false = Pair(), report(2), lie(3, 2)
+    assert pair.leader.receive(right.leader, NOW) is Outcome.ACCEPTED
+    assert pair.helper.receive(false.helper, NOW) is Outcome.ACCEPTED
+    pair.judge()
+    assert pair.leader.refused == (Refused(key_of(2), Verdict.INCONSISTENT),)
 
 
 def test_reports_with_and_without_a_proof_do_not_mix():

@@ -382,9 +382,14 @@ def test_the_bits_are_those_of_the_field_that_holds_the_sums() -> None:
         made = with_proofs(config(n_max=clients, noise=noise, bits=32, validity="none"))
         assert (made.validity, made.bits) == (Validity.PROOFS, bits)
     # one client more, at the limit of p, is refused at 16 bits
-    for changed in ({"n_max": 32_257}, {"bits": 24}, {"bits": 17}):
-        with pytest.raises(InvalidInputError, match="bits must be (16|24) for proofs"):
+    for changed in ({"n_max": 32_257}, {"bits": 17}):
+        with pytest.raises(InvalidInputError, match="bits must be (16 or )?24 or 32 for proofs"):
             config(**changed)
+    # a larger field holds the sums, too; exact ones that are secret are below a fourth of p
+    assert config(bits=24).modulus == 16_770_049
+    for clients, bits in ((16_128, 16), (16_129, 24)):
+        made = with_proofs(config(n_max=clients, bits=32, validity="none"), folds=True)
+        assert made.bits == bits and made.modulus > 4 * clients
     with pytest.raises(InvalidInputError, match="a proof is of a client with one item, got 2"):
         config(largest_entry=2)
     with pytest.raises(InvalidInputError, match="validity must be none or proofs, got 'maybe'"):
@@ -452,6 +457,8 @@ def test_a_client_that_takes_a_candidate_away_is_refused(
     assert sketch.counters[0].tolist() == [N - 2, *[0] * 49]
     said = f"2 of {N} reports were refused: their proofs do not show one +1. The sums are of"
     assert [note for note in result.warnings if note.startswith(said)]
+    rows = " ".join(text for _, text in reports.secure_sum_rows(result.secure_sum))
+    assert "each report has a proof" in rows and "-1" not in rows
 
 
 @pytest.mark.parametrize(

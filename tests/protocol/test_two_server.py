@@ -1551,14 +1551,33 @@ def test_a_helper_that_restarts_sends_the_same_bytes() -> None:
     pair.leader.stop()
     query = pair.leader.query(pair.helper.offer())
     answer = pair.helper.answer(query)
-    for rounds in (range(5, 6), range(90, 91)):
-        kept = restarted(journal)
-        later = servers(
-            NOISY, rounds, journals=(MemoryJournal(), kept), noise=(noise, 2 * noise)
+    later, other = (
+        servers(
+            NOISY, rounds, journals=(MemoryJournal(), restarted(journal)), noise=(noise, 2 * noise)
         ).helper
-        assert later.answer(query) == later.answer(query) == answer
-    assert later.state is BatchState.COLLECTING  # a batch of its own rounds, 90
+        for rounds in (range(5, 6), range(90, 91))
+    )
+    assert later.answer(query) == later.answer(query) == answer
+    with pytest.raises(BatchRefusedError, match=r"is of rounds 5 \.\. 5, not 90 \.\. 90"):
+        other.answer(query)
+    assert other.state is BatchState.COLLECTING
     assert pair.leader.finish(answer).tolist() == [4 + 2, 4, -4 + 6]
+
+
+def test_a_helper_does_not_send_what_another_source_noised() -> None:
+    """Not even what was recorded while it collected: it could have no noise."""
+    journal, none = MemoryJournal(), np.zeros(3, np.int64)
+    bare = servers(NOISY, journals=(MemoryJournal(), journal), noise=(none, none))
+    own = Helper(
+        NOISY, range(5, 6), ALLOWED, POLICY, journal, HELPER_KEY, lambda: none, noise_source=b"plan"
+    )
+    bare.receive(*(report(who, p=NOISY) for who in range(4)))
+    bare.leader.stop()
+    query = bare.leader.query(bare.helper.offer())
+    assert bare.helper.answer(query)
+    with pytest.raises(BatchRefusedError, match="has noise of another source, or of none"):
+        own.answer(query)
+    assert own.state is BatchState.COLLECTING
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -19,7 +19,7 @@ from secagg_cohort import NOW, land_done, landed, stream
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import RESULT, CohortRun, carry, drive
-from fedtally.campaign.release import release_of
+from fedtally.campaign.release import folded, release_of
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
@@ -34,7 +34,8 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import AbortCode, Kind, LocalProtocolError, ServerState
-from fedtally.secagg.params import Adversary, ClientPolicy
+from fedtally.secagg.packing import pack, unpack
+from fedtally.secagg.params import Adversary, ClientPolicy, num_checksum_entries
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId, Server
 from fedtally.sketch import CountSketch
@@ -389,13 +390,14 @@ class Pair:
     """Two operators, each with its own books and journal, and eight reports."""
 
     plan: Plan
+    items: list[int] = field(default_factory=lambda: [1 + i for i in range(N)])
 
     def __post_init__(self) -> None:
         self.books = NotedBooks(), NotedBooks()
         self.journals = two_server.MemoryJournal(), two_server.MemoryJournal()
         self.make()
         for i in range(N):
-            client = FrequencyClient(self.plan, DOMAIN, [1 + i])
+            client = FrequencyClient(self.plan, DOMAIN, [self.items[i]])
             random = stream(("report", i))
             report = client.report(
                 0, POLICY, now=NOW, journal=MemoryJournal(), identity=PEOPLE[i], random=random
@@ -841,14 +843,93 @@ def test_an_exact_sum_that_is_secret_is_never_refused() -> None:
     """Whether it is would be an answer without noise: a liar who adds one less than the bound
     learns whether anybody else holds what it holds."""
     total = np.zeros(ROWS * WIDTH, np.int64)
-    total[0] = 97
+    total[:2] = 97, N + 1
     central, exact = (
         FrequencyServer(replace(plan_of(trust=trust), secure_sum=None), MemoryBooks())
         for trust in ("central", None)
     )
-    assert central._sketch(0, total, N).counters.ravel()[0] == 97
+    assert central._sketch(0, total, N).counters.ravel()[:2].tolist() == [0, N - 1]  # folded
     with pytest.raises(RejectedSumError, match="97"):
         exact._sketch(0, total, N)
+
+
+@pytest.mark.parametrize("modulus", [4 * N, 4 * N + 1, 64, 257])
+def test_a_change_by_one_stays_one_around_the_modulus(modulus: int) -> None:
+    """Noise hides a change by one, and not a leap from the largest number to the least."""
+    read = (np.arange(modulus) + modulus // 2) % modulus - modulus // 2
+    kept = folded(read, N)
+    assert (np.abs(kept - np.roll(kept, 1)) <= 1).all() and np.abs(kept).max() == N
+    honest = np.abs(read) <= N
+    assert (kept[honest] == read[honest]).all()
+    unfolded = np.abs(read - np.roll(read, 1)).max()
+    assert unfolded > 2 * N  # so that folding is needed
+
+
+def test_the_largest_sums_are_folded() -> None:
+    ends = np.array([-(2**63), 2**63 - 1, 2**62, 2**61, -(2**61)])
+    assert folded(ends, 2**61).tolist() == [0, 0, 0, 2**61, -(2**61)]
+
+
+@pytest.mark.parametrize(("bits", "changed"), [(5, {}), (16, {"validity": "proofs"})])
+@pytest.mark.parametrize("at", ["the largest entry", "half of the modulus"])
+def test_a_helper_that_lies_sees_nothing_of_an_exact_sum(
+    bits: int, changed: dict[str, Any], at: str
+) -> None:
+    """It adds to its answer what one more client brings over an edge: nothing may leap there."""
+    plan = two_servers("central")
+    plan = replace(plan, secure_sum=replace(plan.secure_sum, bits=bits, **changed))
+    worlds = [*range(1, N + 1)], [*range(1, N), 1]  # the last client holds 8, or 1
+    sums = [summed_of(plan, items) for items in worlds]
+    cell = int(np.flatnonzero(sums[1] - sums[0])[0])
+    modulus = plan.secure_sum.modulus  # type: ignore[union-attr]
+    edge = N if at == "the largest entry" else (modulus - 1) // 2
+    lie = edge - min(int(sums[0][cell]), int(sums[1][cell]))
+    found = []
+    for items in worlds:
+        pair = Pair(plan, items)
+        pair.leader.stop()
+        for frame in pair.helper.checks():
+            pair.leader.judge(frame)
+        answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
+        pair.leader.finish(add_to(answer, plan, cell, lie))
+        pair.server.land_batch(pair.leader)
+        [sketch] = pair.books[0].sums(plan)
+        found.append(int(sketch.vector[cell]))
+    assert abs(found[0] - found[1]) <= 1
+
+
+def summed_of(plan: Plan, items: list[int]) -> Any:
+    sketch = CountSketch(plan.spec, 0)
+    for item in items:
+        sketch.add(DOMAIN.encode([item]), num_clients=1)
+    return sketch.vector.copy()
+
+
+def add_to(answer: bytes, plan: Plan, cell: int, lie: int) -> bytes:
+    """Return an answer with something added to a counter."""
+    proof, terms = plan.report_proof, plan.secure_sum
+    assert isinstance(terms, TwoServerConfig)
+    head, body = answer[:80], answer[80:]
+    if proof is not None:
+        field = proof.circuit.field
+        words = field.decode(body).copy()
+        words[cell] = (words[cell] + lie) % field.prime
+        return head + field.encode(words)
+    entries = unpack(body, terms.length + num_checksum_entries(terms.bits), terms.bits)
+    entries[cell] = (int(entries[cell]) + lie) % terms.modulus
+    return head + pack(entries, terms.bits)
+
+
+def test_terms_of_an_exact_sum_leave_room_to_fold_it() -> None:
+    plan = two_servers("central")
+    assert plan.secure_sum.modulus == 4 * N  # type: ignore[union-attr]
+    with pytest.raises(InvalidInputError, match="bits must be more than 5: under central trust"):
+        replace(
+            plan,
+            num_clients=N + 1,
+            max_round_clients=N + 1,
+            secure_sum=replace(plan.secure_sum, n_max=N + 1),
+        )
 
 
 def test_a_sum_without_its_checkpoint_is_none() -> None:

@@ -315,6 +315,21 @@ def test_a_retired_key_is_gone_from_its_file(role: Role, tmp_path: Path) -> None
         LOADERS[role](path)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_a_key_that_others_could_read_is_retired_with_a_warning(tmp_path: Path) -> None:
+    """Nobody may use it any more, and it must not stay there for that."""
+    path, said = made(tmp_path), []
+    path.chmod(0o644)
+    with pytest.raises(InvalidInputError, match="is open to others than its owner"):
+        load_server_key(path)
+    assert retire_key(path, said.append) == PublicKey(Role.SERVER, PUBLIC["server"])
+    assert not path.exists() and [text.partition(": ")[2] for text in said] == [
+        "who copied it still has the key"
+    ]
+    retire_key(made(tmp_path, Role.HELPER), said.append)
+    assert len(said) == 1
+
+
 def test_no_other_file_is_retired(tmp_path: Path) -> None:
     path = made(tmp_path)
     (tmp_path / "plan.toml").write_text("precious")
@@ -517,3 +532,14 @@ def test_what_cannot_be_published_is_one_line(
     assert message in err
     assert len(err.splitlines()) == 1
     assert set(os.listdir()) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_who_retires_a_key_that_others_could_read_is_warned(call: Call, tmp_path: Path) -> None:
+    made(tmp_path).chmod(0o640)
+    code, out, err = call("retire", "server.key")
+    assert (code, out) == (0, f"{PUBLIC['server'].hex()}\n") and not Path("server.key").exists()
+    assert err == (
+        "warning: server.key was open to others than its owner (mode 0640): who copied it still has"
+        " the key\ndestroyed server.key\n"
+    )

@@ -281,7 +281,7 @@ def test_a_tie_in_the_stream(
         asked.append(count)
         return words[:count].copy()
 
-    monkeypatch.setattr(mechanism, "_stream", stream)
+    monkeypatch.setattr(mechanism, "stream", stream)
     draws = noise.draw(Secret(bytes(32)), len(pairs), constant_time)
     assert draws.tolist() == [bisect_right(table, WORD * a + b) - noise.largest for a, b in pairs]
     assert asked == [len(pairs), 2 * len(pairs)]

@@ -217,38 +217,49 @@ def verifiers(circuit: OneHot, counters: list[int], point: int) -> Counter[tuple
     words, joint = circuit.encode(np.array(counters)), field.constant([2, 3, 4])
     seeds = field.constant(list(itertools.product(range(field.prime), repeat=2)))
     sent = proof.prove(words, seeds, joint)
-    found = proof.query(words, sent, field.constant([point]), joint, 1)
+    found = proof.query(words, sent, drawn_at(proof, point), joint, 1)
     return Counter(map(tuple, found[..., 0].tolist()))
 
 
-def test_a_verifier_of_a_valid_vector_can_be_simulated():
+def drawn_at(proof: FullyLinearProof, point: int) -> Any:
+    """Return the randomness of a query with a test point, and any factors of the outputs."""
+    factors = range(5, 4 + proof.query_random_length)
+    return proof.field.constant([*factors, point])
+
+
+@each_case("signed", [True, False])
+def test_a_verifier_of_a_valid_vector_can_be_simulated(signed):
     """Exactly: for every valid vector it is (0, a, b, a b) with a and b uniform."""
-    circuit = OneHot((3,), TINY)
+    circuit = OneHot((3,), TINY, signed=signed)
     simulated = Counter((0, a, b, a * b % 17) for a in range(17) for b in range(17))
-    for place, sign in itertools.product(range(3), (1, -1)):
+    for place, sign in itertools.product(range(3), (1, -1)[: 1 + signed]):
         vector = [sign * (i == place) for i in range(3)]
         assert verifiers(circuit, vector, 11) == simulated
 
 
-def test_a_lying_server_learns_nothing_from_the_verdict():
+@each_case("signed", [True, False])
+def test_a_lying_server_learns_nothing_from_the_verdict(signed):
     """A server that changes its share passes for one seed in p, whether it guessed the vector.
 
     Its change d makes x + d of a vector x: another valid one, or an invalid one. Over all seeds of
-    the prover exactly 1 / p of the reports pass, for a right guess as for a wrong one.
+    the prover exactly 1 / p of the reports pass, for a right guess as for a wrong one. Without
+    signs none pass where d changes the sum of the row.
     """
-    circuit = OneHot((3,), TINY)
+    circuit = OneHot((3,), TINY, signed=signed)
     proof, joint = FullyLinearProof(circuit), TINY.constant([2, 3, 4])
     seeds = TINY.constant(list(itertools.product(range(17), repeat=2)))
-    point, passed = TINY.constant([11]), set()
-    for vector in ([1, 0, 0], [0, 1, 0], [0, 0, -1]):
+    point, passed = drawn_at(proof, 11), {}
+    for vector in ([1, 0, 0], [0, 1, 0], [0, 0, -1 if signed else 1]):
         words = circuit.encode(np.array(vector))
         sent = proof.prove(words, seeds, joint)
-        for change in ([-1, 1, 0], [0, 1, 0], [5, 0, 12]):
+        for change in ((-1, 1, 0), (0, 1, 0), (5, 0, 12)):
             other = proof.query(TINY.words(change), 0 * sent, point, joint, 2)
             constant = proof.query(0 * words, 0 * sent, point, joint, 2)
             total = proof.query(words, sent, point, joint, 1) + other - constant
-            passed.add(int(proof.decide(TINY.reduce(total)).sum()))
-    assert passed == {17}  # of 17^2 seeds
+            found = int(proof.decide(TINY.reduce(total)).sum())
+            assert passed.setdefault(change, found) == found  # whatever the vector is
+    expected = 17 if signed else 0  # of 17^2 seeds
+    assert passed == {(-1, 1, 0): 17, (0, 1, 0): expected, (5, 0, 12): 17}
 
 
 # ---- every kind of cheat, in the real field, by NumPy and by the kernels ----

@@ -125,22 +125,26 @@ def create_key_files(
     return key
 
 
-def retire_key(path: str | os.PathLike[str]) -> PublicKey:
+def retire_key(
+    path: str | os.PathLike[str], warn: Callable[[str], None] | None = None
+) -> PublicKey:
     """Destroy a private key file, and return its public key; the file of that one stays.
 
     The file is overwritten with zeros, on the disk, and removed. What a disk, a file system or a
-    backup keeps of it elsewhere is not.
+    backup keeps of it elsewhere is not. A file that others may read is destroyed, too.
 
     Args:
         path: the path of the private key file.
+        warn: called with what to do if others than its owner could read or write the file.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: others than its owner may read or write it, or it cannot be written or
-            removed.
+        InvalidInputError: it cannot be written or removed.
     """
-    key, private = public_key_of(path), Path(path)
+    opened: list[int] = []
+    (role, loaded), private = _load(path, None, opened.append), Path(path)
+    key = PublicKey(role, loaded.public)
     try:
         with open(private, "r+b", buffering=0) as file:
             file.write(bytes(os.fstat(file.fileno()).st_size))
@@ -153,6 +157,11 @@ def retire_key(path: str | os.PathLike[str]) -> PublicKey:
             f"cannot destroy {private} ({error.strerror}): make the file and its folder writable,"
             " and try again; if it says that the file is no key now, remove it"
         ) from None
+    if opened and warn is not None:
+        warn(
+            f"{private} was open to others than its owner (mode {opened[0]:04o}): who copied it"
+            " still has the key"
+        )
     return key
 
 
@@ -298,8 +307,15 @@ def _opening_key(path: str | os.PathLike[str], role: Role) -> PrivateKey:
     return key
 
 
-def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, SigningKey | PrivateKey]:
-    """Return the key in a private key file, and its role; it must be that role if one is given."""
+def _load(
+    path: str | os.PathLike[str],
+    role: Role | None,
+    is_open: Callable[[int], None] | None = None,
+) -> tuple[Role, SigningKey | PrivateKey]:
+    """Return the key in a private key file, and its role; it must be that role if one is given.
+
+    A file that others may read or write is refused, or `is_open` is called with its mode.
+    """
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
     raw = bytearray()
     if text.startswith(PUBLIC_SCHEMA.encode()):
@@ -312,7 +328,9 @@ def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, Signin
         if not text.startswith(PRIVATE_SCHEMA.encode()):
             raise _no_private_key(name)
         # a key that others may read is no secret, and one that they may write is not the owner's
-        if os.name == "posix" and mode & 0o077:
+        if os.name == "posix" and mode & 0o077 and is_open is not None:
+            is_open(mode)
+        elif os.name == "posix" and mode & 0o077:
             raise InvalidInputError(
                 f"{name} is open to others than its owner (mode {mode:04o}): chmod 600 {name}, and"
                 " make a new key if anybody may have read it"

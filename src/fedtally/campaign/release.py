@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
+
 from fedtally.campaign.books import Books, charge, copy_of
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
@@ -12,6 +15,7 @@ from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Trust
 from fedtally.sketch import CountSketch
 
+I64 = npt.NDArray[np.int64]
 Random = Callable[[int], bytes]
 
 
@@ -52,6 +56,27 @@ def release_sums(
 def is_noised_before(plan: Plan) -> bool:
     """Tell whether the noise of a plan with privacy is in its sums before anybody can open them."""
     return plan.secure_sum is not None and _terms(plan).event.trust is Trust.DISTRIBUTED
+
+
+def folded(total: I64, largest: int) -> I64:
+    """Return an exact, secret sum as one whose entries are within +-largest; honest ones are kept.
+
+    A secure sum is known modulo its modulus alone. Clients that lie can bring an entry to where it
+    is read as the largest or as the least number, depending on one other client, and noise does not
+    hide such a leap. So what is beyond `largest` is folded back to 0, as far as it is beyond: then
+    a change by 1 stays one by at most 1, also around the modulus if that is at least 4 largest.
+
+    Args:
+        total: entries of a sum, read as integers around 0.
+        largest: the largest entry that honest clients make.
+
+    Proof: docs/privacy-proofs/central.md.
+
+    >>> folded(np.array([-2, 3, 4, 5, 6, 127, -128]), 3).tolist()
+    [-2, 3, 2, 1, 0, 0, 0]
+    """
+    size = np.abs(np.clip(total, -2 * largest, 2 * largest))
+    return np.asarray(np.sign(total) * np.minimum(size, 2 * largest - size))
 
 
 def release_of(plan: Plan, round: int) -> int:

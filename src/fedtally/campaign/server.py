@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.campaign.books import Books, MemoryBooks, charge, copy_of, summed
 from fedtally.campaign.client import _secagg, _two_server
-from fedtally.campaign.release import is_noised_before, release_of, release_sums
+from fedtally.campaign.release import folded, is_noised_before, release_of, release_sums
 from fedtally.campaign.screening import (
     PoisonedError,
     Screen,
@@ -255,8 +255,8 @@ class FrequencyServer:
             UnsafeParametersError: the policy refuses the plan.
             InvalidInputError: the plan is summed by another protocol, there is no such release, no
                 randomness where it is needed, or the key is not the plan's.
-            BatchRefusedError: the journal keeps a batch of these rounds whose noise was not drawn
-                here.
+            BatchRefusedError: the journal keeps this key as that of another plan, or a batch of
+                these rounds whose noise was not drawn here.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
@@ -266,6 +266,8 @@ class FrequencyServer:
             made = two_server.Leader(parameters, *books)
         else:
             made = two_server.ProvenLeader(proof, *books)
+        if self.plan.has_secret_sums:
+            made.take_any_entries()
         self._leaders.add(made)
         return made
 
@@ -478,6 +480,10 @@ class FrequencyServer:
 
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
         """Return a sum as the sketch of a round, marked if noise was in the vectors."""
+        if self.plan.has_secret_sums:
+            # The sum is exact, and whether it is refused would be seen: a client that lies could
+            # find out what one other client holds. So nothing that is done with it depends on it.
+            total = folded(total, num_clients * self.plan.largest_entry)
         sketch = CountSketch(self.plan.spec, round)
         size = sketch.vector.size
         sketch.vector = total[:size].copy()
@@ -490,8 +496,6 @@ class FrequencyServer:
             sketch.noise = self.plan.noise_mark
             check_plausible(sketch, self.plan)
         else:
-            # The sum is exact, and whether it is refused would be seen: a client that lies could
-            # find out what one other client holds. So nothing that is done here depends on it.
             most = num_clients * self.plan.people
             sketch.num_clients = min(max(sketch.num_clients, 0), most)
         return sketch

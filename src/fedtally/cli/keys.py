@@ -223,7 +223,7 @@ def retire(file: str, as_json: bool) -> None:
     """
     from fedtally.campaign.key_files import retire_key
 
-    retired = retire_key(file)
+    retired = retire_key(file, lambda warning: console.note(f"warning: {warning}"))
     console.note(f"destroyed {file}", as_json)
     _show_key(retired, as_json)
 

@@ -35,6 +35,8 @@ FIELD24 = Field(16770049, 11, 6)
 """GF(p^6), p of 24 bits: 2^144.0 elements."""
 FIELD32 = Field(4293918721, 19, 4)
 """GF(p^4), p of 32 bits: 2^128.0 elements."""
+FIELDS_OF_SUMS = (FIELD16, FIELD24, FIELD32)
+"""The fields that vectors are added up in: a cheat has 2^128 elements against it in each."""
 
 MAX_WIDTH = 1 << 24
 
@@ -58,7 +60,7 @@ def field_for_sums(clients: int, noise: int = 0) -> Field:
     """
     clients, noise = _validate.integer(1, clients=clients), _validate.integer(0, noise=noise)
     span = 2 * clients + 3 * noise
-    for field in (FIELD16, FIELD24, FIELD32):
+    for field in FIELDS_OF_SUMS:
         if span < field.prime:
             return field
     raise InvalidInputError(

@@ -184,6 +184,11 @@ class Draft:
         """
         return self.spec.noise_by in (NoiseBy.CLIENTS, NoiseBy.SERVERS)
 
+    @property
+    def folds_sums(self) -> bool:
+        """Whether exact sums are secret, and so are folded: counters need twice the room."""
+        return self.spec.privacy is not None and not self.noises_sums
+
     def sums(self, schedule: Schedule) -> list[int]:
         """Return the clients of each secure sum.
 
@@ -250,11 +255,10 @@ class Draft:
                 probability=self.spec.failure_probability * RISK,
             )
             if agreed is not None:
-                agreed = with_noise(
-                    agreed, largest, noise_bound(privacy, entries, agreed.most_clients)
-                )
+                noise = noise_bound(privacy, entries, agreed.most_clients)
+                agreed = with_noise(agreed, largest, noise, folds=self.folds_sums)
         if agreed is not None:
-            agreed = with_validity(agreed, summation, self._most_items)
+            agreed = with_validity(agreed, summation, self._most_items, folds=self.folds_sums)
         target = None
         if self.spec.tau is not None:
             recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
@@ -387,8 +391,8 @@ class Draft:
                 return None, params.modulus_bits(most, largest, noise, multiple=1)
             largest = self._largest_entry()
             agreed = terms(summation, self.sums(schedule), largest, counters)
-            agreed = with_noise(agreed, largest, noise)
-            agreed = with_validity(agreed, summation, self._most_items)
+            agreed = with_noise(agreed, largest, noise, folds=self.folds_sums)
+            agreed = with_validity(agreed, summation, self._most_items, folds=self.folds_sums)
             return agreed, agreed.bits
 
         @cache

@@ -77,8 +77,8 @@ class Request:
             quarters of `cohort_min`).
         cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
             Noise by clients is sized for so few.
-        validity: of "two-server": "proofs", so that a report that is not one +1 or -1 in each row
-            is refused by name, or "none"; by default ("auto") proofs where they can be had: for one
+        validity: of "two-server": "proofs", so that a report that has not the form of one item is
+            refused by name, or "none"; by default ("auto") proofs where they can be had: for one
             item a client.
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).

@@ -405,21 +405,29 @@ def _two_server_terms(
     )
 
 
-def with_noise(agreed: Terms, largest_entry: int, noise: int) -> Terms:
-    """Return the terms with room for so much noise in every counter of a sum."""
-    bits = modulus_bits(agreed.most_clients, largest_entry, noise)
+def with_noise(agreed: Terms, largest_entry: int, noise: int, *, folds: bool) -> Terms:
+    """Return the terms with room for so much noise in every counter of a sum.
+
+    Args:
+        agreed: the terms.
+        largest_entry: the most that one client adds to a counter, without noise.
+        noise: the most that noise adds to one before the sum is opened.
+        folds: whether sums are folded, and need twice the room (`secagg.config.check_terms`).
+    """
+    bits = modulus_bits(agreed.most_clients, (1 + folds) * largest_entry, noise)
     if isinstance(agreed, SecAggConfig):
         return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
     return replace(agreed, bits=bits, noise=noise)
 
 
-def with_validity(agreed: Terms, summation: Summation, items: int) -> Terms:
+def with_validity(agreed: Terms, summation: Summation, items: int, *, folds: bool = False) -> Terms:
     """Return the terms with proofs of every report, where they are asked for, or can be had.
 
     Args:
         agreed: the terms, with room for the noise.
         summation: what is asked.
         items: the most items that one client contributes, `Plan.most_items`.
+        folds: whether sums are folded, as for `with_noise`.
 
     Raises:
         InvalidInputError: proofs are asked for, and cannot be had.
@@ -428,7 +436,7 @@ def with_validity(agreed: Terms, summation: Summation, items: int) -> Terms:
         return agreed
     why = why_no_proofs(items=items, clients=agreed.n_max, noise=agreed.noise)
     if not why:
-        return with_proofs(agreed)
+        return with_proofs(agreed, folds=folds)
     if summation.validity is None:
         return agreed
     raise InvalidInputError(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.crypto.keys import KEY_BYTES, Secret
-from fedtally.crypto.prg import Masking
+from fedtally.privacy.mechanism import stream
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -161,15 +161,12 @@ class _Bits:
         self._left = self._left[:0]
 
     def _more(self) -> U64:
-        stream = np.zeros(KEY_BYTES // 8 + _WORDS, "<u8")
-        masking = Masking(stream)
-        masking.add(self._key)
-        masking.wipe()
-        self._key.wipe()
         head = KEY_BYTES // 8
-        self._key = Secret(stream[:head].tobytes())
-        stream[:head] = 0
-        return stream[head:].astype(np.uint64, copy=False)
+        words = stream(self._key, head + _WORDS)
+        self._key.wipe()
+        self._key = Secret(words[:head].astype("<u8").tobytes())
+        words[:head] = 0
+        return words[head:]
 
 
 def _attempts(bits: _Bits, rate: Fraction, number: int) -> I64:

@@ -122,9 +122,9 @@ class Noise:
         [0, -1, 0, 0, 0, 1, 0, -1]
         """
         size = _validate.integer(1, MAX_DRAWS, size=size)
-        draws = self._inversion.draw(_stream(key, size), scan=constant_time)
+        draws = self._inversion.draw(stream(key, size), scan=constant_time)
         if draws is None:
-            words = _stream(key, 2 * size)
+            words = stream(key, 2 * size)
             draws = self._inversion.draw(words[:size], words[size:], constant_time)
         key.wipe()
         assert draws is not None  # with low words every draw is settled
@@ -177,12 +177,13 @@ def _skellam(variance: float) -> Noise:
     return Noise("Skellam", variance, _masses(_skellam_weights(variance)))
 
 
-def _stream(key: Secret, words: int) -> npt.NDArray[np.uint64]:
-    stream = np.zeros(words, "<u8")
-    masking = Masking(stream)
+def stream(key: Secret, words: int) -> npt.NDArray[np.uint64]:
+    """Return the first words of the stream of a key, of 64 bits each; the key stays."""
+    found = np.zeros(words, "<u8")
+    masking = Masking(found)
     masking.add(key)
     masking.wipe()
-    return stream.astype(np.uint64, copy=False)
+    return found.astype(np.uint64, copy=False)
 
 
 def _masses(weights: list[int]) -> tuple[int, ...]:

@@ -108,6 +108,11 @@ class SecAggConfig:
         return self.parameters.bits
 
     @property
+    def modulus(self) -> int:
+        """What entries are added up modulo."""
+        return 1 << self.bits
+
+    @property
     def most_clients(self) -> int:
         """The most clients in one sum."""
         return self.parameters.n_max
@@ -236,6 +241,13 @@ class TwoServerConfig:
     def has_proofs(self) -> bool:
         """Whether each report has a proof that its vector is valid."""
         return self.validity is Validity.PROOFS
+
+    @property
+    def modulus(self) -> int:
+        """What entries are added up modulo."""
+        if not self.has_proofs:
+            return 1 << self.bits
+        return self.proof(self.sizing, (self.length,), abstain=False, signed=True).modulus
 
     def proof(
         self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool, signed: bool
@@ -476,13 +488,17 @@ def why_no_proofs(*, items: int, clients: int, noise: int) -> str:
     return ""
 
 
-def with_proofs(terms: TwoServerConfig) -> TwoServerConfig:
-    """Return the terms with proofs, at the bits of the field that holds the sums.
+def with_proofs(terms: TwoServerConfig, *, folds: bool = False) -> TwoServerConfig:
+    """Return the terms with proofs, at the bits of the least field that holds the sums.
+
+    Args:
+        terms: the terms.
+        folds: whether sums are folded (`check_terms`).
 
     Raises:
         InvalidInputError: they cannot have proofs; `why_no_proofs` says it in words.
     """
-    prime = field_for_sums(terms.n_max, terms.noise).prime
+    prime = field_for_sums((1 + folds) * terms.n_max, terms.noise).prime
     return dataclasses.replace(terms, validity=Validity.PROOFS, bits=prime.bit_length())
 
 
@@ -493,6 +509,8 @@ def check_terms(
     most: int,
     noise: int,
     items: int,
+    *,
+    folds: bool,
 ) -> None:
     """Refuse terms that do not fit the sketches of a plan.
 
@@ -503,10 +521,12 @@ def check_terms(
         most: the most clients in a sum that is opened.
         noise: the most that noise may add to a counter.
         items: the most items that one client contributes, `Plan.most_items`.
+        folds: whether sums are exact and secret, and so are folded before noise is added to them:
+            the modulus must be at least four times the largest entry (`campaign.release.folded`).
 
     Raises:
-        InvalidInputError: the length differs, sums could overflow, the terms ask for more clients
-            than a round has, or for proofs that the vectors cannot have.
+        InvalidInputError: the length differs, sums could overflow, or be no more secret, the terms
+            ask for more clients than a round has, or for proofs that the vectors cannot have.
     """
     # A sum that wraps around the modulus is silently wrong, so every bound below is exact
     least = terms.parameters.n_min if isinstance(terms, SecAggConfig) else terms.min_batch
@@ -541,6 +561,14 @@ def check_terms(
             f"secure_sum.bits must be at least {needed}: sums of {terms.most_clients} clients of"
             f" {largest_entry} items {f'and noise up to {noise} ' if noise else ''}could overflow,"
             f" got {terms.bits}"
+        )
+    room = 4 * terms.most_clients * largest_entry
+    if folds and terms.modulus < room:
+        raise InvalidInputError(
+            f"secure_sum.bits must be more than {terms.bits}: under central trust the modulus must"
+            f" be at least {room}, four times the largest honest entry, got {terms.modulus}; else"
+            " who lies could make an exact sum wrap around it, and see in the answer what one other"
+            " client holds"
         )
 
 

@@ -39,7 +39,7 @@ from fedtally.crypto.keys import (
 )
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import Array, Field
-from fedtally.flp.one_hot import OneHot, field_for_sums
+from fedtally.flp.one_hot import FIELDS_OF_SUMS, OneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
 from fedtally.secagg.two_server.reports import (
     LAST_TIME,
@@ -168,7 +168,8 @@ class ReportProof:
 
     Args:
         parameters: what clients and servers agree on, with a `largest_entry` of 1, with the `bits`
-            of the field (16, 24 or 32), and with the `widths` of the sketch's rows.
+            of a field that holds the sums (16, 24 or 32), and with the `widths` of the sketch's
+            rows.
         abstain: whether a client may hold nothing.
         signed: whether an entry may be -1: in a sketch, and not in a histogram.
 
@@ -204,7 +205,8 @@ class ReportProof:
                 "largest_entry must be 1, since a proof is of a client with one item, got"
                 f" {parameters.largest_entry}"
             )
-        if parameters.bits != (bits := self._field.prime.bit_length()):
+        if parameters.bits != self._field.prime.bit_length():
+            bits = " or ".join(str(field.prime.bit_length()) for field in self._fields)
             raise InvalidInputError(
                 f"bits must be {bits} for proofs with n_max = {parameters.n_max} and noise ="
                 f" {parameters.noise}, got {parameters.bits}"
@@ -213,7 +215,19 @@ class ReportProof:
     @property
     def _field(self) -> Field:
         # not an argument: in a small field invalid vectors pass
-        return field_for_sums(self.parameters.n_max, self.parameters.noise)
+        bits, fields = self.parameters.bits, self._fields
+        return next((field for field in fields if field.prime.bit_length() == bits), fields[0])
+
+    @property
+    def _fields(self) -> tuple[Field, ...]:
+        """The fields that hold the sums, the least first."""
+        least = field_for_sums(self.parameters.n_max, self.parameters.noise)
+        return FIELDS_OF_SUMS[FIELDS_OF_SUMS.index(least) :]
+
+    @property
+    def modulus(self) -> int:
+        """p, which words are added up modulo."""
+        return self._field.prime
 
     @cached_property
     def circuit(self) -> OneHot:
@@ -525,12 +539,18 @@ class ReportProof:
         one = field.decode(exactly(size, leader=leader))
         return field.reduce(one + field.decode(exactly(size, helper=helper)))
 
-    def _counted(self, total: Array, count: int) -> npt.NDArray[np.int64] | None:
-        """Return the counters of a sum of so many reports, or None if it cannot be one."""
+    def _counted(
+        self, total: Array, count: int, *, any_entries: bool = False
+    ) -> npt.NDArray[np.int64] | None:
+        """Return the counters of a sum of so many reports, or None if it cannot be one.
+
+        With `any_entries` only the checksum words are looked at.
+        """
         prime = self.circuit.field.prime
         total = np.where(total > prime // 2, total - prime, total).astype(np.int64)
         counters, checksum = np.split(total, [self.circuit.counters])
-        possible = int(np.abs(counters).max()) <= count + self.parameters.noise
+        most = count + self.parameters.noise
+        possible = any_entries or int(np.abs(counters).max()) <= most
         return counters if possible and (checksum == count).all() else None
 
     # ---- what is refused ----

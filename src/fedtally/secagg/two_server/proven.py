@@ -319,7 +319,7 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         return self._proof._whole(own, other)
 
     def _checked(self, total: Array) -> I64 | None:
-        return self._proof._counted(total, self.count)
+        return self._proof._counted(total, self.count, any_entries=self._takes_any_entries)
 
 
 def _for_helper(part: Part) -> HelperPart:

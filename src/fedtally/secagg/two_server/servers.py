@@ -235,6 +235,10 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.OTHER_TIME
         if identity in self._identities:
             return Outcome.ACCEPTED
+        # Two identities that work together find two reports of one id with 2^64 hashes. The second
+        # would take the place of the first, and be counted by the verdict on that one.
+        if part.bound.id in self._held:
+            return Outcome.SECOND_REPORT
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
         # read before it is written into the journal: a report that cannot be read must not keep the
@@ -311,11 +315,14 @@ class _Server(ABC, Generic[_Held]):
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
 
-    def _check_batch(self, rounds: range, count: int) -> None:
+    def _check_rounds(self, rounds: range) -> None:
         if rounds != self._rounds:
             raise BatchRefusedError(
                 f"the batch is of rounds {shown(rounds)}, not {shown(self._rounds)}"
             )
+
+    def _check_batch(self, rounds: range, count: int) -> None:
+        self._check_rounds(rounds)
         low, high = self._parameters.min_batch, self._parameters.n_max
         if not low <= count <= high:
             raise BatchRefusedError(
@@ -451,19 +458,20 @@ class HelperServer(_Server[_Held]):
         Raises:
             BatchRefusedError: the query is malformed, is of other rounds or other reports than are
                 held, has fewer than min_batch or more than n_max reports, overlaps another batch,
-                or is a second query.
+                or is a second query; or the answer was recorded with noise of another source.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
+        self._check_rounds(rounds)
         recorded = self._journal.kept(self._name_of_batch(rounds))
         if recorded is None:
             recorded = self._record(query, self._summed(rounds, ids))
-        elif rounds == self._rounds:
-            # the process that recorded the answer may have had other books
+        else:
+            # the process that recorded the answer may have had other noise, and other books
+            self._check_noise_source(self._journal.kept(self._name_of_noise()))
             self._make_reservation()
-        if rounds == self._rounds:
-            self._close(recorded)
+        self._close(recorded)
         asked, answer = _parts(recorded, self._answer_bytes)
         # A second batch of the same rounds would differ from the first by few reports: the two sums
         # would show those.
@@ -521,8 +529,8 @@ class Helper(HelperServer[Secret]):
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another
-            source.
+        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
+            or has a batch of these rounds with noise of another source.
     """
 
     def _part_bytes(self) -> int:
@@ -550,6 +558,16 @@ class LeaderServer(_Server[_Held]):
     """What a leader does whatever it holds of a report."""
 
     _kind = Kind.LEADER_REPORT
+    _takes_any_entries = False
+
+    def take_any_entries(self) -> None:
+        """Refuse no sum for its entries from now on, only for its checksum entries.
+
+        A sum that the leader alone may see exact, and adds noise to later, must be taken whatever
+        it is: whether it is refused would be an answer without noise, to clients that lie and to a
+        helper that lies.
+        """
+        self._takes_any_entries = True
 
     def _payload_bytes(self) -> int:
         return self._part_bytes() + OVERHEAD_BYTES
@@ -743,8 +761,8 @@ class Leader(LeaderServer[bytes]):
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another
-            source.
+        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
+            or has a batch of these rounds with noise of another source.
     """
 
     def _part_bytes(self) -> int:
@@ -778,5 +796,7 @@ class Leader(LeaderServer[bytes]):
         # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
         # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
         largest = self.count * self._parameters.largest_entry + self._parameters.noise
-        possible = int(entries.max()) <= largest and int(entries.min()) >= -largest
+        possible = self._takes_any_entries or (
+            int(entries.max()) <= largest and int(entries.min()) >= -largest
+        )
         return entries if possible and (checksum_entries == self.count).all() else None
