@@ -651,6 +651,22 @@ def test_a_chart_of_an_open_domain_is_refused(tmp_path, capsys):
     assert "leave --plot out" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": bytes(32)}, "the sums are not those of the plan: they differ in seed$"),
+        ({"spelling": Spelling(3, 17, 8)}, r"they differ in spelling \(Spelling\(rows=3, width=16"),
+        ({"width": 41}, r"they differ in width \(40 and 41\)"),
+        ({"domain": OpenStrings(8, 13).describe()}, "the domain is not that of the plan"),
+    ],
+)
+def test_sums_of_another_plan_are_refused(changes, said):
+    """Else names and frequencies of hashes that no client has would be given."""
+    sketches = sums_of(plan_of(), ITEMS, [5] * len(ITEMS))
+    with pytest.raises(IncompatibleError, match=said):
+        fedtally.Result(plan_of(**changes), DOMAIN, sketches)
+
+
 def test_no_plan_is_made_like_an_open_domain(tmp_path, capsys):
     plan = plan_of()
     result = fedtally.Result(plan, STRINGS, sums_of(plan, ITEMS, [5] * len(ITEMS)))

@@ -185,6 +185,13 @@ def test_secure_sums_are_sized(method):
     assert found.plan.secure_sum.method == method and found.names.least <= 0.1
 
 
+@pytest.mark.parametrize("validity", ["proofs", "none"])
+def test_a_guess_has_the_bytes_of_its_plan(validity):
+    """A proof grows with all rows, those that spell names too."""
+    for guess in search(200_000, tau=0.02, secure_sum="two-server", validity=validity)._guesses:
+        assert guess.size == guess.draft.plan(*guess.chosen).bytes_per_client
+
+
 def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
     tight = {"tau": 0.03, "epsilon": 0.5, "secure_sum": "secagg", "num_rounds": 1}
     with pytest.raises(InvalidInputError, match=r"cohorts of up to [0-9,]+ \(max_cohort\)"):
