@@ -580,6 +580,10 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     doubtful = [replace(each, low=0.0) for each in result.top(3)]
     shown = " ".join(report.plain(report.answer(result, doubtful)).split())
     assert "none of them can be told from 0, so they may be noise" in shown
+    second = replace(result.top(2)[1], item=Unread.of(5), low=0.0)
+    shown = " ".join(report.plain(report.answer(result, [first, second])).split())
+    rest = f"{result.num_unread - 1} of them cannot be told from 0, so they may be noise"
+    assert first.low > 0 and rest in shown
     unsure = [replace(each, low=None, high=None) for each in result.top(3)]
     shown = " ".join(report.plain(report.answer(result, unsure, how="show it --details")).split())
     assert "may be noise" not in shown  # without intervals nobody knows
