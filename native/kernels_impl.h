@@ -256,14 +256,16 @@ template <class T> inline T selected_median(
   return rows % 2 ? x[rows / 2] : (x[rows / 2 - 1] + x[rows / 2]) * T(0.5);
 }
 
-// The rows are a constant here, so that x stays in registers and the generated network of
-// comparators is straight-line code, which the compiler can vectorise over q.
+template <class T> struct Column {  // one id's values: no array, and no loop over rows to unroll
+  const T* first;
+  T operator[](size_t row) const { return first[row * kStride]; }
+};
+
+// The rows are a constant here, so that the generated network of comparators is straight-line code
+// in registers, which the compiler can vectorise over q.
 template <int ROWS, class T> void median_of(const T* gathered, size_t count, double* out) {
-  for (size_t q = 0; q < count; q++) {
-    T x[ROWS];
-    for (int row = 0; row < ROWS; row++) x[row] = gathered[row * kStride + q];
-    out[q] = (double)Median<ROWS>::of(x);
-  }
+  for (size_t q = 0; q < count; q++)
+    out[q] = (double)Median<ROWS>::template of<T>(Column<T>{gathered + q});
 }
 
 // Turn the number of rows into a constant, by trying one after the other.

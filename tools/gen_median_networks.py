@@ -147,7 +147,8 @@ def struct(size: int) -> str:
         raise AssertionError(f"the network for {size} values is wrong")
     lines = [
         f"template <> struct Median<{size}> {{",
-        "  template <class T> static inline T of(const T* x) {",
+        # GCC does not inline many rows by itself, and a call is not vectorised.
+        "  template <class T, class Rows> [[gnu::always_inline]] static inline T of(Rows x) {",
     ]
     lines += [f"    T x{i} = x[{i}];" for i in range(size)]
     for a, b, low, high in pruned(size, network):

@@ -15,12 +15,17 @@ pytest.importorskip("experiments", reason="run from the root of the repository: 
 
 from experiments import open_domain, open_peers, open_planner, open_populations, study
 
+import fedtally.result.result
+from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
+from fedtally.recovery.names import read_names
+from fedtally.sketch import CountSketch
 
 SMALL = open_domain.Case(
     "small", "words", 200, 2000, 0.01, None, 4, "5x40", "4x24", bits=14, data="/nowhere"
 )
 GOOD = {"bytes": 1000, "recall": 1.0, "precision": 1.0, "rms": 0.1, "hashes": 1.0, "wrong": 0}
+GOOD |= {"rare": 0}
 GOOD |= {"seconds": 20.5, "found": 100, "memory": 500, "intervals": 100, "held": 93}
 GOOD |= {"named": 0, "largest": 0.2, "sequence": 1, "calibration": 1.0, "needed": None}
 
@@ -93,6 +98,57 @@ def test_scores_are_those_of_the_names() -> None:
     assert row["largest"] == pytest.approx(20)  # 0.2 of a string without holders, in units of tau
     few = open_domain._score(SMALL, {first: 0.5, second: 0.014}, truth)
     assert few["recall"] == 0.5  # an estimate below 1.5 tau is not shown
+
+
+def test_a_name_is_wrong_if_most_clients_of_its_hash_hold_another_string() -> None:
+    """However rare it is: and a rare string that most of them do hold is no wrong name."""
+    truth = np.zeros(200)
+    truth[:4] = 0.9, 0.052, 0.046, 0.002
+    items = SMALL.strings.items.take([0, 1, 2, 3]).to_pylist()
+    estimates = dict.fromkeys(items, 0.1) | {items[3]: 0.0026}
+    alone = dict(zip(items, truth[:4].tolist(), strict=True))
+    right = open_domain._score(SMALL, estimates, truth, alone)
+    assert right["wrong"] == 0 and right["rare"] == 1
+    assert open_domain._score(SMALL, estimates, truth)["wrong"] == 0
+    for place, share, wrong in ((2, 0.098, 1), (1, 0.098, 0), (3, 0.0041, 1), (3, 0.0039, 0)):
+        shared = alone | {items[place]: share}
+        assert open_domain._score(SMALL, estimates, truth, shared)["wrong"] == wrong
+    nobodys = {"nobody's": 0.0026}
+    for of_hashes in (None, {"nobody's": 0.0}, {"nobody's": 0.4}):
+        row = open_domain._score(SMALL, nobodys, truth, of_hashes)
+        assert row["wrong"] == row["rare"] == 1
+
+
+def test_a_wrong_name_that_is_read_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rarest name that is listed gives way to a made word of the same hash."""
+    planted = []
+
+    def read(
+        sketches: list[CountSketch], domain: OpenStrings, frequencies: dict[int, float], *_: object
+    ) -> dict[int, str]:
+        found = read_names(sketches, domain, frequencies)
+        listed = [h for h in found if frequencies[h] >= 0.25 * SMALL.tau]
+        rarest = min(listed, key=lambda h: frequencies[h])
+        made = [f"made {number}" for number in range(300_000)]
+        [place, *_] = np.flatnonzero(domain.encode(made) == rarest).tolist()
+        planted.append(found[rarest])
+        return found | {rarest: made[place]}
+
+    [before] = open_domain.measure(SMALL)
+    monkeypatch.setattr(fedtally.result.result, "read_names", read)
+    [after] = open_domain.measure(SMALL)
+    assert planted[0] in SMALL.strings.items.to_pylist()[6:]  # none of the six frequent ones
+    assert before["wrong"] == 0 and after["wrong"] == 1
+    assert after["named"] == before["named"] and after["recall"] == before["recall"]
+
+
+def test_a_campaign_apart_has_the_memory_of_its_own() -> None:
+    """Not that of the process before, which here holds much more."""
+    held = np.ones(60_000_000)  # 480 MB
+    [apart], [here] = open_domain.measure_apart(SMALL), open_domain.measure(SMALL)
+    assert here["memory"] > held.nbytes / 2**20 and apart["memory"] < held.nbytes / 2**20
+    measured = ("seconds", "calibration", "memory")
+    assert apart == here | {name: apart[name] for name in measured}
 
 
 def test_lost_rounds_noise_and_garbage_are_in_the_sums() -> None:
@@ -169,7 +225,7 @@ def test_acceptance_ends_with_a_verdict(tmp_path: Path, monkeypatch: pytest.Monk
             told = {"case": case.name, "method": case.method, "seed": 0, "plan": ""}
             return [GOOD | told | {"recall": recall}]
 
-        monkeypatch.setattr(open_domain, "measure", measured)
+        monkeypatch.setattr(open_domain, "measure_apart", measured)
         run = CliRunner().invoke(open_domain.command, options, catch_exceptions=False)
         assert run.exit_code == code and ("MISS" in run.output) == bool(code)
 

@@ -394,7 +394,12 @@ def attacked(sketch, rows, noise, seed):
     """Return how often each item of a list is held, as a server with that list finds it."""
     rng = np.random.default_rng(seed)
     vector = sketch.vector + np.rint(rng.normal(0, noise, len(sketch.vector)))
-    columns = np.zeros((len(vector), len(rows)))
+    return nnls(system(sketch, rows), vector, maxiter=5000)[0]
+
+
+def system(sketch, rows):
+    """Return what each item of a list adds to each counter, one column an item."""
+    columns = np.zeros((len(sketch.vector), len(rows)))
     for part in sketch.spec.parts(0):
         location, sign, bit = part.hashes
         places = kernels.locations(kernels.hash_words(location, part.ids(rows)), part.width)
@@ -402,7 +407,7 @@ def attacked(sketch, rows, noise, seed):
         for row in range(part.rows):
             at = part.start + row * part.width + places[row]
             columns[at, np.arange(len(rows))] = signs[row]
-    return nnls(columns, vector, maxiter=5000)[0]
+    return columns
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["open domain", "list of candidates"])
@@ -435,6 +440,21 @@ def test_a_list_reads_what_single_clients_hold(is_open):
     assert np.isin(np.flatnonzero(single), guessed).mean() < 0.3
 
 
+def test_a_list_shorter_than_the_counters_reads_every_count_of_any_number_of_clients():
+    """20,000 clients in 872 counters, whose strings are among 800: the system has one solution."""
+    rng = np.random.default_rng(7)
+    shares = np.arange(1, 801) ** -1.3
+    held = np.bincount(rng.choice(800, 20_000, p=shares / shares.sum()), minlength=800)
+    plan = plan_of(num_rounds=1, width=88, num_clients=20_000, max_round_clients=20_000)
+    assert plan.spec.vector_length == 872 and not RareNames(872, 48, 20_000).is_warned
+    items = [f"w{number:03d}" for number in range(800)]
+    rows = Names(STRINGS, items).spell(fingerprints(items, STRINGS.key), 9)
+    sketch = CountSketch(plan.spec, 0)
+    sketch.add(rows, held)
+    found = np.linalg.lstsq(system(sketch, rows), sketch.vector, rcond=None)[0]
+    assert (held == 1).sum() > 100 and np.array_equal(np.rint(found), held)
+
+
 @pytest.mark.matrix  # a minute; a hundred clients are attacked in every run
 def test_a_list_reads_every_client_of_a_cohort_of_a_thousand():
     """The same attack on a cohort, in 11,016 counters, with a list of 3,000 strings.
@@ -458,6 +478,21 @@ def test_a_list_reads_every_client_of_a_cohort_of_a_thousand():
     assert np.array_equal(found, held)
 
 
+def test_a_made_word_takes_the_place_of_a_string_too_long_to_be_spelled():
+    """Only its first bytes are spelled: whoever has the seed makes another one of that hash."""
+    true, start = "abcdefgh, and more", "abcdefgh"
+    h = hash_of(true)
+    made = next(word for word in (f"{start} {n}" for n in range(10**6)) if hash_of(word) == h)
+    plan = plan_of(num_rounds=1)
+    result = fedtally.Result(plan, STRINGS, sums_of(plan, [*ITEMS, true], [5] * 8 + [100]))
+    count = result.frequency(true)
+    assert h in result.found and h not in result.names
+    result.recognise([[made]])
+    assert result.names[h] == made and result.frequency(true) == count
+    result.recognise([[true]])  # both fit: none is given
+    assert h not in result.names
+
+
 def test_what_can_be_confirmed_is_said():
     few, many = RareNames(2000, 64, 1000), RareNames(2000, 64, 100_000)
     assert round(few.confirmed, 2) == 2.83 and round(many.read) == 194
@@ -466,6 +501,7 @@ def test_what_can_be_confirmed_is_said():
     many.check()
     assert "most of what rare clients hold" in few.notes[0]
     assert "most of what rare clients hold" not in many.notes[0]
+    assert "a list of 2,000 strings or fewer that has all that clients hold" in many.notes[0]
 
 
 # ---- campaigns in this process ----
@@ -544,6 +580,10 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     doubtful = [replace(each, low=0.0) for each in result.top(3)]
     shown = " ".join(report.plain(report.answer(result, doubtful)).split())
     assert "none of them can be told from 0, so they may be noise" in shown
+    second = replace(result.top(2)[1], item=Unread.of(5), low=0.0)
+    shown = " ".join(report.plain(report.answer(result, [first, second])).split())
+    rest = f"{result.num_unread - 1} of them cannot be told from 0, so they may be noise"
+    assert first.low > 0 and rest in shown
     unsure = [replace(each, low=None, high=None) for each in result.top(3)]
     shown = " ".join(report.plain(report.answer(result, unsure, how="show it --details")).split())
     assert "may be noise" not in shown  # without intervals nobody knows
@@ -649,6 +689,22 @@ def test_a_chart_of_an_open_domain_is_refused(tmp_path, capsys):
     words, plot = str(tmp_path / "words.txt"), str(tmp_path / "plan.png")
     assert run(["simulate", words, "--domain", "open", "--plot", plot]) == 2
     assert "leave --plot out" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": bytes(32)}, "the sums are not those of the plan: they differ in seed$"),
+        ({"spelling": Spelling(3, 17, 8)}, r"they differ in spelling \(Spelling\(rows=3, width=16"),
+        ({"width": 41}, r"they differ in width \(40 and 41\)"),
+        ({"domain": OpenStrings(8, 13).describe()}, "the domain is not that of the plan"),
+    ],
+)
+def test_sums_of_another_plan_are_refused(changes, said):
+    """Else names and frequencies of hashes that no client has would be given."""
+    sketches = sums_of(plan_of(), ITEMS, [5] * len(ITEMS))
+    with pytest.raises(IncompatibleError, match=said):
+        fedtally.Result(plan_of(**changes), DOMAIN, sketches)
 
 
 def test_no_plan_is_made_like_an_open_domain(tmp_path, capsys):

@@ -185,6 +185,13 @@ def test_secure_sums_are_sized(method):
     assert found.plan.secure_sum.method == method and found.names.least <= 0.1
 
 
+@pytest.mark.parametrize("validity", ["proofs", "none"])
+def test_a_guess_has_the_bytes_of_its_plan(validity):
+    """A proof grows with all rows, those that spell names too."""
+    for guess in search(200_000, tau=0.02, secure_sum="two-server", validity=validity)._guesses:
+        assert guess.size == guess.draft.plan(*guess.chosen).bytes_per_client
+
+
 def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
     tight = {"tau": 0.03, "epsilon": 0.5, "secure_sum": "secagg", "num_rounds": 1}
     with pytest.raises(InvalidInputError, match=r"cohorts of up to [0-9,]+ \(max_cohort\)"):
@@ -353,9 +360,45 @@ def test_wrong_names_are_counted(result):
     found = wrong.evaluate()
     assert found.wrong == result.evaluation.wrong + 1 and found.recall < result.evaluation.recall
     assert found.precision < 1.0
+    rare = min(result.names, key=lambda h: result.decoder.at(np.array([h], np.uint64))[0])
+    wrong.names = {**result.names, rare: "nobody"}
+    assert wrong.evaluate().wrong == result.evaluation.wrong + 1
     wrong.names = {}
     found = wrong.evaluate()
     assert (found.recall, found.precision, found.coverage) == (0.0, None, None)
+
+
+def test_a_name_is_right_if_half_of_the_clients_of_its_hash_hold_it(result):
+    """Others may hold another string of that hash: at most as many."""
+    rare = min(result.names, key=lambda h: result.decoder.at(np.array([h], np.uint64))[0])
+    [name] = result.domain.fingerprints([result.names[rare]])
+    held = result.truth.of_strings(np.array([name]))[0]
+    for others, wrong in ((0, 0), (held, 0), (held + 1, 1)):
+        with_hash = result.truth.counts.copy()
+        with_hash[np.searchsorted(result.truth.positions, rare)] = held + others
+        truth = result.truth._replace(counts=with_hash)
+        shared = Result(result.plan, result.domain, result.sketches, truth=truth)
+        shared.names = result.names
+        assert shared.evaluate().wrong == result.evaluation.wrong + wrong
+
+
+def test_errors_above_the_target_are_said(result):
+    """There is no pilot, so that frequencies may differ from what the plan assumes."""
+    said = "points, where the plan was made for"
+    assert result.intervals.predicted_linf < result.plan.target.linf
+    assert said not in " ".join(result.warnings)
+    target = replace(result.plan.target, linf=result.intervals.predicted_linf / 2)
+    missed = Result(replace(result.plan, target=target), result.domain, result.sketches)
+    assert said not in " ".join(missed.warnings)  # nothing is decoded for a note
+    _ = missed.intervals
+    assert f"{said} {100 * target.linf:.3g}:" in " ".join(missed.warnings)
+
+
+def test_one_string_is_not_called_all_one():
+    for recall, said in ((1.0, "is named"), (0.0, "is not named")):
+        found = NameEvaluation(0.02, 1, recall, None, 1, 1, 0.001, 0.002, None)
+        shown = report.wording.evaluated_names(found)
+        assert shown[1:3] == [f"the only string above 2 % {said}", "1 name, 1 wrong"]
 
 
 def test_without_a_target_the_list_says_what_is_frequent(result):
@@ -408,7 +451,7 @@ def test_the_command_evaluates_and_writes(tmp_path, capsys, monkeypatch):
     assert rows[0]["item"] == "word0" and len(rows[0]["hash"]) == 7
     assert run([*asked, *more[:5], "--details"]) == 0
     shown = told(capsys)
-    assert "is of a string that nobody holds; precision" in shown
+    assert "names, none of them wrong; precision" in shown
     assert "if names have at most 7 bytes" in shown
     assert run([*asked, *more[:5], "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["evaluation"]["recall"] == 1.0

@@ -176,7 +176,7 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
         return []
     target = found.trial.plan.target
     above = "in the list" if target is None else f"above {200 * target.linf:.3g} %"
-    wrong = f"names of strings that nobody holds: {recall.wrong:,}"
+    wrong = f"wrong names: {recall.wrong:,}"
     if recall.mean is None or recall.least is None:
         return [("Names", f"no string {above} in {repeats}; {wrong}")]
     text = (

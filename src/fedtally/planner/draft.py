@@ -377,6 +377,14 @@ class Draft:
 
         They are right to a few bytes.
         """
+        sent = self.bytes_of_counters()
+        return lambda rows, width, schedule: sent(rows, rows * width, schedule)
+
+    def bytes_of_counters(self) -> Callable[[int, int, Schedule], int]:
+        """Return the same as a function of all rows, all counters and schedule.
+
+        The rows need not be of one width.
+        """
 
         @cache
         def agreed_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
@@ -410,11 +418,11 @@ class Draft:
             proof = agreed.proof(agreed.sizing, widths, abstain=abstain, signed=True)
             return agreed.upload_bytes + proof.added_bytes - -(-agreed.length * bits // 8)
 
-        def bytes_of(rows: int, width: int, schedule: Schedule) -> int:
+        def sent(rows: int, counters: int, schedule: Schedule) -> int:
             _, bits = agreed_and_bits(schedule)
-            return rest(rows, schedule) + -(-rows * width * bits // 8)
+            return rest(rows, schedule) + -(-counters * bits // 8)
 
-        return bytes_of
+        return sent
 
     @property
     def example(self) -> Schedule:

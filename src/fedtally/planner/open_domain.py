@@ -318,7 +318,7 @@ class Search:
             tau = draft.tau_of_sketch(self.law)
         except UnreachableError:
             return
-        clients, bytes_of, noise = draft.expected, draft.bytes_of(), draft.noise()
+        clients, sent, noise = draft.expected, draft.bytes_of_counters(), draft.noise()
         length, longest = min(self.name_length, self.domain.max_length), self.domain.max_length
         rows_of_finder = _FINDER_ROWS if self.spec.rows is None else (self.spec.rows,)
         for schedule in self._schedules(draft):
@@ -330,7 +330,8 @@ class Search:
                 each = noise(1, schedule) ** 2 * draft.num_rounds
                 for rows in rows_of_finder:
                     for spelled in _SPELLING_ROWS:
-                        total = each * (rows + blocks * spelled)
+                        touched = rows + blocks * spelled
+                        total = each * touched
                         width = self._finder_width(clients, batches, total, rows, tau)
                         own = clients / batches
                         speller = Speller(self.law, spelled, positions, own, total / batches)
@@ -340,7 +341,7 @@ class Search:
                         counters = rows * width + blocks * spelled * columns
                         yield _Guess(
                             self._risk(draft, counters),
-                            bytes_of(1, counters, schedule),
+                            sent(touched, counters, schedule),
                             draft,
                             Chosen(schedule, rows, width, Spelling(spelled, columns, longest)),
                         )

@@ -82,9 +82,10 @@ class RareNames(NamedTuple):
             f" confirmed from about {max(1.0, self.confirmed):,.0f} holders on, and an unknown name"
             f" is read from about {max(1.0, self.read):,.0f} on"
         )
-        if not self.is_warned:
-            return [said]
-        return [f"{said}; with a list of likely strings most of what rare clients hold is read"]
+        if self.is_warned:
+            return [f"{said}; with a list of likely strings most of what rare clients hold is read"]
+        known = f"{self.counters:,} strings or fewer that has all that clients hold"
+        return [f"{said}; with a list of {known} every count is read"]
 
 
 def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareNames | None:

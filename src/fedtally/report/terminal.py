@@ -217,8 +217,9 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
     if unread:
         said = f"{unread:,} of {found:,} strings could not be read, shown by #"
         hidden = [is_told_from_zero(each) for each in listed if isinstance(each.item, Unread)]
-        if hidden and not any(hidden):  # those that are not listed are rarer still
-            said += "; none of them can be told from 0, so they may be noise"
+        if not all(hidden):  # those that are not listed are rarer still
+            some = f"{unread - sum(hidden):,} of them cannot" if any(hidden) else "none of them can"
+            said += f"; {some} be told from 0, so they may be noise"
     else:
         said = {0: "no string stands out", 1: "the one string that stands out could be read"}.get(
             found, f"all {found:,} strings that stand out could be read"

@@ -743,13 +743,15 @@ def evaluated_names(found: NameEvaluation) -> list[str]:
     said = [f"largest {points(found.linf, digits)} of all strings that somebody holds"]
     if found.recall is None:
         said.append(f"no string is {above}")
+    elif found.strings == 1:
+        said.append(f"the only string {above} is {'named' if found.recall else 'not named'}")
     elif found.recall == 1.0:
         said.append(f"all {found.strings:,} strings {above} are named")
     else:
         number = round(found.recall * found.strings)
         said.append(f"{number:,} of the {found.strings:,} strings {above} are named")
-    wrong = "none" if not found.wrong else f"{found.wrong:,}"
-    said.append(f"of {counted(found.named, 'name')} {wrong} is of a string that nobody holds")
+    wrong = f"{found.wrong:,} wrong" if found.wrong else "none of them wrong"
+    said.append(f"{counted(found.named, 'name')}, {wrong}")
     if found.precision is not None:
         said.append(f"precision {found.precision:.0%}")
     rest = [f"l2 {points(found.l2, digits)}"]

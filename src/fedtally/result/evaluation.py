@@ -54,7 +54,8 @@ class NameEvaluation(NamedTuple):
         precision: of the names with an estimate of at least three quarters of the threshold, the
             share of strings that at least half of the threshold hold; None where there are none.
         named: how many names were given.
-        wrong: how many of them are of strings that nobody holds.
+        wrong: how many of them are of strings that fewer than half of the clients with that hash
+            hold. Then most of what the hash counts is of another string.
         linf: the largest absolute error of a frequency, over all strings that somebody holds or
             that stand out. Strings of one hash count together, here and below.
         l2: the root of the sum of the squared errors of these.
@@ -153,7 +154,7 @@ def _evaluate_names(result: Result, domain: OpenStrings, truth: Truth, k: int) -
         threshold = min((each.frequency for each in result.top(k)), default=0.0)
     hashes = np.array(sorted(result.names), np.uint64)
     names = domain.fingerprints([result.names[h] for h in hashes.tolist()])
-    held = truth.of_strings(names)
+    held, with_hash = truth.of_strings(names), truth.at(hashes.astype(np.int64))
     estimates = result.decoder.at(hashes) / clients
     shown = estimates >= _SHOWN * threshold
     assert truth.fingerprints is not None
@@ -165,7 +166,7 @@ def _evaluate_names(result: Result, domain: OpenStrings, truth: Truth, k: int) -
     coverage = None
     if result.intervals is not None and len(hashes):
         low, high = clip_limits(result.intervals.at(hashes))
-        true = truth.at(hashes.astype(np.int64)) / clients
+        true = with_hash / clients
         coverage = float(((low <= true) & (true <= high)).mean())
     return NameEvaluation(
         threshold,
@@ -173,7 +174,7 @@ def _evaluate_names(result: Result, domain: OpenStrings, truth: Truth, k: int) -
         float(np.isin(frequent, names).mean()) if len(frequent) else None,
         float((held[shown] >= _HELD * threshold * clients).mean()) if shown.any() else None,
         len(hashes),
-        int((held == 0).sum()),
+        int(((held == 0) | (2 * held < with_hash)).sum()),
         float(np.abs(errors).max(initial=0.0)),
         float(np.sqrt(errors @ errors)),
         coverage,

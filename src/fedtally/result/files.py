@@ -15,6 +15,7 @@ from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileE
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import CONFIDENCE, Decoding
 from fedtally.recovery.joint import FoundFit
+from fedtally.result import told
 from fedtally.result.evaluation import Evaluation, NameEvaluation
 from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
@@ -113,14 +114,14 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
                 meta.get("confidence", CONFIDENCE),
                 meta.get("intervals", "auto"),
             ),
-            warnings=meta["warnings"],
+            warnings=told.texts("warnings", meta["warnings"]),
             missing=meta["missing"],
-            secure_sum=meta.get("secure_sum"),
-            sizing=meta.get("sizing"),
+            secure_sum=told.secure_sum(meta.get("secure_sum"), plan),
+            sizing=told.sizing(meta.get("sizing")),
             timings=meta["timings"],
             attendance=meta["attendance"],
             num_silos=meta.get("silos"),
-            draw=meta["draw"],
+            draw=told.draw(meta["draw"]),
             columns=meta.get("columns"),
             words=meta.get("words", ()),
             known_names=_read_names(meta.get("names")),
@@ -171,11 +172,7 @@ def _read_fit(
 
 def _read_names(names: object) -> list[str] | None:
     """Return the names of an open domain, as a file has them; None if the file has none of them."""
-    if names is None:
-        return None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidInputError("names of an open domain must be text")
-    return names
+    return None if names is None else told.texts("names of an open domain", names)
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:

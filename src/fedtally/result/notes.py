@@ -34,6 +34,7 @@ def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
             f"{result.num_unread:,} of the {result.num_found:,} strings that stand out could not be"
             " read, and are shown by their hashes (#): more bytes or more clients would name them"
         )
+    yield from _on_target(result)
     yield from _on_draw(result)
     yield from _on_candidates(result.domain)
     if result.unit == "contributions":
@@ -96,6 +97,23 @@ def on_screening(result: Result) -> Iterator[str]:
                 f"{number} of {cohorts} {stand} out, as where a client adds many votes, and"
                 f" {'is' if number == 1 else 'are'} {after}"
             )
+
+
+def _on_target(result: Result) -> Iterator[str]:
+    """Yield a note where the errors of an open domain are larger than the plan was made for.
+
+    It has no pilot that would look at the frequencies beforehand.
+    """
+    target, intervals = result.plan.target, result.__dict__.get("intervals")
+    if target is None or intervals is None or not result.plan.is_open:
+        return
+    asked, expected = 100 * target.linf, 100 * intervals.predicted_linf
+    if expected > asked:
+        yield (
+            f"the largest error may be {expected:.3g} points, where the plan was made for"
+            f" {asked:.3g}: it assumes other frequencies. A plan for yours (fedtally plan --like),"
+            " or for a smaller tau, has more counters"
+        )
 
 
 def _on_draw(result: Result) -> Iterator[str]:

@@ -18,7 +18,12 @@ from fedtally._keywords import in_python
 from fedtally._text import escaped, shortened
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import InvalidInputError, MissingExtraError, OutsideDomainError
+from fedtally.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingExtraError,
+    OutsideDomainError,
+)
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
@@ -40,11 +45,11 @@ from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, ids_betwee
 from fedtally.recovery.median import check_landed
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.result import files, notes
+from fedtally.result import files, notes, told
 from fedtally.result.estimates import Estimate, clip_limits
 from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
 from fedtally.result.files import check_export_path, check_table_fits, write_table
-from fedtally.sketch import CountSketch, Recovery
+from fedtally.sketch import CountSketch, Recovery, check_compatible
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
@@ -104,6 +109,7 @@ class Result:
             holds the answer.
 
     Raises:
+        IncompatibleError: the sums, or an open domain, are not those of the plan.
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
             the sums; there are more silos than in all sums together; or the plan guarantees
             privacy, and a sum has no noise or another plan's.
@@ -140,15 +146,14 @@ class Result:
     ) -> None:
         self.plan = plan
         self.domain = domain.with_seed(plan.seed) if isinstance(domain, OpenStrings) else domain
-        check_landed(sketches)
         self.sketches = list(sketches)
+        _check_planned(plan, self.domain, self.sketches)
         _check_noised(plan, self.sketches)
         _check_silos(plan, self.sketches)
         self.truth = truth
         self._warnings = tuple(warnings)
         self.missing, self.command = missing, command
-        planned = {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
-        self.secure_sum: dict[str, Any] = dict(secure_sum or planned)
+        self.secure_sum: dict[str, Any] = dict(secure_sum or told.planned_sum(plan))
         self.draw = None if draw is None else dict(draw)
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
@@ -905,6 +910,15 @@ def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
                 f"the plan counts {counted}, and the sum of round {sketch.round} says"
                 f" {sketch.num_silos} silos: take the sums of this plan (FrequencyServer.release)"
             )
+
+
+def _check_planned(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> None:
+    """Refuse sums of another plan, whose items and symbols are in other counters."""
+    check_compatible(check_landed(sketches), plan.spec, "the sums are not those of the plan")
+    if plan.is_open and domain.describe() != plan.domain:
+        raise IncompatibleError(
+            f"the domain is not that of the plan: {domain.describe()}, and not {dict(plan.domain)}"
+        )
 
 
 def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:

@@ -663,8 +663,10 @@ def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -
         )
 
 
-def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
-    """Raise IncompatibleError, naming the differences, unless the two specs are equal."""
+def check_compatible(
+    first: SketchSpec, second: SketchSpec, problem: str = "the sketches do not belong together"
+) -> None:
+    """Raise IncompatibleError, naming the problem and the differences, unless the two are equal."""
     names = ("rows", "width", "schedule", "num_rounds", "seed", "spelling", "first_id")
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:
@@ -676,9 +678,7 @@ def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
             )
             for name in differing
         ]
-        raise IncompatibleError(
-            f"the sketches do not belong together: they differ in {', '.join(shown)}"
-        )
+        raise IncompatibleError(f"{problem}: they differ in {', '.join(shown)}")
 
 
 def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:

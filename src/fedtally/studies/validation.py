@@ -172,7 +172,8 @@ class Recall(NamedTuple):
     Attributes:
         mean: over the repeats that have such strings; None: none has.
         least: of these repeats.
-        wrong: names of strings that nobody holds, in all repeats.
+        wrong: names of strings that fewer than half of the clients with their hash hold, in all
+            repeats.
         promised: what the plan promises for these clients; None without a target.
         met: whether the mean is not clearly below that: by more standard errors than chance brings
             in 1 of 100 such studies. None: nothing is promised, or repeats are too few to tell.

@@ -1,0 +1,183 @@
+"""What a file tells of how its answer was made: checked first, since it is data of strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+
+_PLANNED = {  # of `Plan.secure_sum.summary`
+    "method": str,
+    "adversary": str,
+    "neighbours": int,
+    "threshold": int,
+    "corrupt": int,
+    "max_dropout": float,
+    "min_survivors": int,
+    "bits": int,
+    "validity": str,
+}
+_SUMMED = {
+    "cohorts": int,
+    "smallest_cohort": int,
+    "largest_cohort": int,
+    "clients": int,
+    "survivors": int,
+    "fewest_survivors": int,
+}
+_SIMULATED = {  # agents count their own bytes and seconds
+    "dropouts": int,
+    "upload_bytes": float,
+    "download_bytes": float,
+    "stages": list,
+    "equals_plain_sum": bool,
+}
+_SECONDS = {"client_seconds": float, "server_seconds": float}  # null in a private run
+_STAGE = {"stage": str, "upload_bytes": float, "download_bytes": float}
+_SCREENING = {"screen": str, "why": str, "rounds": list}
+_ROUND = {"round": int, "cohorts": int, "verdict": str}
+_UNSCREENED = {"why": str}
+_SCREENED = {
+    "stand_out": int,
+    "votes": float,
+    "votes_limit": float,
+    "mean_square": float,
+    "mean_square_limit": float,
+}
+_MAY_BE = {"refused": int, "between_bytes": int, "engine": str, "screening": dict}
+_DRAW = {
+    "max_items": int,
+    "pairs": int,
+    "drawn_away": int,
+    "share_with_several": float,
+    "max_items_for_all": int,
+}
+_SIZING = {"sizing": str, "tau": float, "failure_probability": float, "message": str}
+_PILOT = {"rows": int, "width": int, "bytes_per_client": int, "num_clients": int}
+_NAMES = {"threshold": float, "name_length": int}
+_MOST = 2**53  # of whole numbers
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_WORDS: dict[Any, str] = {
+    str: "text",
+    int: f"a whole number, 0 .. {_MOST}",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def planned_sum(plan: Plan) -> dict[str, Any]:
+    """Return what the plan says of how sums are made, JSON-able."""
+    return {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
+
+
+def secure_sum(said: object, plan: Plan) -> dict[str, Any] | None:
+    """Return what a file says of how sums were made, `Result.secure_sum`; None: nothing.
+
+    Args:
+        said: what the file says.
+        plan: its plan.
+
+    Raises:
+        InvalidInputError: it is no table, lacks an entry, or an entry is of the wrong type.
+    """
+    if said is None:
+        return None
+    found, agreed = _table("secure_sum", said, {"method": str}), planned_sum(plan)
+    if found["method"] != agreed["method"]:
+        raise InvalidInputError(
+            f"secure_sum.method must be {agreed['method']}, as in the plan, got"
+            f" {found['method']!r:.40}"
+        )
+    needed = {name: _PLANNED[name] for name in agreed}
+    if "cohorts" in found:
+        needed |= _SUMMED
+        if "engine" not in found:
+            needed |= _SIMULATED
+            if any(found.get(name, 0) is not None for name in _SECONDS):
+                needed |= _SECONDS
+    _table("secure_sum", found, needed, _PLANNED | _MAY_BE)
+    for stage in found.get("stages", ()):
+        _table("secure_sum.stages", stage, _STAGE)
+    if "screening" in found:
+        _check_screening(found["screening"])
+    return found
+
+
+def draw(said: object) -> dict[str, Any] | None:
+    """Return what a file says of a bound on items, `Result.draw`; None: nothing.
+
+    Raises:
+        InvalidInputError: it is no table, lacks an entry, or an entry is of the wrong type.
+
+    >>> draw({"max_items": 1})
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: draw lacks pairs
+    """
+    return None if said is None else _table("draw", said, _DRAW)
+
+
+def sizing(said: object) -> dict[str, Any] | None:
+    """Return what a file says of the choice of a size, `Result.sizing`; None: nothing.
+
+    Raises:
+        InvalidInputError: as for `draw`.
+    """
+    if said is None:
+        return None
+    found = _table("sizing", said, _SIZING)
+    pilot, names = found.setdefault("pilot", None), found.get("names")
+    if pilot is not None and _table("sizing.pilot", pilot, _PILOT).get("epsilon"):
+        _table("sizing.pilot", pilot, {"epsilon": float})
+    if names is not None:
+        _table("sizing.names", names, _NAMES)
+    return found
+
+
+def texts(name: str, said: object) -> list[str]:
+    """Return a list of texts of a file.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
+        raise InvalidInputError(f"{name} must be text")
+    return said
+
+
+def _check_screening(told: Mapping[str, Any]) -> None:
+    name = "secure_sum.screening"
+    _table(name, told, _SCREENING, {"clients_left_out": int})
+    for each in told["rounds"]:
+        found = _table(f"{name}.rounds", each, _ROUND)
+        _table(f"{name}.rounds", found, _SCREENED if "votes" in found else _UNSCREENED)
+        for limit in ("votes_limit", "mean_square_limit"):
+            if found.get(limit, 2) <= 1:  # what it limits is about 1
+                raise InvalidInputError(f"{name}.rounds.{limit} must exceed 1")
+
+
+def _table(
+    name: str, values: object, needed: Mapping[str, Any], others: Mapping[str, Any] = _NOTHING
+) -> dict[str, Any]:
+    """Return a table whose entries have the types that are given; it may have more of them."""
+    if not isinstance(values, Mapping):
+        raise InvalidInputError(f"{name} must be a table, got {type(values).__name__}")
+    for entry, kind in {**others, **needed}.items():
+        if entry not in values:
+            if entry in needed:
+                raise InvalidInputError(f"{name} lacks {entry}")
+            continue
+        value = values[entry]
+        is_one = isinstance(value, (int, float) if kind is float else kind)
+        if kind in (int, float):
+            is_one = (
+                is_one and not isinstance(value, bool) and (kind is float or 0 <= value <= _MOST)
+            )
+        if not is_one:
+            raise InvalidInputError(f"{name}.{entry} must be {_WORDS[kind]}, got {value!r:.40}")
+    return dict(values)
