@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from fedtally.campaign.books import Books, charge, copy_of
+from fedtally.campaign.books import Books, charge
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Trust
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, copy_of
 
 Random = Callable[[int], bytes]
 
