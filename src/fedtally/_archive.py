@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -40,26 +41,42 @@ def write(
         InvalidInputError: the folder does not exist or is not writable.
     """
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        _dump(file, schema, meta, arrays)
+        np.savez_compressed(file, **_entries(schema, meta, arrays))
 
 
-def pack(schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return the bytes of the file that `write` would write."""
-    file = io.BytesIO()
-    _dump(file, schema, meta, arrays)
-    return file.getvalue()
+def pack(
+    schema: str,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    *,
+    level: int | None = None,
+) -> bytes:
+    """Return the bytes of a file like that of `write`.
+
+    Args:
+        schema: as for `write`.
+        meta: as for `write`.
+        arrays: as for `write`.
+        level: how much they are compressed, 1 to 9; None: as those of `write`.
+    """
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
+        for name, values in _entries(schema, meta, arrays).items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, values, allow_pickle=False)
+    return packed.getvalue()
 
 
-def _dump(
-    file: IO[bytes], schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-) -> None:
+def _entries(
+    schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, Any]:
     header = np.frombuffer(
         json.dumps({"schema": schema, "arrays": sorted(arrays), **meta}).encode(), np.uint8
     )
-    entries: dict[str, Any] = {name: np.asarray(values) for name, values in arrays.items()}
+    entries = {name: np.asarray(values) for name, values in arrays.items()}
     if any(values.dtype.hasobject for values in entries.values()):
         raise TypeError("arrays of Python objects would be pickled")
-    np.savez_compressed(file, **{_HEADER: header, **entries})
+    return {_HEADER: header, **entries}
 
 
 class replacing:  # noqa: N801 - a context manager, read as a verb

@@ -1088,6 +1088,15 @@ def test_clients_that_always_refuse_are_benched(folder, kind):
             return wire.frame(Kind.ABORT, message.session, wire.UNLISTED, bytes([AbortCode.POLICY]))
 
         person.answer = refuses
+    receive = world.driver.receive
+
+    def taken(client, frame, now):
+        # As engines do: a client that has nothing to answer checks in, also in a session.
+        receipt = receive(client, frame, now)
+        assert world.driver.check_in(client, now)
+        return receipt
+
+    world.driver.receive = taken
     world.run(DEADLINES.bench - 20)
     assert len(world.campaigns().status(world.plan).ended) == 2
     assert world.driver.refusals[AbortCode.POLICY] == 8

@@ -33,6 +33,17 @@ def test_a_bench_is_over_after_its_seconds() -> None:
     assert not pool._benched and not pool._misses
 
 
+def test_who_is_benched_in_a_session_is_not_free_after_it() -> None:
+    pool = Pool(1, presence=10, bench=50)
+    assert pool.check_in("a", 0, ROUNDS)
+    pool.begin(b"one", ["a"])
+    for _ in range(MISSES):
+        pool.note_miss("a", 0)
+    assert pool.check_in("a", 1, ROUNDS)  # it is in a session
+    pool.end(b"one", ["a"])
+    assert pool.count(0) == 0 and not pool.check_in("a", 2, ROUNDS)
+
+
 def test_who_may_join_no_open_round_is_not_there() -> None:
     pool = Pool(2, presence=10, bench=50)
     pool.read_asked({0: {"a"}, 1: {"a", "b"}})
@@ -83,7 +94,7 @@ def test_the_pool_agrees_with_a_plain_list() -> None:
                     benched.get(client, 0) <= now and any(may_join(client, r) for r in ROUNDS)
                 )
                 assert pool.check_in(client, now, ROUNDS) is expected
-                if expected:
+                if expected and benched.get(client, 0) <= now:
                     seen[client] = now
         pool.expire(now)
         seen = {c: at for c, at in seen.items() if at >= now - 20}

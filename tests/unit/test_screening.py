@@ -20,7 +20,7 @@ from secagg_cohort import stream
 
 import fedtally
 from fedtally.campaign import screening
-from fedtally.campaign.books import MemoryBooks, summed
+from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.screening import (
@@ -49,7 +49,7 @@ from fedtally.result.notes import on_screening
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.proposal import propose
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, summed
 
 I64 = npt.NDArray[np.int64]
 DOMAIN = IntegerRange(1, 400)

@@ -7,7 +7,7 @@ with the process; `LedgerBooks` charge a ledger as well.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, NoReturn, Protocol, SupportsIndex
 
@@ -18,7 +18,7 @@ from fedtally.privacy.accounting import MOST_ADAPTIVE
 from fedtally.privacy.budget import AlreadySpentError, Charge, OverspentError
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, summed
 
 if TYPE_CHECKING:
     from fedtally.store import Reservation
@@ -93,32 +93,6 @@ class Books(Protocol):
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
         """Return what was released, by the number of the release."""
-
-
-def summed(sketches: Iterable[CountSketch]) -> list[CountSketch]:
-    """Return the sums of sketches by round, in the order in which the rounds come.
-
-    A round of one sketch is that sketch itself; the others stay as they are.
-    """
-    rounds: dict[int, CountSketch] = {}
-    copied: set[int] = set()
-    for sketch in sketches:
-        if (first := rounds.get(sketch.round)) is None:
-            rounds[sketch.round] = sketch
-            continue
-        if sketch.round not in copied:
-            rounds[sketch.round] = first = copy_of(first)
-            copied.add(sketch.round)
-        first.merge(sketch)
-    return list(rounds.values())
-
-
-def copy_of(sketch: CountSketch) -> CountSketch:
-    """Return a sketch of the same sum, which changes by itself."""
-    other = CountSketch(sketch.spec, sketch.round)
-    other.noise = sketch.noise
-    other.merge(sketch)
-    return other
 
 
 def charge(books: Books, plan: Plan, release: int) -> None:

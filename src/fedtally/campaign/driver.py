@@ -354,8 +354,7 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return False
-        if int(now) != self._now:
-            self._note_time(now)
+        self._note_time(now)
         if has_heard:
             self._farewells.note_heard(client)
         # A driver that drains has no open rounds: then only clients of a session count as present.
@@ -404,8 +403,7 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return Receipt.LATE
-        if int(now) != self._now:
-            self._note_time(now)
+        self._note_time(now)
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
@@ -451,8 +449,7 @@ class Driver:
             raise OvertakenError(
                 "another process runs this campaign, or it was cancelled: stop this process"
             )
-        if int(now) != self._now:
-            self._note_time(now)
+        self._note_time(now)
         is_away = self._is_away(now)
         if not is_away and not self._is_stirred and now < self._next_at:
             self._ticked_at = now

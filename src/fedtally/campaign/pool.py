@@ -54,9 +54,9 @@ class Pool:
             rounds: the rounds that may have another session.
         """
         is_busy = client in self.session_of
+        if self._benched.get(client, -math.inf) > now:
+            return is_busy  # not noted: it would be free as soon as its session ends
         if not is_busy:
-            if self._benched.get(client, -math.inf) > now:
-                return False
             history = self._asked.get(client, _NOWHERE)
             if len(history) >= self._participations or history.issuperset(rounds):
                 return False

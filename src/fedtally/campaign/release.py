@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.campaign.books import Books, charge, copy_of
+from fedtally.campaign.books import Books, charge
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Trust
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, copy_of
 
 I64 = npt.NDArray[np.int64]
 Random = Callable[[int], bytes]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.campaign.books import Books, MemoryBooks, charge, copy_of, summed
+from fedtally.campaign.books import Books, MemoryBooks, charge
 from fedtally.campaign.client import _secagg, _two_server
 from fedtally.campaign.release import folded, is_noised_before, release_of, release_sums
 from fedtally.campaign.screening import (
@@ -30,7 +30,7 @@ from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import LocalProtocolError, ServerState
 from fedtally.secagg.server import Server
-from fedtally.sketch import CountSketch, check_compatible
+from fedtally.sketch import CountSketch, check_compatible, copy_of, summed
 
 I64 = npt.NDArray[np.int64]
 # The source of noise in the journals of two servers: this module draws that of the plan, and no

@@ -7,6 +7,8 @@ from fedtally.sketch.count_sketch import (
     RoundHash,
     SketchSpec,
     check_compatible,
+    copy_of,
+    summed,
 )
 from fedtally.sketch.recovery import Recovery
 from fedtally.sketch.schedule import Schedule, ScheduleKind
@@ -23,4 +25,6 @@ __all__ = [
     "SketchSpec",
     "Spelling",
     "check_compatible",
+    "copy_of",
+    "summed",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -476,8 +476,9 @@ class CountSketch:
         _archive.write(path, SCHEMA, self._meta(), self._arrays())
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the file that `save` writes, which a ledger keeps."""
-        return _archive.pack(SCHEMA, self._meta(), self._arrays())
+        """Return bytes as of the file that `save` writes, which a store keeps."""
+        # A server packs each sum that lands. The first level takes half the time of the usual one.
+        return _archive.pack(SCHEMA, self._meta(), self._arrays(), level=1)
 
     def _arrays(self) -> dict[str, npt.NDArray[np.int64]]:
         spelled = self.vector[self.counters.size :]
@@ -661,6 +662,32 @@ def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -
             "a histogram needs a list of candidates, and an open domain has none: leave encoding"
             " out, or declare the candidates"
         )
+
+
+def summed(sketches: Iterable[CountSketch]) -> list[CountSketch]:
+    """Return the sums of sketches by round, in the order in which the rounds come.
+
+    A round of one sketch is that sketch itself; the others stay as they are.
+    """
+    rounds: dict[int, CountSketch] = {}
+    copied: set[int] = set()
+    for sketch in sketches:
+        if (first := rounds.get(sketch.round)) is None:
+            rounds[sketch.round] = sketch
+            continue
+        if sketch.round not in copied:
+            rounds[sketch.round] = first = copy_of(first)
+            copied.add(sketch.round)
+        first.merge(sketch)
+    return list(rounds.values())
+
+
+def copy_of(sketch: CountSketch) -> CountSketch:
+    """Return a sketch of the same sum, which changes by itself."""
+    other = CountSketch(sketch.spec, sketch.round)
+    other.noise = sketch.noise
+    other.merge(sketch)
+    return other
 
 
 def check_compatible(

@@ -37,7 +37,7 @@ from fedtally.privacy.events import Trust
 from fedtally.secagg import wire
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.server import ClientId
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, summed
 from fedtally.store.database import (
     MOST_NAME_BYTES,
     Database,
@@ -589,13 +589,7 @@ class CampaignStore:
 
     def sums(self, plan: Plan) -> list[CountSketch]:
         """Return the sums of the rounds that landed and are not released, by round."""
-        found: dict[int, CountSketch] = {}
-        for sketch in self._landed(plan):
-            if sketch.round in found:
-                found[sketch.round].merge(sketch)
-            else:
-                found[sketch.round] = sketch
-        return list(found.values())
+        return summed(self._landed(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
         """Return the sums of the sessions that landed and are not released, by round."""
