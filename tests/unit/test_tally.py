@@ -159,9 +159,10 @@ def mixed(state, *values):
 
 
 def bounded(rows, max_items, keys, num_rounds, max_rounds, rounds_each):
-    """What `bound_clients` returns, client by client and from sets."""
+    """What `bound_clients` returns, by buckets, client by client and from sets."""
     found = ([], [], [], [], [])
-    for client in sorted({row[0] for row in rows}):
+    bucket = lambda client: client * 0x9E3779B97F4A7C15 % 2**64 >> 58  # noqa: E731
+    for client in sorted({row[0] for row in rows}, key=lambda client: (bucket(client), client)):
         own = [row for row in rows if row[0] == client]
         groups = {row[1] // rounds_each for row in own}
         if max_rounds is not None:
@@ -235,6 +236,21 @@ def test_draws_depend_on_neither_order_nor_memory():
         from_items(items, clients=clients), num_rounds=3, max_items=2, memory=1
     ).finish()
     assert counts_of(plain) == counts_of(shuffled) == counts_of(spilled)
+
+
+def test_few_rows_have_the_members_of_many_in_the_same_order():
+    """Whoever draws among the members with a seed draws the same ones."""
+    rng = np.random.default_rng(4)
+    columns = {"clients": rng.integers(0, 200, 900), "rounds": rng.integers(0, 4, 900)}
+    source = from_items(rng.integers(0, 100, 900), **columns)
+    together, one_by_one = (
+        tally_of(source, num_rounds=None, max_items=2, memory=memory).finish(individuals=True)
+        for memory in (1 << 30, 1)
+    )
+    for few, many in zip(together, one_by_one, strict=True):
+        assert few.members.ids.tolist() == many.members.ids.tolist()
+        assert few.members.starts.tolist() == many.members.starts.tolist()
+        assert few.names.tolist() == many.names.tolist() != sorted(few.names.tolist())
 
 
 def test_spilled_rows_have_no_name_that_could_be_left_behind(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
 _BUCKETS = 64  # one is in memory at a time when rows are read back: a 64th of them
 _BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash number one of 64 buckets
+_FEW_BYTES = 2**20  # of rows: they are worked on sooner together than bucket by bucket
 _ONE = np.uint64(1)
 # 2^64 over the golden ratio: multiplied by it, consecutive numbers spread over all buckets (Knuth's
 # multiplicative hashing)
@@ -49,8 +50,8 @@ class ClientRows:
             ids: [n]; None where the rows have no item.
             rounds: [n], below 2^63; None: all are 0.
         """
+        bucket = _bucket_of(clients)
         # a stable sort of bytes counts them, which is faster than comparing
-        bucket = ((clients * _GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         columns = [clients, np.zeros_like(clients) if ids is None else ids]
         if ids is None or rounds is not None:
@@ -71,10 +72,13 @@ class ClientRows:
         """Yield what `work` makes of each bucket's rows, in order of the buckets.
 
         The rows are as for `bound_clients`. They are dropped: a second call has none. Up to four
-        buckets are worked on at a time, and one waits for the caller.
+        buckets are worked on at a time, and one waits for the caller. A few rows come as one.
         """
         from concurrent.futures import Future, ThreadPoolExecutor
 
+        if self._bytes <= _FEW_BYTES and not self._files:
+            yield work(_joined([self._taken(bucket) for bucket in range(_BUCKETS)]))
+            return
         threads = min(kernels.num_threads(), 4)
         with ThreadPoolExecutor(threads) as pool:
             begun: deque[Future[Made]] = deque()
@@ -113,8 +117,13 @@ class ClientRows:
         self._bytes = 0
 
 
+def _bucket_of(clients: U64) -> npt.NDArray[np.uint8]:
+    """Return the number of each client's bucket."""
+    return ((clients * _GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
+
+
 def _joined(parts: Sequence[U64]) -> U64:
-    """Return parts of a bucket's rows as one; the rows of some may lack the last column."""
+    """Return parts of rows as one; the rows of some may lack the last column."""
     columns = max(map(len, parts), default=2)
     whole = np.zeros((columns, sum(part.shape[1] for part in parts)), np.uint64)
     done = 0
@@ -137,7 +146,7 @@ def bound_clients(
     *,
     rounds_each: int = 1,
 ) -> tuple[U64, I64, I64, U64, I64]:
-    """Bound every client of a bucket to `max_items` distinct items a round, drawn uniformly.
+    """Bound every client of some buckets to `max_items` distinct items a round, drawn uniformly.
 
     A client's draw depends only on its own rows and the keys, and not on the order of the input or
     on other clients. Privacy rests on this: one client's items change nothing but its own part.
@@ -155,13 +164,18 @@ def bound_clients(
         rounds_each: so many consecutive rounds, from 0 on, count as one for `max_rounds`.
 
     Returns:
-        The contributed ids, client by client; the number of them for each client; each client's
-        round; the client itself; and its number of items in that round before the draw.
+        The contributed ids, bucket by bucket and client by client; the number of them for each
+        client; each client's round; the client itself; and its number of items in that round before
+        the draw.
     """
     if not rows.shape[1]:
         nothing = np.empty(0, np.int64)
         return np.empty(0, np.uint64), nothing, nothing, np.empty(0, np.uint64), nothing
-    clients, *rounds, ids = _distinct_rows([rows[0], *rows[2:], rows[1]])
+    buckets = _bucket_of(rows[0])
+    # Buckets that come together have the order that they have one by one.
+    leading = [buckets.astype(np.uint64)] if (buckets != buckets[0]).any() else []
+    distinct = _distinct_rows([*leading, rows[0], *rows[2:], rows[1]])
+    clients, *rounds, ids = distinct[len(leading) :]
     rows = np.stack([clients, ids, *rounds])
     if max_rounds is not None and len(rows) > 2:
         groups = rows[2] >> _ONE
@@ -268,14 +282,15 @@ def _in_drawn_rounds(
 ) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows in the rounds that are drawn for their client.
 
-    The rows are sorted by client and round.
+    The rows of a client are together, sorted by round.
     """
     starts = np.flatnonzero(is_new(clients, rounds))
     length = len(clients)
     clients, rounds = clients[starts], rounds[starts]
     # Clients stay together, their rounds are shuffled.
     order = sort_order([clients, _mixed(key, clients, rounds)])
-    first = np.searchsorted(clients, clients)
+    sorted_clients = clients[order]
+    first = np.searchsorted(sorted_clients, sorted_clients)
     kept = np.zeros(len(starts), np.bool_)
     kept[order] = np.arange(len(starts)) - first < max_rounds
     chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff(starts, append=length))
