@@ -9,23 +9,36 @@ of them; `Merged.joint_guarantee` is the cost to a client that is in all of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
+from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
 from fedtally.recovery.linear_system import U64
-from fedtally.result import Estimate, Result, clip_limits
+from fedtally.result import (
+    NOTEBOOK_ROWS,
+    Estimate,
+    Result,
+    Tabular,
+    check_table_fits,
+    clip_limits,
+    notebook_table,
+)
 
 _NOBODY = np.empty(0, np.uint64)
 _LEAST = 0.5  # of a client: what rounds to none is no item to list
+_ROWS = 1 << 12  # that are estimated at once
 
 
-class Merged:
+class Merged(Tabular):
     """Results over the same candidates, of different clients.
 
     Where the domain is open, the list holds the strings whose names at least one result read.
@@ -101,6 +114,35 @@ class Merged:
         return units.pop() if len(units) == 1 else "contributions"
 
     @property
+    def not_private(self) -> str:
+        """The mark of results with `not_private`; "" where none has it."""
+        return next((result.not_private for result in self.results if result.not_private), "")
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Those of the `warnings` that say what the data and the privacy do to the numbers."""
+        alarms = dict.fromkeys(note for result in self.results for note in result.alarms)
+        ours = {self._on_repeats: None}
+        theirs = dict.fromkeys(note for result in self.results for note in result.cautions)
+        return tuple(alarms | ours | theirs)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes that a reader of the numbers needs: that on repeats, and those of the results."""
+        theirs = dict.fromkeys(note for result in self.results for note in result.warnings)
+        return tuple(dict.fromkeys(self.cautions) | theirs)
+
+    @property
+    def _on_repeats(self) -> str:
+        ones, many = zip(*(result.plan.nouns for result in self.results), strict=True)
+        one = ones[0] if len(set(ones)) == 1 else "client or person"
+        which = "both" if len(self.results) == 2 else "several"
+        return (
+            f"a {one} in {which} results counts in each, and no result shows who is in it: these"
+            f" are {self.num_contributions:,} contributions, of so many {many[0]} or fewer"
+        )
+
+    @property
     def joint_guarantee(self) -> JointGuarantee:
         """The cost of the results together to a client that is in all of them.
 
@@ -140,12 +182,73 @@ class Merged:
         limits = [made.listed(own, None) for made, own in zip(self._intervals, ids, strict=False)]
         return self._merged(labels, self._limits(ids, limits))
 
+    def to_arrow(self, memory: int | None = None) -> Any:
+        """Return a `pyarrow.Table` of every candidate, largest estimate first.
+
+        Its columns are the fields of `Estimate`, and its limits those of items named beforehand, as
+        `Result.to_arrow` has them. Of an open domain the rows are the strings whose names at least
+        one result read.
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+
+        Raises:
+            MemoryLimitError: the table would not fit.
+        """
+        import pyarrow as pa
+
+        if not self.results[0].plan.is_open:
+            check_table_fits(self.domain.size, memory)
+        columns = [field.name for field in fields(Estimate)]
+        rows = [each for block in self._labels() for each in self.estimates(block)]
+        rows.sort(key=lambda each: -each.frequency)  # stable: ties by position
+        types = {name: pa.float64() for name in columns if name != "item"}
+        table = {
+            name: pa.array([getattr(row, name) for row in rows], types.get(name))
+            for name in columns
+        }
+        if self.not_private:
+            table["note"] = pa.array([self.not_private] * len(rows))
+        kind = named_kind(self.interval_kind) if self._intervals else None
+        return pa.table(table, metadata={} if kind is None else {"intervals": kind})
+
+    def _labels(self) -> Iterator[list[str | int]]:
+        """Yield the labels of all candidates, some at a time, in the order of the domain."""
+        if self.results[0].plan.is_open:
+            yield list(self._read_names(None))
+            return
+        for start in range(0, self.domain.size, _ROWS):
+            yield self.domain.labels(range(start, min(start + _ROWS, self.domain.size)))
+
+    def __repr__(self) -> str:
+        return (
+            f"Merged({len(self.results)} results, {self.unit}={self.num_contributions:,},"
+            f" candidates={self._size})"
+        )
+
+    @property
+    def _size(self) -> str:
+        return "none" if self.results[0].plan.is_open else f"{self.domain.size:,}"
+
+    def _repr_html_(self) -> str:
+        """Return the largest estimates as an HTML table, which notebooks show."""
+        shown = self.top(NOTEBOOK_ROWS + 1)
+        head = (
+            f"{self.num_contributions:,} {self.unit} in {len(self.results)} results,"
+            f" {self._size.replace('none', 'no list of')} candidates"
+        )
+        head += f", <strong>{html.escape(self.not_private)}</strong>" * bool(self.not_private)
+        if len(shown) > NOTEBOOK_ROWS:
+            head += f"; the largest {NOTEBOOK_ROWS}"
+        kept = shown[:NOTEBOOK_ROWS]
+        return notebook_table(head, self.unit, self.confidence, kept, self.warnings)
+
     def _ids(self, items: Sequence[str | int]) -> list[U64]:
         """Return the ids of items in each result; the hashes of strings have keys of their own."""
         return [result.domain.encode(items) for result in self.results]
 
-    def _read_names(self, k: int) -> list[str]:
-        """Return the most frequent of the strings whose names some result read.
+    def _read_names(self, k: int | None) -> list[str]:
+        """Return the most frequent of the strings whose names some result read; None: all of them.
 
         A hash that was not read tells nothing of another result, where its string has another hash.
         """

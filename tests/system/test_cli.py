@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -215,8 +216,35 @@ def test_merge_answers_for_several_results(call: Call) -> None:
         assert f"Note {note}" in said and note not in " ".join(short.split())
     table = slice(*(short.index(heading) for heading in ("share", "Error")))
     assert short[table] == out[: out.index("Intervals")][table]
+    repeats = "a client in both results counts in each, and no result shows who is in it"
+    assert f"Note {repeats}" in " ".join(short.split()) and f"Note {repeats}" in said
+    assert document["warnings"][0].startswith(repeats)
     code, _, err = call("merge", "1.fedtally")
     assert code == 2 and "merge takes two results or more, got 1" in err
+
+
+def test_merge_writes_all_estimates_to_a_file(call: Call) -> None:
+    for seed, held in ((1, ["tea"] * 30 + ["milk"] * 10), (2, ["milk"] * 60)):
+        candidates = Strings(["milk", "tea", "rice"], bytes(32), public=True)
+        fedtally.estimate(held, domain=candidates, seed=seed).save(f"{seed}.fedtally")
+    asked = ("merge", "1.fedtally", "2.fedtally", "--output")
+    code, _, err = call(*asked, "all.csv")
+    assert (code, err) == (0, "wrote all.csv: 3 estimates\n")
+    with open("all.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["item"], float(row["frequency"])) for row in rows] == [
+        ("milk", pytest.approx(0.7)),
+        ("tea", pytest.approx(0.3)),
+        ("rice", pytest.approx(0.0)),
+    ]
+    assert all(float(row["low"]) <= float(row["frequency"]) <= float(row["high"]) for row in rows)
+    for path, message in (
+        ("all.xls", ".csv or .parquet"),
+        ("1.fedtally", "read by this run"),
+        ("nowhere/all.csv", "there is no folder nowhere"),
+    ):
+        code, out, err = call(*asked, path)
+        assert (code, out) == (2, "") and message in err
 
 
 def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 import fedtally
 from fedtally.engines.local.simulation import OPTIONS, Simulation
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
+from fedtally.merged import Merged
 from fedtally.planner.request import Request
 from fedtally.sources import Columns, open_files, open_source
 
@@ -212,6 +213,39 @@ def test_a_result_is_a_table_for_other_libraries() -> None:
     assert "><bdi>&lt;b&gt;tea</bdi></th>" in shown
     assert "75.000 %" in shown
     assert "4 clients, 2 candidates" in shown
+
+
+def test_merged_results_are_a_table_for_other_libraries() -> None:
+    many = [f"item {n}" for n in range(14)]
+    parts = [
+        fedtally.estimate(["<b>tea"] * n + ["rice"] * 2, domain=["<b>tea", "rice", *many], seed=n)
+        for n in (3, 5)
+    ]
+    merged = Merged(parts)
+    assert repr(merged) == "Merged(2 results, clients=12, candidates=16)"
+    table = merged.to_arrow()
+    assert table.column_names == parts[0].to_arrow().column_names
+    assert table.schema.metadata == parts[0].to_arrow().schema.metadata
+    assert table["item"].to_pylist()[:2] == ["<b>tea", "rice"]
+    named = merged.estimates(table["item"].to_pylist())  # the limits too: those of named items
+    assert table.to_pylist() == [dataclasses.asdict(each) for each in named]
+    assert pa.table(merged).equals(table)
+    polars = pytest.importorskip("polars")
+    assert polars.DataFrame(merged).equals(merged.to_polars())
+    assert merged.to_pandas().equals(merged.to_frame())
+    shown = merged._repr_html_()
+    assert "12 clients in 2 results, 16 candidates" in shown
+    assert "><bdi>&lt;b&gt;tea</bdi></th>" in shown and "counts in each" in shown
+    with pytest.raises(MemoryLimitError):
+        merged.to_arrow(memory=10)
+
+
+def test_a_notebook_says_how_many_items_it_leaves_out() -> None:
+    held = [f"item {n}" for n in range(14) for _ in range(n + 1)]
+    assert "14 candidates; the largest 10<" in fedtally.estimate(held, **SMALL)._repr_html_()
+    assert "; the largest" not in fedtally.estimate(held[:55], **SMALL)._repr_html_()
+    parts = [fedtally.estimate(held, domain=sorted(set(held)), seed=n) for n in (1, 2)]
+    assert "14 candidates; the largest 10<" in Merged(parts)._repr_html_()
 
 
 def test_a_text_names_the_two_columns_of_a_grid(tmp_path: Path) -> None:

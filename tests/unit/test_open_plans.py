@@ -139,6 +139,9 @@ def test_results_of_two_plans_are_one(tmp_path, capsys):
     assert merged.estimates(["tea"])[0].frequency == top[0].frequency
     # a hash that was not read is in no list: in the other result its string has another hash
     assert not any(isinstance(each.item, Unread) for each in merged.top(100))
+    table = merged.to_arrow()  # all that were read, also those below half a client, if any
+    assert table["item"].to_pylist()[:4] == [each.item for each in top]
+    assert "candidates=none" in repr(merged)
     for number, part in enumerate(parts):
         part.save(tmp_path / f"{number}.fed")
     assert run(["merge", str(tmp_path / "0.fed"), str(tmp_path / "1.fed"), "--query", "milk"]) == 0

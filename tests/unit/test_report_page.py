@@ -17,7 +17,9 @@ import fedtally
 from fedtally import _archive
 from fedtally.cli import console
 from fedtally.cli.app import run
-from fedtally.report import page
+from fedtally.errors import InvalidInputError
+from fedtally.merged import Merged
+from fedtally.report import page, write_page
 from fedtally.result import Result
 
 pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
@@ -267,3 +269,9 @@ def test_text_breaks_between_words() -> None:
     text = page.page(result, result.top(1), command=command)
     said = 'fedtally estimate &lt;b&gt; <span class="word">--max-items</span> 2'
     assert f"<code>{said}</code>" in text
+
+
+def test_a_report_of_merged_results_is_refused_in_words(tmp_path: Path) -> None:
+    parts = [fedtally.estimate(["tea"] * n, domain=["tea", "milk"], seed=n) for n in (2, 3)]
+    with pytest.raises(InvalidInputError, match=r"a report is of one Result, got Merged: .*export"):
+        write_page(Merged(parts), [], command="", path=tmp_path / "page.html")  # type: ignore[arg-type]

@@ -37,6 +37,7 @@ _NAMED = 3  # results that one screen names, each by itself
             "some items, and how the answer was made",
             "fedtally merge first.fedtally rest.fedtally --query baba --details",
         ),
+        ("a table to hand on", "fedtally merge first.fedtally rest.fedtally --output all.csv"),
     ],
 )
 @click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
@@ -55,10 +56,22 @@ _NAMED = 3  # results that one screen names, each by itself
     metavar="ITEM",
     help="Also estimate this item; may be repeated.",
 )
+@option(
+    "Files",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="All estimates, as .csv or .parquet.",
+)
 @details_option
 @json_option
 def merge(
-    results: tuple[str, ...], top: int, query: tuple[str, ...], details: bool, as_json: bool
+    results: tuple[str, ...],
+    top: int,
+    query: tuple[str, ...],
+    output: str | None,
+    details: bool,
+    as_json: bool,
 ) -> None:
     """Make one answer from the results of several plans over the same candidates.
 
@@ -66,15 +79,23 @@ def merge(
     person of silos, may be in two of them. A plan for the next part may come from `fedtally plan
     --like RESULT`. Frequencies are shares of all of them together.
     """
+    from fedtally import report
     from fedtally.merged import Merged
-    from fedtally.result import Result
+    from fedtally.result import Result, check_export_path, write_table
 
+    console.check_files([output], results)
+    if output is not None:
+        check_export_path(output)
     merged = Merged([Result.load(path) for path in results])
     with console.Progress() as progress:
         for part in merged.results:
             part.prepare(progress)
     estimates = merged.top(top) if top else []
     queried = merged.estimates(as_named(merged.domain, query)) if query else []
+    if output is not None:
+        table = merged.to_arrow()
+        write_table(table, output)
+        console.note(f"wrote {output}: {report.counted(len(table), 'estimate')}", as_json)
     if as_json:
         console.show_json(_document(merged, results, estimates, queried))
     else:
@@ -103,6 +124,7 @@ def _document(
     fields = {
         "schema": "fedtally-merged/1",
         "num_clients": merged.num_clients,
+        "warnings": list(merged.warnings),
         "intervals": (
             about and report.limits_fields(merged.confidence, merged.interval_kind, about)
         ),
@@ -145,14 +167,12 @@ def _view(
         parts += [strangers] if strangers else []
     parts.append(Text())
     if details:
-        notes = dict.fromkeys(note for part in merged.results for note in part.warnings)
-        rows = [*_details(merged, paths, estimates, queried), *report.noted(notes)]
+        rows = [*_details(merged, paths, estimates, queried), *report.noted(merged.warnings)]
         return Group(*parts, report.facts(rows))
-    alarms = dict.fromkeys(note for part in merged.results for note in part.alarms)
-    cautions = alarms | dict.fromkeys(note for part in merged.results for note in part.cautions)
+    alarms = {note for part in merged.results for note in part.alarms}
     more = report.more_lines(estimates, queried)
     rows = _short(merged, paths, estimates, queried)
-    return report.Screen(Group(*parts), rows, list(cautions), (), more, alarms=len(alarms))
+    return report.Screen(Group(*parts), rows, merged.cautions, (), more, alarms=len(alarms))
 
 
 def _short(

@@ -70,10 +70,15 @@ def write_page(
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html.
+        InvalidInputError: the name does not end in .html, or this is no one result.
     """
     from fedtally._archive import replacing
 
+    if not isinstance(result, Result):
+        raise InvalidInputError(
+            f"a report is of one Result, got {type(result).__name__}: write a report of each result"
+            " that was merged, and the merged answer as a table (export)"
+        )
     check_report_path(path)
     text = page(result, estimates, queried, command=command)
     with replacing(path) as temporary:

@@ -1,8 +1,8 @@
 """The answer of a campaign: estimates from landed sums, their errors, tables and files.
 
 The rooms are `result` (the answer itself), `notes` (what its reader must know), `estimates` (one
-item's), `evaluation` (the truth of a simulation, and the errors) and `files` (saved answers and
-exported tables).
+item's), `evaluation` (the truth of a simulation, and the errors), `frames` (tables for other
+libraries, and for notebooks) and `files` (saved answers and exported tables).
 """
 
 from fedtally.result.estimates import Estimate, clip_limits
@@ -14,10 +14,12 @@ from fedtally.result.files import (
     physical_memory,
     write_table,
 )
+from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.result.notes import RARE_ITEMS
 from fedtally.result.result import Progress, Result
 
 __all__ = [
+    "NOTEBOOK_ROWS",
     "RARE_ITEMS",
     "SCHEMA",
     "Estimate",
@@ -25,10 +27,12 @@ __all__ = [
     "NameEvaluation",
     "Progress",
     "Result",
+    "Tabular",
     "Truth",
     "check_export_path",
     "check_table_fits",
     "clip_limits",
+    "notebook_table",
     "physical_memory",
     "write_table",
 ]

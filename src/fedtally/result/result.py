@@ -14,16 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally._keywords import in_python
-from fedtally._text import escaped, shortened
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    MissingExtraError,
-    OutsideDomainError,
-)
+from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
@@ -48,13 +41,13 @@ from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.result import files, notes, told
 from fedtally.result.estimates import Estimate, clip_limits
 from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
-from fedtally.result.files import check_export_path, check_table_fits, write_table
+from fedtally.result.files import check_table_fits
+from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.sketch import CountSketch, Recovery, check_compatible
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
 _MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: a second or two
-_LONGEST_SHOWN = 60  # columns of an item in a notebook's table
 _ROWS = 1 << 12  # that become Python objects at once
 _LEAST = 0.5  # of a client: what rounds to none is no item to list
 AS_USUAL = Decoding()
@@ -64,7 +57,7 @@ I64 = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 
 
-class Result:
+class Result(Tabular):
     """The answer of a campaign: landed sums and what they say about the items.
 
     Estimates are counts over the clients of all landed rounds; a client of several rounds counts in
@@ -456,14 +449,6 @@ class Result:
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield Estimate(*row)
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.
-
-        Args:
-            requested_schema: a capsule of the schema that the reader wants, or None.
-        """
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
     def _repr_html_(self) -> str:
         """Return the ten largest estimates as an HTML table, which notebooks show.
 
@@ -476,32 +461,10 @@ class Result:
         )
         if self.domain.size > MAX_LISTED and not self.plan.is_open:
             return f"<p>{head}: name items with <code>result.estimates</code></p>"
-        has_limits = self.confidence > 0
-        limits = (
-            f"<th scope='col'>{100 * self.confidence:.12g} % interval</th>" if has_limits else ""
-        )
-        rows = "".join(
-            # isolated: letters written from the right must not move the numbers
-            f"<tr><th scope='row' style='text-align:left'>"
-            f"<bdi>{html.escape(_shown(each.item))}</bdi></th>"
-            f"<td style='text-align:right'>{100 * each.frequency:.3f} %</td>"
-            + (
-                f"<td style='text-align:right'>{100 * each.low:.3f} to {100 * each.high:.3f} %</td>"
-                if each.low is not None and each.high is not None
-                else ""
-            )
-            + "</tr>"
-            for each in self.top(10)
-        )
-        notes = "".join(
-            f"<li>{html.escape(escaped(in_python(note)))}</li>" for note in self.warnings
-        )
-        return (
-            f"<table><caption>{head}</caption><thead><tr>"
-            "<th scope='col' style='text-align:left'>item</th>"
-            f"<th scope='col'>share of {self.unit}</th>{limits}</tr></thead>"
-            f"<tbody>{rows}</tbody></table>" + (f"<ul>{notes}</ul>" if notes else "")
-        )
+        shown = self.top(NOTEBOOK_ROWS)
+        if 0 < len(shown) < len(self):
+            head += f"; the largest {len(shown):,}"
+        return notebook_table(head, self.unit, self.confidence, shown, self.warnings)
 
     def top(
         self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None
@@ -754,48 +717,6 @@ class Result:
             frequencies, max(1, self.num_contributions**2 // squares), self.confidence
         )
 
-    def to_frame(self, memory: int | None = None) -> Any:
-        """Return a pandas data frame of every candidate, largest estimate first.
-
-        Raises:
-            MissingExtraError: pandas is not installed.
-        """
-        try:
-            import pandas  # noqa: F401
-        except ImportError:
-            raise MissingExtraError(
-                "data frames need pandas: pip install 'fedtally[pandas]'"
-            ) from None
-        return self.to_arrow(memory).to_pandas()
-
-    def to_pandas(self, memory: int | None = None) -> Any:
-        """Return the data frame of `to_frame`, by the name that other libraries use."""
-        return self.to_frame(memory)
-
-    def to_polars(self, memory: int | None = None) -> Any:
-        """Return a Polars data frame of every candidate, largest estimate first.
-
-        Raises:
-            MissingExtraError: Polars is not installed.
-        """
-        try:
-            import polars
-        except ImportError:
-            raise MissingExtraError("Polars is not installed: pip install polars") from None
-        return polars.from_arrow(self.to_arrow(memory))
-
-    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> None:
-        """Write all candidates' estimates to a .csv or .parquet file, largest first.
-
-        The file is written whole or not at all.
-
-        Raises:
-            InvalidInputError: another suffix, or a folder that cannot be written.
-            MemoryLimitError: the table would not fit.
-        """
-        check_export_path(path)
-        write_table(self.to_arrow(memory), path)
-
     def plot(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -894,11 +815,6 @@ class Result:
             Estimate(item, *row)
             for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)
         ]
-
-
-def _shown(item: str | int) -> str:
-    """Return an item as a notebook shows it."""
-    return shortened(escaped(str(item)), _LONGEST_SHOWN)
 
 
 def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
