@@ -715,7 +715,8 @@ def test_small_noise_is_predicted_as_integers(
     """Its tails are longer than normal ones, by which two of three campaigns missed the target of
     the first case. The bound is the .9999 quantile of Binomial(2000, p).
     """
-    plan = propose(Request(num_rounds=1, **asked).resolve(), IntegerRange(1, size), clients, seed=SEED).plan
+    request = Request(num_rounds=1, **asked).resolve()
+    plan = propose(request, IntegerRange(1, size), clients, seed=SEED).plan
     assert plan.is_histogram and plan.target is not None and plan.privacy is not None
     terms = plan.privacy
     noise = terms.share(clients) if terms.by_clients else terms.noise()

@@ -199,7 +199,7 @@ def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
 
 
 def test_cohorts_that_are_asked_for_fit_the_rounds():
-    """2,000 clients fill at most 12 cohorts of 160; the fewest bytes alone would be in 17 rounds."""
+    """2,000 clients fill at most 12 cohorts of 160; the fewest bytes alone would take 17 rounds."""
     asked = {"tau": 0.05, "epsilon": 4.0, "secure_sum": "secagg", "adversary": "active"}
     sized = {**asked, "cohort": 200, "cohort_min": 160, "domain": OpenStrings()}
     plan = propose(search(2000, length=16, **sized)).plan

@@ -325,8 +325,8 @@ class Driver:
         # Before this time a tick has nothing to do, unless something stirred since the last one.
         self._next_at, self._is_stirred = -math.inf, True
         self._ticked_at = -math.inf  # the engine's time at the last tick
-        # Seconds. At least 1, as `Deadlines.phase` is: even then no phase ends before the driver
-        # notices that it was away.
+        # Seconds, and at least 1. A phase has at least 1 second, too. So even in the shortest phase
+        # the driver notices that it was away before the phase ends.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
         self._now = 0  # the engine's time at the last call, in whole seconds
         self._drains = False

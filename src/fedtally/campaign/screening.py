@@ -115,9 +115,10 @@ class Consistency:
     """What the cohorts of a round say, and limits that honest rounds exceed at a rate of alpha.
 
     Attributes:
-        votes: the sum over the counters of a row, per client: of |mean| for heavy counters, and of
-            the mean square for the others; the median over rows. For honest clients it exceeds 1
-            only by chance.
+        votes: the median over rows of a row's votes. What a client adds to a counter has a mean and
+            a mean square over the clients. A row's votes are the sum of |mean| over its heavy
+            counters, plus the sum of the mean squares over its other counters. For honest clients
+            `votes` exceeds 1 only by chance.
         votes_limit: the most that `votes` may be.
         squares: the median over rows of the mean square of what a client adds to a row. For honest
             clients about 1; less if some of them add nothing.
@@ -189,7 +190,7 @@ def consistency(
     # the noise of a cohort has the variance `noise` times its clients, and is in the mean as well
     own = noise * (1 - part)
     spread = deviations**2 / sizes[:, None, None] - own[:, None, None]
-    # The mean square of what a client adds to a counter is the variance between clients and the
+    # The mean square of what a client adds to a counter is the variance between clients plus the
     # squared mean. The mean has noise of its own, which is taken away.
     square = spread.sum(axis=0) / (cohorts - 1) + mean**2 - noise / clients
     share = np.abs(mean)

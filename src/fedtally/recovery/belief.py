@@ -7,9 +7,9 @@ from the item's *other* rows, under a distribution of all counts that is learned
 (`recovery.prior`). So no noise is counted twice, and no threshold says which items are heavy.
 
 With several batches of rounds, a message has a value for each batch: the batch's share of the
-count, plus the item's deviation from that share. The deviation is shrunk towards 0, and the smaller
-its expected size is beside the noise, the more. The expected size is that of Poisson noise, or the
-spread between the item's batches if that is clearly larger.
+count, plus the item's deviation from that share. The deviation is shrunk towards 0: much if its
+expected size is small beside the noise, and little if it is large. The expected size is that of
+Poisson noise, or the spread between the item's batches if that is clearly larger.
 
 This is relaxed belief propagation (Guo and Wang 2006; Rangan 2010), of which approximate message
 passing (Donoho, Maleki and Montanari 2009) is the limit for dense matrices. docs/recovery.md has
@@ -65,14 +65,16 @@ DAMPING = 0.8  # the share of a message that is new; messages that all move at o
 SLOWER = 0.7  # factor on the damping where messages move more than before
 LEAST_DAMPING = 0.3
 SETTLED = 0.1  # of the messages' standard deviation: a smaller move is hardly seen in the estimates
-_FIRST_STEPS, _STEPS = 40, 4  # of the prior, in the first iteration and in each further one
+# Steps of learning the prior: before the first iteration and after the last one; in an iteration.
+_FIRST_STEPS, _STEPS = 40, 4
 # Phantoms are random ids that are no candidates. Nobody holds them, so their values are the noise.
 NUM_PHANTOMS = 20_000
 _FEW_PHANTOMS = 4096  # enough within an iteration
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
-# The batches of an item count as different if Poisson noise and the cells' noise make their squared
-# deviations add up to so much with a probability below this. A limit in standard deviations would
-# not do: with few batches, chance exceeds it.
+# Poisson noise and the cells' noise alone give the squared deviations of an item's batches some
+# sum. The batches count as different if noise alone would reach the sum that was found with a
+# probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
+# alone exceeds such a limit too often.
 _CLEARLY = 1e-4
 # The most messages that are kept, at 5 to 12 bytes each. If all candidates would need more, only
 # those that stand out of the noise send messages.
