@@ -994,7 +994,7 @@ MUTATIONS = (
     _mutation(
         "geometric-words-again",
         "privacy/geometric.py",
-        "self._key = Secret(stream[:head].tobytes())",
+        'self._key = Secret(words[:head].astype("<u8").tobytes())',
         "self._key = Secret(bytes(KEY_BYTES))",
         "test_geometric.py::test_no_word_serves_twice",
     ),
