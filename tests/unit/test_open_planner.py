@@ -401,7 +401,7 @@ def test_errors_above_the_target_are_said(result):
     missed = Result(replace(result.plan, target=target), result.domain, result.sketches)
     assert said not in " ".join(missed.warnings)  # nothing is decoded for a note
     _ = missed.intervals
-    assert f"{said} {100 * target.linf:.3g}:" in " ".join(missed.warnings)
+    assert f"{said} {100 * target.linf:.3g}," in " ".join(missed.warnings)
 
 
 def test_one_string_is_not_called_all_one():

@@ -34,7 +34,6 @@ def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
             f"{result.num_unread:,} of the {result.num_found:,} strings that stand out could not be"
             " read, and are shown by their hashes (#): more bytes or more clients would name them"
         )
-    yield from _on_target(result)
     yield from _on_draw(result)
     yield from _on_candidates(result.domain)
     if result.unit == "contributions":
@@ -99,7 +98,7 @@ def on_screening(result: Result) -> Iterator[str]:
             )
 
 
-def _on_target(result: Result) -> Iterator[str]:
+def on_target(result: Result) -> Iterator[str]:
     """Yield a note where the errors of an open domain are larger than the plan was made for.
 
     It has no pilot that would look at the frequencies beforehand.
@@ -111,8 +110,8 @@ def _on_target(result: Result) -> Iterator[str]:
     if expected > asked:
         yield (
             f"the largest error may be {expected:.3g} points, where the plan was made for"
-            f" {asked:.3g}: it assumes other frequencies. A plan for yours (fedtally plan --like),"
-            " or for a smaller tau, has more counters"
+            f" {asked:.3g}, with assumed frequencies. A plan for yours (fedtally plan --like), or"
+            " for a smaller tau, has more counters"
         )
 
 
