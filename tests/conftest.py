@@ -86,6 +86,27 @@ def matrix(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.option.matrix)
 
 
+@pytest.fixture(scope="module")
+def errors_once() -> Iterator[None]:
+    """Predict the same error of a sketch once, for tests whose plans are much alike."""
+    import numpy as np
+
+    from fedtally.recovery import joint_error
+
+    predict, known = joint_error._fitted, {}
+
+    def once(frequencies, shape, number):  # type: ignore[no-untyped-def]
+        arrays = (np.asarray(array).tobytes() for array in (frequencies, shape.sizes, number))
+        key = (*arrays, shape._replace(sizes=None))
+        if key not in known:
+            known[key] = predict(frequencies, shape, number)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joint_error, "_fitted", once)
+        yield
+
+
 @pytest.fixture
 def oracle() -> type[Oracle]:
     """Give the slow oracle."""

@@ -25,6 +25,7 @@ from fedtally.studies import calibration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+pytestmark = pytest.mark.usefixtures("errors_once")
 FLEET = ("--clients", "50000", "--domain-size", "2000")
 Call = Callable[..., tuple[int, str, str]]
 

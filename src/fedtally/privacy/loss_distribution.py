@@ -161,7 +161,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         at = np.minimum(epsilons, _OVERFLOWS)
         # For an array dp-accounting walks over the grid in Python; for a number NumPy does.
         found = total.get_delta_for_epsilon(at.item() if at.size == 1 else at)
-        return np.minimum(1.0, np.full(at.shape, found) + error)
+        return np.minimum(1.0, np.full(at.shape, found, np.float64) + error)
 
     return Bound(Method.LOSS_DISTRIBUTION, epsilon, deltas)
 
@@ -176,7 +176,8 @@ def _masses(deltas: F64, step: float) -> F64:
     first = 1 - deltas[0] + change[0] / math.expm1(step)
     between = (change[1:] - change[:-1] * math.exp(step)) / math.expm1(step)
     last = change[-1] / math.expm1(-step)
-    return np.maximum(0.0, np.concatenate([[first], between, [last]]))
+    masses: F64 = np.maximum(0.0, np.concatenate([[first], between, [last]]))
+    return masses
 
 
 def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
