@@ -439,6 +439,21 @@ def test_a_day_has_so_many_sessions(tmp_path: Path) -> None:
     assert one.said(again.invite, late) is Kind.ADVERTISE
 
 
+def test_a_server_that_uses_up_the_sessions_of_a_day_keeps_the_agent_from_others(
+    tmp_path: Path,
+) -> None:
+    # A limit for each plan would be none: what an owner accepts may be several plans of one server.
+    other = dataclasses.replace(PLAN, seed=b"\1" * 32)
+    one = Guarded(tmp_path, PLAN, other, policy=policy(sessions_a_day=2))
+    for label in range(2):
+        assert one.said(session_of(PLAN, label).invite) is Kind.ADVERTISE
+    assert one.said(session_of(other, "other").invite) is AbortCode.POLICY
+    late = START + 600 + 86_400
+    for now, expected in (late, AbortCode.POLICY), (late + 1, Kind.ADVERTISE):
+        invite = session_of(other, now, not_before=now, not_after=now + 10).invite
+        assert one.said(invite, now) is expected
+
+
 def test_an_identity_that_is_not_listed_is_refused_in_words(tmp_path: Path) -> None:
     one = Guarded(tmp_path, ACTIVE)
     one.agent._identity = FOREIGN
