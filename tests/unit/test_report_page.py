@@ -259,6 +259,9 @@ def test_a_report_says_why_a_larger_share_may_be_less_certain() -> None:
     why = "An item's margin depends on the items in its counters."
     for rows, is_said in (([sure, doubtful], False), ([doubtful, sure], True), ([sure], False)):
         assert (why in page._table(result, rows, "Most frequent items")["doubts"]) == is_said
+    alone = fedtally.estimate(["tea"] * 30 + ["milk"], domain=["tea", "milk"], seed=1)
+    assert alone.plan.is_histogram
+    assert why not in page._table(alone, [doubtful, sure], "Most frequent items")["doubts"]
 
 
 def test_text_breaks_between_words() -> None:

@@ -149,6 +149,8 @@ def _view(
     from fedtally import report
 
     unit = merged.unit
+    shares_counters = not all(part.plan.is_histogram for part in merged.results)
+    of: dict[str, Any] = {"unit": unit, "shares_counters": shares_counters}
     is_open = merged.results[0].plan.is_open
     among = "all strings" if is_open else report.counted(merged.domain.size, "candidate")
     parts: list[RenderableType] = [
@@ -158,10 +160,10 @@ def _view(
         )
     ]
     if estimates or not queried:
-        shown = report.estimates_table(estimates, unit=unit) if estimates else report.none_listed()
+        shown = report.estimates_table(estimates, **of) if estimates else report.none_listed()
         parts += [Text(), shown]
     if queried:
-        asked = report.estimates_table(queried, ranked=False, unit=unit)
+        asked = report.estimates_table(queried, ranked=False, **of)
         parts += [Text(), report.heading("Items asked for"), Text(), asked]
         strangers = report.no_candidates(merged.domain, queried)
         parts += [strangers] if strangers else []

@@ -153,7 +153,9 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
     grey = [not is_told_from_zero(estimate) for estimate in estimates]
     told = "may be 0 (in grey): they cannot be told from it."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
-    if grey != sorted(grey):  # then a larger share is less certain than a smaller one
+    if (
+        grey != sorted(grey) and not result.plan.is_histogram
+    ):  # then a larger share is less certain than a smaller one
         doubts += " An item's margin depends on the items in its counters."
     return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts}
 

@@ -266,6 +266,7 @@ def _of(result: Result) -> dict[str, Any]:
     return {
         "unit": result.unit,
         "item": escaped(names[0]) if len(names) == 1 else "item",
+        "shares_counters": not result.plan.is_histogram,
     }
 
 
@@ -315,6 +316,7 @@ def estimates_table(
     ranked: bool = True,
     unit: str = "clients",
     item: str = "item",
+    shares_counters: bool = True,
 ) -> FittedTable:
     """Return a table of estimates, with limits, true frequencies and errors where they are known.
 
@@ -326,6 +328,7 @@ def estimates_table(
         ranked: number the rows.
         unit: the noun for the things that are counted.
         item: the heading of the items.
+        shares_counters: whether items share counters; in a histogram none does.
 
     >>> table = estimates_table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])
     >>> [line.split() for line in plain(table).splitlines()[:1]]
@@ -347,7 +350,7 @@ def estimates_table(
     after.append(Column(unit, [f"{e.count:z,.0f}" for e in estimates], rank=1, wishes=True))
     numbers = [str(place + 1) for place in range(len(estimates))]
     doubtful = [not is_told_from_zero(estimate) for estimate in estimates]
-    line, note = _doubts(doubtful)
+    line, note = _doubts(doubtful, shares_counters)
     return FittedTable(
         heading=item,
         names=[printable(estimate.item) for estimate in estimates],
@@ -360,7 +363,9 @@ def estimates_table(
     )
 
 
-def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | None]:
+def _doubts(
+    doubtful: Sequence[bool], shares_counters: bool
+) -> tuple[tuple[int, Text] | None, Text | None]:
     """Return what a table says of rows that cannot be told from 0: between its rows, or below."""
     from rich.text import Text
 
@@ -376,8 +381,8 @@ def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | N
             None,
         )
     # Without the reason a reader would ask why a larger share can be less certain.
-    why = "an item's margin depends on the items in its counters"
-    text = f"{number:,} of these {rows:,} cannot be told from 0 (at most): {why}"
+    why = ": an item's margin depends on the items in its counters" * shares_counters
+    text = f"{number:,} of these {rows:,} cannot be told from 0 (at most){why}"
     return None, Text(text, style="dim")
 
 

@@ -399,7 +399,7 @@ class Result(Tabular):
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        return (*self.alarms, *self._warnings)
+        return (*self.alarms, *notes.on_spaces(self.domain), *self._warnings)
 
     @property
     def alarms(self) -> tuple[str, ...]:
