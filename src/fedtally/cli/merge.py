@@ -187,8 +187,10 @@ def _short(
     from fedtally import report
 
     results = merged.results
+    is_exact = all(part.is_exact for part in results)
+    kind, unit = merged.interval_kind, merged.unit
     sure = (
-        report.holds(merged.confidence, merged.interval_kind, estimates, queried, merged.unit)
+        report.holds(merged.confidence, kind, estimates, queried, unit, is_exact=is_exact)
         if merged.about
         else ["not estimated: the confidence is 0"]
     )
