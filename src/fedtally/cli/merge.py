@@ -75,9 +75,9 @@ def merge(
 ) -> None:
     """Make one answer from the results of several plans over the same candidates.
 
-    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. No client, or
-    person of silos, may be in two of them. A plan for the next part may come from `fedtally plan
-    --like RESULT`. Frequencies are shares of all of them together.
+    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. A client, or a
+    person of silos, that is in two of them counts in both. A plan for the next part may come from
+    `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
     from fedtally import report
     from fedtally.merged import Merged
