@@ -10,6 +10,7 @@ client, which joint recovery may reach, counts as that much there.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -317,8 +318,10 @@ def label(axes: Any) -> None:
     from matplotlib import ticker
 
     low, high = axes.get_xlim()
-    places = ticker.LogLocator(subs=(1, 2, 5)).tick_values(low, high)
-    few = sum(low <= place <= high for place in places) < 2  # a quick run's
+    # a quick run has few: LogLocator would then choose others by itself, which overlap
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    places = [leading * 10.0**power for power in decades for leading in (1, 2, 5)]
+    few = sum(low <= place <= high for place in places) < 2
     axes.xaxis.set_major_locator(
         ticker.MaxNLocator(3) if few else ticker.LogLocator(subs=(1, 2, 5))
     )

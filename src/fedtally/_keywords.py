@@ -10,7 +10,8 @@ _OPTION = re.compile(
     r"(?P<command>fedtally [a-z]+(?: [a-z]+)?(?: --[a-z-]+ \S+)+)"
     r"|--(?P<name>[a-z]+(?:-[a-z]+)*)"
     r"(?: (?P<value>[0-9][0-9.]*|[A-Z]+)\b"
-    r"|(?<=format|coding|sizing|covery|domain|ledger|lation) (?P<text>[a-z][a-z0-9-]*(?:\.[a-z]+)?)"
+    r"|(?<=format|coding|sizing|covery|domain|ledger|lation|utside)"
+    r" (?P<text>[a-z][a-z0-9-]*(?:\.[a-z]+)?)"
     r"|(?P<absent>))"
 )
 _KEYWORDS = {
@@ -40,6 +41,8 @@ def in_python(message: str) -> str:
     'max_items=3 counts all; leave num_rounds out'
     >>> in_python("which column is the item? (--item)")
     'which column is the item? (item=...)'
+    >>> in_python("leave out what is outside (--outside drop)")
+    "leave out what is outside (outside='drop')"
     >>> in_python("try fedtally ledger grant --ledger books.db")
     'try fedtally ledger grant --ledger books.db'
     >>> in_python("name both (--ledger books.db --population phones)")

@@ -32,6 +32,7 @@ _CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
 # Columns of a terminal: a longer label would leave no room for its bar. The second is for phones.
 _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
+_ROUNDING = 1e-9  # of a share: a narrower interval has no width
 _NARROW = 4.0  # inches of a figure for a phone: its text is as large as the page's
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
 _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
@@ -118,6 +119,8 @@ def top_items(
     'share of 1,000 clients, in %'
     """
     around = [(e.low, e.high) for e in estimates if e.low is not None and e.high is not None]
+    if not any(high - low > _ROUNDING for low, high in around):  # exact: nothing to draw
+        around = []
     has_spread = bool(estimates) and (truth is not None or bool(around)) and not narrow
     height = 1.4 + 0.26 * max(4, len(estimates))
     ratios = (3, 2) if has_spread else (1,)
@@ -127,7 +130,8 @@ def top_items(
     bars = [100 * estimate.frequency for estimate in estimates]
     axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
     name = "interval" if confidence is None else f"{100 * confidence:.12g} % interval"
-    _draw_limits(axes, estimates, [0.0] * len(estimates), label=name)
+    if around:
+        _draw_limits(axes, estimates, [0.0] * len(estimates), label=name)
     if truth is not None:
         axes.plot(
             [100 * f for f in truth],
@@ -302,6 +306,9 @@ def rank_frequency(frequencies: Sequence[float], narrow: bool = False) -> Figure
     axes.set_yscale("log")
     if points:  # whole ranks, and percentages without powers of ten
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+        if len(points) < 10:  # a power of ten alone would be one label
+            axes.set_xticks([rank for rank, _ in points])
+            axes.minorticks_off()
         axes.xaxis.set_minor_formatter("")
         _label_ticks(axes.yaxis, lambda value, _: f"{value:.6g}")
     axes.set_xlabel("rank")

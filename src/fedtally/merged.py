@@ -22,6 +22,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
 from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
+from fedtally.recovery.limits import ROUNDING
 from fedtally.recovery.linear_system import U64
 from fedtally.result import (
     NOTEBOOK_ROWS,
@@ -334,7 +335,9 @@ class Merged(Tabular):
                 Estimate(e.item, f, None, None, n)
                 for e, f, n in zip(parts[0], *columns, strict=True)
             ]
-        low, high = clip_limits(limits)
+        # of exact counts the limits are the estimates, but for rounding
+        near = (np.where(abs(end - frequencies) <= ROUNDING, frequencies, end) for end in limits)
+        low, high = clip_limits(Limits(*near))
         drawn = np.hypot.reduce(
             self._shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts])
         )

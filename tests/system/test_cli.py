@@ -999,8 +999,12 @@ def test_nothing_is_spent_on_what_cannot_be_answered(
         json.loads(call("ledger", "export", "--ledger", books)[1])["populations"][0]["campaigns"]
         == []
     )
-    code, out, err = call(*private)
+    code, out, err = call(*private, "--details")
     assert code == 0 and "has spent epsilon 1 at delta 1e-06" in err
+    assert "Ledger" in out and "has spent epsilon 1 at delta 1e-06" in " ".join(out.split())
+    assert "at its own delta" not in out
+    shown = " ".join(call("ledger", "show", *ledger)[1].split())
+    assert "all campaigns at delta 1e-06, at which the same noise may have another epsilon" in shown
 
 
 @pytest.mark.parametrize("option", ["--save", "--output", "--plot"])

@@ -557,6 +557,10 @@ def test_dictionary_from_file(tmp_path: Path) -> None:
         (b"a\n\nb\n", "line 2 of .*words.txt is empty"),
         (b"\n", "line 1 of .*words.txt is empty"),
         (b"a\nb\nc\nb\n", "line 4 of .*words.txt repeats line 2, 'b'"),
+        (
+            b"a\n\na\n\n\nb\nb\n",
+            r"line 2 of .*is empty \(3 in all\); line 3 .* 'a' \(2 in all\); rem",
+        ),
         (b"a\nb\n\xff\n", "line 3 of .*words.txt is not UTF-8"),
     ],
 )

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fedtally
+from fedtally.domain import Strings
 from fedtally.engines.local.simulation import OPTIONS, Simulation
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
 from fedtally.merged import Merged
@@ -238,6 +239,21 @@ def test_merged_results_are_a_table_for_other_libraries() -> None:
     assert "><bdi>&lt;b&gt;tea</bdi></th>" in shown and "counts in each" in shown
     with pytest.raises(MemoryLimitError):
         merged.to_arrow(memory=10)
+
+
+def test_candidates_with_white_space_at_their_ends_are_noted() -> None:
+    note = "begin or end with white space, which counts"
+    for domain in (
+        ["tea", "tea ", "\u00a0rice"],
+        Strings(["tea\t", " rice"], bytes(32), public=True),
+    ):
+        spaced = fedtally.estimate(
+            ["tea"] if isinstance(domain, list) else [" rice"], domain=domain, seed=1
+        )
+        assert [said for said in spaced.cautions if said.startswith("2 candidates " + note)]
+    assert not any(note in said for said in fedtally.estimate(["a b"], **SMALL).cautions)
+    private = fedtally.estimate(["tea"] * 9, domain=["tea", "tea "], epsilon=1)
+    assert any("1 candidate begins or ends" in said for said in private.cautions)
 
 
 def test_a_notebook_says_how_many_items_it_leaves_out() -> None:

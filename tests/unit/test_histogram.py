@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import fedtally
+from fedtally import report
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_plausible
@@ -821,3 +822,27 @@ def test_saved_results_and_merges_are_those_of_a_sketch(tmp_path: Any) -> None:
     whole = fedtally.estimate(ITEMS, domain="range:1..14", seed=9)
     for mine, theirs in zip(merged.top(14), whole.top(14), strict=True):
         assert mine.count == theirs.count and mine.low == pytest.approx(theirs.low, abs=1e-11)
+
+
+def test_counts_without_noise_are_whole_and_are_their_own_limits() -> None:
+    assert 7 / 3000 * 3000 != 7  # so a count must not be made of its share
+    held = ["Paris"] * 419 + ["Rome"] * 2574 + ["Oslo"] * 7
+    result = fedtally.estimate(held, domain=["Rome", "Paris", "Lima", "Oslo"], seed=1)
+    table = result.to_arrow().to_pylist()
+    assert [row["count"] for row in table] == [2574.0, 419.0, 7.0, 0.0]
+    for row in table:
+        assert row["low"] == row["frequency"] == row["high"] == row["count"] / 3000
+    other = fedtally.estimate(held[:1001], domain=["Rome", "Paris", "Lima", "Oslo"], seed=2)
+    for row in Merged([result, other]).to_arrow().to_pylist():
+        assert row["low"] == row["frequency"] == row["high"] == row["count"] / 4001
+    top = result.top(20)
+    shown = " ".join(report.plain(report.answer(result, top, result.estimates(["Lima"]))).split())
+    assert "1 more candidate has an estimate below half a client" in shown
+    assert "Error each count is exact; if these clients are a sample" in shown
+    assert "±" not in shown.replace("add ±", "") and "told from 0" not in shown
+    details = report.plain(report.answer(result, top, details=True))
+    assert "Intervals each count is exact" in " ".join(details.split())
+    assert "more candidate" not in report.plain(report.answer(result, result.top(2)))
+    # a count with noise is none of this
+    noised = fedtally.estimate(held, domain=["Rome", "Paris", "Lima", "Oslo"], epsilon=1)
+    assert not noised.is_exact and "±" in report.plain(report.answer(noised, noised.top(3)))

@@ -221,6 +221,8 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     assert "told from 0" not in report.plain(bare, 300)
     mixed = report.plain(report.estimates_table([top[-1], top[0]]))
     assert "1 of these 2 cannot be told from 0 (at most): an item's margin depends on" in mixed
+    alone = report.estimates_table([top[-1], top[0]], shares_counters=False)
+    assert "1 of these 2 cannot be told from 0 (at most)\n" in report.plain(alone)
     last = report.plain(report.estimates_table([top[0], top[-1]]))
     assert "── the one below cannot be told from 0" in last
 

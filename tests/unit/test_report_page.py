@@ -259,6 +259,9 @@ def test_a_report_says_why_a_larger_share_may_be_less_certain() -> None:
     why = "An item's margin depends on the items in its counters."
     for rows, is_said in (([sure, doubtful], False), ([doubtful, sure], True), ([sure], False)):
         assert (why in page._table(result, rows, "Most frequent items")["doubts"]) == is_said
+    alone = fedtally.estimate(["tea"] * 30 + ["milk"], domain=["tea", "milk"], seed=1)
+    assert alone.plan.is_histogram
+    assert why not in page._table(alone, [doubtful, sure], "Most frequent items")["doubts"]
 
 
 def test_text_breaks_between_words() -> None:
@@ -275,3 +278,22 @@ def test_a_report_of_merged_results_is_refused_in_words(tmp_path: Path) -> None:
     parts = [fedtally.estimate(["tea"] * n, domain=["tea", "milk"], seed=n) for n in (2, 3)]
     with pytest.raises(InvalidInputError, match=r"a report is of one Result, got Merged: .*export"):
         write_page(Merged(parts), [], command="", path=tmp_path / "page.html")  # type: ignore[arg-type]
+
+
+def test_a_report_of_exact_counts_has_no_limits_and_says_what_is_left_out() -> None:
+    result = fedtally.estimate(["tea"] * 30 + ["rice"], domain=["tea", "rice", "milk"], seed=1)
+    text = _text_of(result)
+    assert "each count is exact" in text and "95 %: from" not in text
+    assert "1 more candidate has an estimate below half a client." in text
+    assert len(result.plot().axes) == 1  # no panel of limits minus estimate
+
+
+def test_a_report_names_its_numbers_in_words_and_what_a_ledger_says() -> None:
+    result = fedtally.estimate(["tea"] * 30, domain=["tea", "rice"], epsilon=1)
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    said = "books.db: population phones has spent epsilon 1 of <b>"
+    text = page.page(result, result.top(2), command="", charged=said)
+    assert html.escape(said) in text
+    for name in ("num rounds", "one hot bytes", "epsilon replace one", "l2 sensitivity"):
+        assert name not in text

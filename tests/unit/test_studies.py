@@ -634,7 +634,7 @@ def test_a_document_and_a_table(call: Called) -> None:
 def test_a_private_plan_is_simulated_as_a_study(call: Called) -> None:
     plan = a_plan(40, privacy=propose(epsilon=1.0, delta=1e-6, rows=5, width=40))
     _, out, _ = call(plan, "--repeats", "3", "--output", "trial.csv")
-    assert "not private" in out
+    assert "Privacy     simulated, so not private; a real campaign: epsilon 1" in out
     assert "this decoder finds rare items" not in out
     assert pyarrow.csv.read_csv("trial.csv").column("note").to_pylist() == ["not private"] * 3
     document = json.loads(call(plan, "--repeats", "3", "--json")[1])

@@ -257,9 +257,10 @@ def estimate(source: str, **options: Any) -> None:
     data = open_input(source, options)
     _check_answerable(data, simulation, options)
     result = _run(data, simulation, options)
-    _answer(result, options, _hints(result, options))
-    if options["ledger"]:
-        _show_spent(result, options)
+    charged = _spent(result, options) if options["ledger"] else ""
+    _answer(result, options, _hints(result, options), charged)
+    if charged:
+        console.note(charged, options["quiet"] or options["as_json"])
 
 
 @click.command(
@@ -471,43 +472,49 @@ def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     return hints + ([] if options["report"] else [("--report FILE.html", "a page to hand on")])
 
 
-def _answer(result: Result, options: dict[str, Any], hints: Sequence[tuple[str, str]]) -> None:
+def _answer(
+    result: Result,
+    options: dict[str, Any],
+    hints: Sequence[tuple[str, str]],
+    charged: str = "",
+) -> None:
     """Write the files that were asked for, and print the answer."""
     from fedtally import report
 
     # everything is computed before anything is printed, so that an error leaves no half answer
     estimates = _top(result, options)
     queried = result.estimates(as_named(result.domain, options["query"]))
-    is_charged = bool(options.get("ledger"))
-    if not is_charged:
+    if not charged:
         _write_files(result, options)
     if options["as_json"]:
         console.show_json(report.document(result, estimates, queried))
     else:
-        details = options["details"]
-        console.show(report.answer(result, estimates, queried, details=details, hints=hints))
-    if is_charged:  # an answer that was paid for is shown before a file can fail
-        _write_files(result, options)
+        how = {"details": options["details"], "hints": hints, "charged": charged}
+        console.show(report.answer(result, estimates, queried, **how))
+    if charged:  # an answer that was paid for is shown before a file can fail
+        _write_files(result, options, charged)
 
 
-def _show_spent(result: Result, options: dict[str, Any]) -> None:
-    """Print a note on what the population has spent of its budget."""
+def _spent(result: Result, options: dict[str, Any]) -> str:
+    """Return what the population of a charged campaign has spent of its budget, in words."""
+    from fedtally.privacy.accounting import numbers
     from fedtally.store import Ledger
 
-    assert result.plan.privacy is not None
-    population, books = result.plan.privacy.population, Ledger.open(options["ledger"])
-    granted, spent = books.granted(population), books.spent(population)
+    terms = result.plan.privacy
+    assert terms is not None
+    books = Ledger.open(options["ledger"])
+    granted, spent = books.granted(terms.population), books.spent(terms.population)
     assert granted is not None
     text = (
-        f"population {population} has spent {spent} of the epsilon {granted.epsilon:g} that was"
-        " granted"
+        f"population {terms.population} has spent {spent} of the epsilon {granted.epsilon:g} that"
+        " was granted"
     )
-    charged = (
-        ""
-        if options["plan"] is None
-        else f"; charged as the plan that was given, {options['plan']}"
-    )
-    console.note(f"{books.name}: {text}{charged}", options["quiet"] or options["as_json"])
+    if terms.delta != granted.delta:  # then the epsilon that was asked for is not the one spent
+        own = numbers(terms.guarantee.epsilon, terms.guarantee.delta)
+        text += f"; at its own delta this campaign has {own}"
+    if options["plan"] is not None:
+        text += f"; charged as the plan that was given, {options['plan']}"
+    return f"{books.name}: {text}"
 
 
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
@@ -520,7 +527,7 @@ def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
         return result.top(options["top"], options["min_frequency"], progress)
 
 
-def _write_files(result: Result, options: dict[str, Any]) -> None:
+def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> None:
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
         result.export(options["output"], options.get("memory"))
@@ -551,5 +558,6 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
                 queried,
                 command=console.command_line(),
                 path=options["report"],
+                charged=charged,
             )
         console.note(f"wrote {options['report']}: the report", quiet)

@@ -224,6 +224,9 @@ def _show_population(entry: dict[str, Any]) -> None:
         ("spent", entry["statement"] or "nothing"),
         ("zCDP", _zcdp(entry)),
     ]
+    if entry["campaigns"]:
+        same = f"delta {entry['delta']:g}, at which the same noise may have another epsilon"
+        facts.insert(2, ("", f"all campaigns at {same} than at the delta of a plan"))
     console.show(report.facts([*facts, ("unit", entry["unit"]), ("period", entry["period"])]))
     if not entry["campaigns"]:
         return

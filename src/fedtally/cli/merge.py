@@ -75,9 +75,9 @@ def merge(
 ) -> None:
     """Make one answer from the results of several plans over the same candidates.
 
-    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. No client, or
-    person of silos, may be in two of them. A plan for the next part may come from `fedtally plan
-    --like RESULT`. Frequencies are shares of all of them together.
+    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. A client, or a
+    person of silos, that is in two of them counts in both. A plan for the next part may come from
+    `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
     from fedtally import report
     from fedtally.merged import Merged
@@ -149,6 +149,8 @@ def _view(
     from fedtally import report
 
     unit = merged.unit
+    shares_counters = not all(part.plan.is_histogram for part in merged.results)
+    of: dict[str, Any] = {"unit": unit, "shares_counters": shares_counters}
     is_open = merged.results[0].plan.is_open
     among = "all strings" if is_open else report.counted(merged.domain.size, "candidate")
     parts: list[RenderableType] = [
@@ -158,10 +160,10 @@ def _view(
         )
     ]
     if estimates or not queried:
-        shown = report.estimates_table(estimates, unit=unit) if estimates else report.none_listed()
+        shown = report.estimates_table(estimates, **of) if estimates else report.none_listed()
         parts += [Text(), shown]
     if queried:
-        asked = report.estimates_table(queried, ranked=False, unit=unit)
+        asked = report.estimates_table(queried, ranked=False, **of)
         parts += [Text(), report.heading("Items asked for"), Text(), asked]
         strangers = report.no_candidates(merged.domain, queried)
         parts += [strangers] if strangers else []
@@ -185,8 +187,10 @@ def _short(
     from fedtally import report
 
     results = merged.results
+    is_exact = all(part.is_exact for part in results)
+    kind, unit = merged.interval_kind, merged.unit
     sure = (
-        report.holds(merged.confidence, merged.interval_kind, estimates, queried, merged.unit)
+        report.holds(merged.confidence, kind, estimates, queried, unit, is_exact=is_exact)
         if merged.about
         else ["not estimated: the confidence is 0"]
     )

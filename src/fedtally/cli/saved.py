@@ -224,8 +224,9 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
     if private is not None:
         fields["privacy"] = f"{report.guarantee(private)}; population {private['population']}"
     rows = [
-        (name.replace("_", " "), report.printable(_readable(name, value)))
+        (report.field_name(name), report.printable(_readable(name, value)))
         for name, value in fields.items()
+        if value is not None
     ]
     rows += [("warning", report.printable(warning)) for warning in warnings]
     console.show(report.heading(f"{kind.capitalize()} {file}"))
@@ -328,9 +329,12 @@ def _readable(name: str, value: Any) -> str:
     from fedtally import report
 
     if name.endswith("bytes_per_client"):
-        return f"{report.size(value)} ({value:,} bytes)"
+        size = report.size(value)
+        return size if size == f"{value} B" else f"{size} ({value:,} bytes)"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_readable(key, part)}" for key, part in value.items())
+        return ", ".join(
+            f"{report.field_name(key)} {_readable(key, part)}" for key, part in value.items()
+        )
     if isinstance(value, list):
         return "; ".join(map(str, value)) or "none"
     if value is None or isinstance(value, bool):

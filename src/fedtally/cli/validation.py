@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from fedtally.plan import Plan
     from fedtally.studies.validation import TrialResult, Verdict
 
 # The table has the errors that are exceeded with these probabilities, and with the target's.
@@ -89,7 +90,7 @@ def view(found: TrialResult) -> RenderableType:
         ("Clients", _clients(found)),
         ("Upload", report.cost(plan)),
         report.encoded(plan),
-        *report.privacy_rows(trial.study_plan),
+        *_private(trial.study_plan),
         (
             "Candidates",
             "; ".join(
@@ -108,6 +109,19 @@ def _levels(found: TrialResult) -> list[float]:
     target = found.trial.plan.target
     asked = () if target is None else (target.failure_probability,)
     return sorted({*_TYPICAL, *asked}, reverse=True)
+
+
+def _private(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows on privacy: those of a real campaign, since a simulation protects nobody."""
+    from fedtally import report
+    from fedtally.privacy import NOT_PRIVATE
+
+    rows = report.privacy_rows(plan)
+    if plan.privacy is None:
+        return rows
+    name, said = rows[0]
+    said = said.removeprefix(f"{NOT_PRIVATE}: ")
+    return [(name, f"simulated, so {NOT_PRIVATE}; a real campaign: {said}"), *rows[1:]]
 
 
 def _table(found: TrialResult) -> Table:

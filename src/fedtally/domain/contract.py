@@ -43,6 +43,11 @@ class Domain(ABC):
         """
         return 0.0
 
+    @property
+    def num_spaced(self) -> int:
+        """The number of candidates that begin or end with white space, where they are text."""
+        return 0
+
     @abstractmethod
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the position of each item, and whether it has one.

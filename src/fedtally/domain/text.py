@@ -92,8 +92,8 @@ class Dictionary(Domain):
 
         Raises:
             UnreadableFileError: The file cannot be read.
-            InvalidInputError: A line is empty, repeats another, or is not UTF-8; the message names
-                the line.
+            InvalidInputError: Lines are empty, repeat others, or are not UTF-8; the message names
+                the first of each kind, and the number of those that are empty or repeat others.
 
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp(), "drinks.txt")
@@ -102,19 +102,18 @@ class Dictionary(Domain):
         Dictionary(size=2, public=True)
         """
         lines = _lines(Path(path))
-        if "" in lines:
-            raise InvalidInputError(f"line {lines.index('') + 1} of {path} is empty; remove it")
         if not lines:
             raise InvalidInputError(f"{path} is empty; write one item on each line")
         items = as_text(lines)
-        repeated = _first_repeated(items)
-        if repeated is not None:
-            first, second = repeated
-            raise InvalidInputError(
-                f"line {second + 1} of {path} repeats line {first + 1}, {shown(items, second)};"
-                " remove one"
-            )
+        faults = _faults(path, items)
+        if faults:
+            raise InvalidInputError(f"{'; '.join(faults)}; remove such lines")
         return cls(items)
+
+    @cached_property
+    def num_spaced(self) -> int:
+        """The number of candidates that begin or end with white space."""
+        return _num_spaced(self._items)
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         import pyarrow.compute as pc
@@ -237,6 +236,11 @@ class Strings(Domain):
         """
         return fingerprints(items, self._key)
 
+    @cached_property
+    def num_spaced(self) -> int:
+        """The number of candidates that begin or end with white space."""
+        return _num_spaced(self._items)
+
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         ids = fingerprints(items, self._key)
         # Searching in order is several times faster, since neighbours share cache lines.
@@ -323,6 +327,42 @@ def _first_repeated(text: Any) -> tuple[int, int] | None:
     before = pc.index_in(text, value_set=text).to_numpy()
     again = np.flatnonzero(before != np.arange(len(text)))
     return (int(before[again[0]]), int(again[0])) if again.size else None
+
+
+def _num_spaced(text: Any) -> int:
+    """Return how many items begin or end with white space.
+
+    >>> _num_spaced(as_text(["tea", "tea ", " rice"]))
+    2
+    """
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.not_equal(text, pc.utf8_trim_whitespace(text))).as_py() or 0)
+
+
+def _faults(path: str | os.PathLike[str], lines: Any) -> list[str]:
+    """Return what is wrong with the lines of a dictionary: those that are empty, or repeated.
+
+    >>> _faults("words.txt", as_text(["1", "", "1", "", ""]))
+    ['line 2 of words.txt is empty (3 in all)', "line 3 of words.txt repeats line 1, '1'"]
+    """
+    import pyarrow.compute as pc
+
+    first = pc.index_in(lines, value_set=lines).to_numpy()
+    is_empty = pc.equal(lines, "").to_numpy(zero_copy_only=False)
+    is_repeated = (first != np.arange(len(lines))) & ~is_empty
+    faults = []
+    for places, is_repeat in (
+        (np.flatnonzero(is_empty), False),
+        (np.flatnonzero(is_repeated), True),
+    ):
+        if places.size:
+            place = int(places[0])
+            before = f"repeats line {first[place] + 1}, {shown(lines, place)}"
+            fault = before if is_repeat else "is empty"
+            in_all = f" ({places.size:,} in all)" if places.size > 1 else ""
+            faults.append(f"line {place + 1} of {path} {fault}{in_all}")
+    return faults
 
 
 def _items_digest(text: Any) -> str:

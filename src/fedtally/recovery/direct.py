@@ -269,6 +269,7 @@ class DirectIntervals:
         self.about = "; ".join(about) if self._noise.stddev else ""
         alpha = 1.0 - confidence ** (1 / size) if kind == "simultaneous" else self._alpha
         self.half = self._noise.half(alpha) / self._clients
+        self._slack = ROUNDING if self._noise.stddev else 0.0  # exact counts are their own limits
 
     @cached_property
     def predicted_linf(self) -> float:
@@ -278,7 +279,7 @@ class DirectIntervals:
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any candidates, in frequencies."""
         values = self._values(ids)
-        return Limits(values - self.half - ROUNDING, values + self.half + ROUNDING)
+        return Limits(values - self.half - self._slack, values + self.half + self._slack)
 
     def centres(self, ids: Ids) -> F64:
         """Return the values, in frequencies, whose errors the limits bound."""

@@ -20,9 +20,10 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.report import wording
 from fedtally.report.fields import plan_fields, privacy_fields
 from fedtally.report.tables import printable
-from fedtally.report.terminal import certainty, digits_of, is_told_from_zero
+from fedtally.report.terminal import certainty, digits_of, has_widths, is_told_from_zero
 from fedtally.result import Estimate, Result
 
+_LIST = "Most frequent items"
 _BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
 
 
@@ -58,6 +59,7 @@ def write_page(
     *,
     command: str,
     path: str | os.PathLike[str],
+    charged: str = "",
 ) -> None:
     """Write the report of a result to a file, whole or not at all.
 
@@ -67,6 +69,7 @@ def write_page(
         queried: estimates of items that were asked for by name.
         command: the command that made it, without secrets.
         path: the file, which ends in .html.
+        charged: what a ledger says after the campaign was charged; "": it was not.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -80,7 +83,7 @@ def write_page(
             " that was merged, and the merged answer as a table (export)"
         )
     check_report_path(path)
-    text = page(result, estimates, queried, command=command)
+    text = page(result, estimates, queried, command=command, charged=charged)
     with replacing(path) as temporary:
         Path(temporary).write_text(text, encoding="utf-8")
 
@@ -91,6 +94,7 @@ def page(
     queried: Sequence[Estimate] = (),
     *,
     command: str,
+    charged: str = "",
 ) -> str:
     """Return the report of a result as an HTML document; the arguments are `write_page`'s."""
     import jinja2
@@ -116,13 +120,13 @@ def page(
         tables=[
             _table(result, shown, caption)
             for shown, caption in (
-                (estimates, "Most frequent items"),
+                (estimates, _LIST),
                 (queried, "Items asked for"),
             )
             if shown
         ],
         figures=_figures(result, estimates),
-        sections=_sections(result, estimates, queried, command),
+        sections=_sections(result, estimates, queried, command, charged),
         version=metadata.version("fedtally"),
     )
 
@@ -134,7 +138,7 @@ def _hash(text: str) -> str:
 def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
     truth = result.true_frequencies([estimate.item for estimate in estimates])
     digits = digits_of(estimates)
-    has_limits = any(estimate.low is not None for estimate in estimates)
+    has_limits = has_widths(estimates)
     limits = (f"{wording.level(result.confidence)}: from", "to") if has_limits else ()
     columns = ["item", "share", *limits, *(["true"] if truth is not None else []), result.unit]
     rows = []
@@ -153,9 +157,13 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
     grey = [not is_told_from_zero(estimate) for estimate in estimates]
     told = "may be 0 (in grey): they cannot be told from it."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
-    if grey != sorted(grey):  # then a larger share is less certain than a smaller one
+    if (
+        grey != sorted(grey) and not result.plan.is_histogram
+    ):  # then a larger share is less certain than a smaller one
         doubts += " An item's margin depends on the items in its counters."
-    return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts}
+    if caption == _LIST and (rest := wording.left_out(result, estimates)):
+        doubts += f" {rest}."
+    return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts.strip()}
 
 
 def _short(
@@ -211,7 +219,11 @@ def _figures(result: Result, estimates: Sequence[Estimate]) -> list[dict[str, st
 
 
 def _sections(
-    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], command: str
+    result: Result,
+    listed: Sequence[Estimate],
+    named: Sequence[Estimate],
+    command: str,
+    charged: str,
 ) -> list[dict[str, Any]]:
     plan, traffic = result.plan, result.secure_sum
     private = privacy_fields(plan, traffic) or {}
@@ -221,7 +233,11 @@ def _sections(
         _section("What it protects, in words", [], wording.protects(plan)),
         _section(
             "What it protects, in numbers",
-            [*wording.privacy_rows(plan, traffic), *_named(private)],
+            [
+                *wording.privacy_rows(plan, traffic),
+                *([("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []),
+                *_named(private),
+            ],
         ),
         _section(
             "Who had to be trusted",
@@ -264,7 +280,7 @@ def _sentence(text: str) -> str:
 
 def _named(fields: dict[str, Any]) -> list[tuple[str, str]]:
     return [
-        (name.replace("_", " "), _shown(name, value))
+        (wording.field_name(name), _shown(name, value))
         for name, value in fields.items()
         if value is not None and not isinstance(value, bool)
     ]

@@ -15,6 +15,7 @@ from fedtally._text import escaped
 from fedtally.domain import Domain, Unread
 from fedtally.report.tables import Column, FittedTable, printable
 from fedtally.report.wording import (
+    EXACT,
     attendance,
     candidates,
     cost,
@@ -24,6 +25,7 @@ from fedtally.report.wording import (
     drawn_away,
     encoded,
     evaluated_names,
+    left_out,
     none_expected,
     part_of_sum,
     percent,
@@ -60,6 +62,7 @@ def answer(
     details: bool = False,
     hints: Sequence[tuple[str, str]] = (),
     how: str = "--details",
+    charged: str = "",
 ) -> RenderableType:
     """Return the terminal's view of a result: what was counted, the items, how sure they are.
 
@@ -71,6 +74,7 @@ def answer(
             in 80 columns, and more only for a longer list or for items that were asked for.
         hints: what to try next: commands or options, each with its purpose.
         how: the option or the command that shows the details.
+        charged: what a ledger says after the campaign was charged; "": it was not.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
@@ -98,7 +102,7 @@ def answer(
         parts += [strangers] if strangers else []
         parts += _like_hashes(result, queried)
     if details:
-        rows = [*_how(result, estimates, queried), *noted(result.warnings)]
+        rows = [*_how(result, estimates, queried, charged), *noted(result.warnings)]
         return Group(*parts, Text(), facts([*rows, *_next(hints)]))
     more = more_lines(estimates, queried)
     rows = _short(result, estimates, queried, how)
@@ -267,14 +271,20 @@ def _of(result: Result) -> dict[str, Any]:
     return {
         "unit": result.unit,
         "item": escaped(names[0]) if len(names) == 1 else "item",
+        "shares_counters": not result.plan.is_histogram,
     }
 
 
 def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
     if not estimates:
         return none_listed()
     truth = result.true_frequencies([estimate.item for estimate in estimates])
-    return estimates_table(estimates, truth, **_of(result))
+    table = estimates_table(estimates, truth, **_of(result))
+    rest = left_out(result, estimates)
+    return Group(table, Text(rest, style="dim")) if rest else table
 
 
 def none_listed() -> Text:
@@ -294,7 +304,17 @@ def is_told_from_zero(estimate: Estimate) -> bool:
     >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
     [False, True, True]
     """
-    return estimate.low is None or estimate.low > 0
+    is_exact = estimate.low == estimate.high == estimate.frequency  # then it may be known to be 0
+    return estimate.low is None or estimate.low > 0 or is_exact
+
+
+def has_widths(estimates: Sequence[Estimate]) -> bool:
+    """Return whether some estimate has limits to show; those of exact counts have no width.
+
+    >>> has_widths([Estimate("tea", 0.1, 0.1, 0.1, 10.0)])
+    False
+    """
+    return any(e.low is not None and (e.low, e.high) != (e.frequency,) * 2 for e in estimates)
 
 
 def digits_of(estimates: Sequence[Estimate]) -> int:
@@ -316,6 +336,7 @@ def estimates_table(
     ranked: bool = True,
     unit: str = "clients",
     item: str = "item",
+    shares_counters: bool = True,
 ) -> FittedTable:
     """Return a table of estimates, with limits, true frequencies and errors where they are known.
 
@@ -327,6 +348,7 @@ def estimates_table(
         ranked: number the rows.
         unit: the noun for the things that are counted.
         item: the heading of the items.
+        shares_counters: whether items share counters; in a histogram none does.
 
     >>> table = estimates_table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])
     >>> [line.split() for line in plain(table).splitlines()[:1]]
@@ -335,7 +357,7 @@ def estimates_table(
     digits = digits_of(estimates)
     shares = [percent(estimate.frequency, digits) for estimate in estimates]
     after = [Column("share", shares)]
-    if any(estimate.low is not None for estimate in estimates):
+    if has_widths(estimates):
         after.append(Column("± points", [_plus_minus(e, digits) for e in estimates], rank=5))
     if truth is not None:
         errors = [e.frequency - true for e, true in zip(estimates, truth, strict=True)]
@@ -348,7 +370,7 @@ def estimates_table(
     after.append(Column(unit, [f"{e.count:z,.0f}" for e in estimates], rank=1, wishes=True))
     numbers = [str(place + 1) for place in range(len(estimates))]
     doubtful = [not is_told_from_zero(estimate) for estimate in estimates]
-    line, note = _doubts(doubtful)
+    line, note = _doubts(doubtful, shares_counters)
     return FittedTable(
         heading=item,
         names=[printable(estimate.item) for estimate in estimates],
@@ -361,7 +383,9 @@ def estimates_table(
     )
 
 
-def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | None]:
+def _doubts(
+    doubtful: Sequence[bool], shares_counters: bool
+) -> tuple[tuple[int, Text] | None, Text | None]:
     """Return what a table says of rows that cannot be told from 0: between its rows, or below."""
     from rich.text import Text
 
@@ -377,8 +401,8 @@ def _doubts(doubtful: Sequence[bool]) -> tuple[tuple[int, Text] | None, Text | N
             None,
         )
     # Without the reason a reader would ask why a larger share can be less certain.
-    why = "an item's margin depends on the items in its counters"
-    text = f"{number:,} of these {rows:,} cannot be told from 0 (at most): {why}"
+    why = ": an item's margin depends on the items in its counters" * shares_counters
+    text = f"{number:,} of these {rows:,} cannot be told from 0 (at most){why}"
     return None, Text(text, style="dim")
 
 
@@ -399,7 +423,7 @@ def _plus_minus(estimate: Estimate, digits: int) -> str:
 
 
 def _how(
-    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], charged: str
 ) -> list[tuple[str, RenderableType]]:
     """Return all rows on how the estimates were made: cost, privacy, sketch and certainty."""
     plan = result.plan
@@ -409,6 +433,7 @@ def _how(
     rows = [
         ("Upload", cost(plan)),
         *privacy_rows(plan, result.secure_sum),
+        *([("Ledger", escaped(charged))] if charged else []),
         *secure_sum_rows(result.secure_sum, part_of_sum(result), who(plan)),
         ("Candidates", candidates(result.domain)),
         ("People" if plan.is_of_silos else "Clients", _attended(result, most)),
@@ -462,6 +487,8 @@ def certainty(
     if intervals is None:
         return []
     rows = covered(result.confidence, result.interval_kind, intervals.about, listed, named)
+    if result.is_exact:
+        return [("Intervals", EXACT), *(row for row in rows if row[0] == "Sampling")]
     if not intervals.predicted_linf:
         return [*rows, ("Expected", none_expected(result, [*listed, *named]))]
     before = " before shrinkage" if result.objective == "l2" else ""

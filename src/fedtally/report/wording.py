@@ -18,6 +18,7 @@ from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.result import Estimate, NameEvaluation, Result
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
+EXACT = "each count is exact"
 COVERS = "frequencies among those that took part"
 # what a kind of interval covers, in a few words; the other kinds cover one item each
 _COVERED = {  # by the limits of a kind
@@ -25,6 +26,36 @@ _COVERED = {  # by the limits of a kind
     "simultaneous": "all true shares at once with {} confidence",
 }
 _COVERED_ALONE = "the true share of an item named beforehand with {} confidence"
+_FIELDS = {  # of JSON documents, in words
+    "num_rounds": "rounds",
+    "num_clients": "clients",
+    "num_clients_landed": "clients in the sums",
+    "num_contributions": "contributions",
+    "num_silos": "silos",
+    "max_round_clients": "most clients of a round",
+    "max_items": "most items of a client",
+    "domain_size": "number of candidates",
+    "domain_public": "candidates are public",
+    "modulus_bits": "bits of a counter",
+    "one_hot_bytes_per_client": "one-hot vector, bytes per client",
+    "binary_bytes_per_client": "the item itself, bytes per client",
+    "rounds_landed": "rounds in the answer",
+    "missing_keys": "keys that are missing",
+    "epsilon_replace_one": "epsilon if items are replaced",
+    "epsilon_realised": "epsilon with those that took part",
+    "rho": "zCDP: rho",
+    "rho_delta": "zCDP: except with probability",
+    "neighbours": "what changes (neighbours)",
+    "noise_multiplier": "noise, in units of one client's effect",
+    "noise_variance": "variance of the noise in a counter",
+    "l2_sensitivity": "most effect of one client (l2 norm)",
+    "participations": "most rounds of a client",
+    "clip_norm": "norm that a client's sketch is clipped to",
+    "honest_survivors": "clients whose noise is counted on",
+    "silos_per_person": "most silos of a person",
+    "method": "how it was proven",
+}
+_MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
 
@@ -150,6 +181,37 @@ def question(result: Result) -> str:
         return f"Share of each {drawn}{item} among {contributions(result)}; {number}"
     held = f"hold each {item} among at most {most:,} {drawn}items"
     return f"Share of {contributions(result)} that {held}; {number}"
+
+
+def left_out(result: Result, listed: Sequence[Estimate]) -> str:
+    """Return how many candidates a list lacks since nothing is left of them; "" for none.
+
+    Args:
+        result: the whole answer.
+        listed: the top items.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 3, domain=["tea", "milk", "rice"], seed=1)
+    >>> left_out(result, result.top(20)), left_out(result, [])
+    ('2 more candidates have an estimate below half a client', '')
+    """
+    rest = 0 if result.plan.is_open else result.domain.size - len(listed)
+    if not listed or not 0 < rest < _MOST_LOOKED:
+        return ""
+    if len(result.top(len(listed) + 1)) > len(listed):  # it lacks others, too
+        return ""
+    have = "has" if rest == 1 else "have"
+    unit = {"people": "person"}.get(result.unit, result.unit.removesuffix("s"))
+    return f"{counted(rest, 'more candidate')} {have} an estimate below half a {unit}"
+
+
+def field_name(name: str) -> str:
+    """Return the name of a field of JSON documents in plain words.
+
+    >>> field_name("one_hot_bytes_per_client"), field_name("max_items")
+    ('one-hot vector, bytes per client', 'most items of a client')
+    """
+    return _FIELDS.get(name, name.replace("_", " "))
 
 
 def drawn_away(draw: Mapping[str, Any] | None) -> str:
@@ -687,7 +749,7 @@ def sure(
             said.append(f"largest {points(found.linf)}{known}")
             belong = f"{100 * found.precision_at_k:.0f} % of the top {found.k:,}"
             said.append(f"{belong} truly belong there")
-    elif intervals is not None:
+    elif intervals is not None and not result.is_exact:
         before = " before shrinkage" if result.objective == "l2" else ""
         said.append(
             f"largest about {expected}{before}"
@@ -696,7 +758,10 @@ def sure(
         )
     if intervals is not None:
         kind, unit = result.interval_kind, result.unit
-        said += holds(result.confidence, kind, listed, named, unit, limits=limits)
+        is_exact = result.is_exact
+        said += holds(
+            result.confidence, kind, listed, named, unit, limits=limits, is_exact=is_exact
+        )
     return "; ".join(said) or "not estimated: the confidence is 0"
 
 
@@ -768,6 +833,7 @@ def holds(
     unit: str = "clients",
     *,
     limits: str = "± covers",
+    is_exact: bool = False,
 ) -> list[str]:
     """Return in a few words how often intervals hold, and what sampling adds to them.
 
@@ -778,6 +844,7 @@ def holds(
         named: estimates of items named beforehand.
         unit: the noun for the things that are counted.
         limits: how the table shows intervals, with a verb.
+        is_exact: whether counts are exact, so that intervals have no width.
 
     >>> holds(0.95, "simultaneous", [], [Estimate("tea", 0.1, 0.0, 0.2, 10.0)])
     ['± covers all true shares at once with 95 % confidence']
@@ -785,7 +852,9 @@ def holds(
     kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
     shares = [_COVERED.get(kind, _COVERED_ALONE).format(level(confidence)) for kind in kinds]
     said = []
-    if shares:
+    if is_exact:
+        said.append(EXACT)
+    elif shares:
         said.append(f"{limits} {', and '.join(dict.fromkeys(shares))}")
     sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:

@@ -146,6 +146,15 @@ def _on_repeats(result: Result) -> str:
     return f"{said} {result.num_contributions:,} contributions of {result.num_clients:,} {many}"
 
 
+def on_spaces(domain: Domain) -> Iterator[str]:
+    """Yield the note on candidates that look like others, and differ from them in white space."""
+    if number := domain.num_spaced:
+        begin = (
+            "1 candidate begins or ends" if number == 1 else f"{number:,} candidates begin or end"
+        )
+        yield f"{begin} with white space, which counts: 'tea ' is another item than 'tea'"
+
+
 def _on_candidates(domain: Domain) -> Iterator[str]:
     if not domain.public:
         yield (

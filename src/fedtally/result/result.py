@@ -399,7 +399,8 @@ class Result(Tabular):
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        return (*self.alarms, *self._warnings, *notes.on_target(self))
+        spaces, target = notes.on_spaces(self.domain), notes.on_target(self)
+        return (*self.alarms, *spaces, *self._warnings, *target)
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -604,9 +605,13 @@ class Result(Tabular):
         Raises:
             MemoryLimitError: the table would not fit.
         """
+        return self._all_counts(memory) / self.num_contributions
+
+    def _all_counts(self, memory: int | None) -> F64:
+        """Return the estimated count of every candidate, by position."""
         self.check_listed()
         check_table_fits(self.domain.size, memory)
-        return np.concatenate([block for _, _, block in self.blocks()]) / self.num_contributions
+        return np.concatenate([block for _, _, block in self.blocks()])
 
     def check_listed(self) -> None:
         """Refuse what looks at every candidate, where nobody has the list of them.
@@ -652,12 +657,13 @@ class Result(Tabular):
         columns: dict[str, Any] = {}
         if self.plan.is_open:
             found = self.found
-            frequencies = self.decoder.at(found.view(np.uint64)) / self.num_contributions
+            counts = self.decoder.at(found.view(np.uint64))
             limits = None
             if self.intervals is not None:
                 limits = clip_limits(self.intervals.at(found.view(np.uint64)))
         else:
-            frequencies, limits = self.frequencies(memory), self.limits(memory)
+            counts, limits = self._all_counts(memory), self.limits(memory)
+        frequencies = counts / self.num_contributions
         order = np.argsort(-frequencies, kind="stable")
         if self.plan.is_open:
             hashes = found[order].tolist()
@@ -671,7 +677,7 @@ class Result(Tabular):
             "frequency": frequencies[order],
             "low": nothing if limits is None else limits.low[order],
             "high": nothing if limits is None else limits.high[order],
-            "count": frequencies[order] * self.num_contributions,
+            "count": counts[order],
             "sampling_error": (
                 nothing if limits is None else self._sampling_error(frequencies[order])
             ),
@@ -698,6 +704,11 @@ class Result(Tabular):
         if self.num_clients != self.num_contributions or self.repeats_are_private:
             return "contributions"
         return self.plan.nouns[1]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether estimates are the counts themselves: those of a histogram without noise."""
+        return self.recovery == Recovery.DIRECT and self.plan.privacy is None
 
     @property
     def not_private(self) -> str:

@@ -18,7 +18,7 @@ from fedtally.domain import (
     fingerprints,
 )
 from fedtally.domain.columns import as_integers, as_text, distinct, is_grouped
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.sketch import CountSketch
 
 _BLOCK = 1 << 15  # items that are spelled at once, to bound the memory
@@ -76,7 +76,12 @@ class Declared(Encoder):
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
         if not self._drop:
-            return self._domain.encode(items), None
+            try:
+                return self._domain.encode(items), None
+            except OutsideDomainError as error:
+                raise OutsideDomainError(
+                    f"{error}, or leave out what is outside (--outside drop)"
+                ) from None
         inside = self._inside(items)
         if inside.all():
             return self._domain.encode(items), None

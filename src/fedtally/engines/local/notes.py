@@ -74,7 +74,7 @@ def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
         return []
     note = (
         f"{number:,} cohorts are opened, each with all the noise of a round: larger ones"
-        " (max_cohort) are better"
+        " (--max-cohort) are better"
     )
     return [note]
 
