@@ -191,6 +191,16 @@ def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
         search(20_000, max_cohort=200, **tight).smallest()
 
 
+def test_cohorts_that_are_asked_for_fit_the_rounds():
+    """2,000 clients fill at most 12 cohorts of 160; the fewest bytes would be in 17 rounds."""
+    asked = {"tau": 0.05, "epsilon": 4.0, "secure_sum": "secagg", "adversary": "active"}
+    sized = {**asked, "cohort": 200, "cohort_min": 160, "domain": OpenStrings()}
+    plan = propose(search(2000, length=16, **sized)).plan
+    assert plan.num_rounds <= 2000 // plan.secure_sum.parameters.n_min == 12
+    with pytest.raises(InvalidInputError, match=r"cohort must be at most 118, the clients of a"):
+        propose(search(2000, length=16, num_rounds=17, **sized))
+
+
 def test_silos_are_sized_by_their_people():
     found = propose(search(10, tau=0.02, epsilon=4.0, silos=Silos(5000)))
     assert found.plan.is_of_silos and found.names.clients == 50_000

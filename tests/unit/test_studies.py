@@ -513,6 +513,18 @@ def test_rounds_that_a_plan_does_not_allow_are_counted() -> None:
     assert not any("repeats a round" in note for note in tried(a_plan(30), repeats=4).warnings)
 
 
+def test_a_plan_whose_rounds_cannot_all_land_is_told() -> None:
+    """Each of four rounds needs its smallest cohort: with one client less one of them has none."""
+    plan = noised_plan("secagg", CLIENTS)
+    least = 4 * plan.secure_sum.parameters.n_min  # type: ignore[union-attr]
+    for clients, is_told in ((least, False), (least - 1, True)):
+        asked = replace(plan, num_clients=clients, max_round_clients=clients)
+        found = tried(asked, uniform(200, 20), repeats=1)
+        told = [note for note in found.warnings if "would not run: each of 4 rounds" in note]
+        assert len(told) == is_told
+    assert "are enough for 3 rounds" in told[0]
+
+
 @pytest.mark.parametrize(
     ("plan", "source", "message"),
     [

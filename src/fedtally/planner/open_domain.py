@@ -31,6 +31,7 @@ from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.planner.proposal import (
     Proposal,
+    check_even_rounds,
     check_learns,
     make_draft,
     make_target,
@@ -299,9 +300,15 @@ class Search:
         return drafts
 
     def draft(self, num_rounds: int) -> Draft:
-        """Return the plan to be, for so many rounds."""
+        """Return the plan to be, for so many rounds.
+
+        Raises:
+            InvalidInputError: cohorts that were asked for do not fit so many rounds.
+        """
         spec = replace(self.spec, num_rounds=num_rounds)
-        return make_draft(spec, self.domain, self.num_clients, self.seed)
+        made = make_draft(spec, self.domain, self.num_clients, self.seed)
+        check_even_rounds(made)
+        return made
 
     def _numbers_of_rounds(self) -> list[int]:
         """Return the numbers of rounds to choose from: for each number of blocks the least."""

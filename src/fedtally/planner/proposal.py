@@ -219,9 +219,7 @@ def propose(
             are named.
     """
     draft = make_draft(spec, domain, num_clients, seed)
-    # A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
-    rounds = draft.num_rounds
-    check_rounds(spec.summation, [num_clients // rounds, -(-num_clients // rounds)])
+    check_even_rounds(draft)
     if distribution is None:
         like, made = hardest.ANY, _for_any(draft, find_epsilon=find_epsilon)
     else:
@@ -376,6 +374,15 @@ def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes
     if spec.silos is not None:
         _check_number_of_silos(draft)
     return draft
+
+
+def check_even_rounds(draft: Draft) -> None:
+    """Refuse cohorts that were asked for, where they do not fit the rounds.
+
+    A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
+    """
+    clients, rounds = draft.clients[0], draft.num_rounds
+    check_rounds(draft.spec.summation, [clients // rounds, -(-clients // rounds)])
 
 
 def _check_number_of_silos(draft: Draft) -> None:
