@@ -467,6 +467,14 @@ def test_a_day_has_so_many_sessions(tmp_path: Path) -> None:
     assert one.said(again.invite, late) is Kind.ADVERTISE
 
 
+def test_a_plan_whose_epsilon_is_above_the_cap_is_told_so_once(tmp_path: Path) -> None:
+    demands = policy("active", cap=Cap(0.5, 1e-6), central=True)
+    one = Guarded(tmp_path, PRIVATE, policy=demands)
+    campaign = next(iter(one.plans.values()))
+    reasons = refusals(campaign, one.policy, one.items, PEOPLE[0], one.record, "x")
+    assert len([reason for reason in reasons if "epsilon" in reason]) == 1
+
+
 def test_an_identity_that_is_not_listed_is_refused_in_words(tmp_path: Path) -> None:
     one = Guarded(tmp_path, ACTIVE)
     one.agent._identity = FOREIGN

@@ -376,7 +376,7 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ((*FLEET, "--like", "nothing.here"), "there is no such file"),
         (
             (*FLEET, "--like", "zipf:d=5000"),
-            "--like has 5,000 items, and there are 2,000 candidates",
+            "--like has 5,000 items, and there are 2,000 candidates: write d=2000 in it",
         ),
         ((*FLEET, "--output", "plan.txt"), "must end in .toml or .json"),
         ((*FLEET, "--tau", "2"), "tau must be above 0 and below 1, got 2"),

@@ -520,7 +520,7 @@ def validity(name: str | None) -> str:
         return ""
     if name == "none":
         return "reports have no proofs: a client that lies is not found out"
-    return "each report has a proof that it is one +1 or -1 in each row; any other is refused"
+    return "each report has a proof that it weighs no more than one item; any other is refused"
 
 
 def part_of_sum(result: Result) -> str:
