@@ -15,7 +15,7 @@ import pytest
 from agents import AgentWorld, Guarded, no_power_is_lost, policy, said, session_of  # noqa: F401
 from campaign_world import ALLOWED, DOMAIN, PEOPLE, ROWS, START, WIDTH, N, plan_of
 from cases import each_case
-from secagg_cohort import flips
+from secagg_cohort import flips, stream
 
 import fedtally
 from fedtally.agent import agent as agent_module
@@ -23,6 +23,7 @@ from fedtally.agent.accepted import Campaign
 from fedtally.agent.agent import MOST_ENDED, MOST_SESSIONS, check_binds, refusals
 from fedtally.agent.items import Items, of_file
 from fedtally.agent.settings import TEMPLATE
+from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -144,6 +145,33 @@ def test_agents_of_silos_land_the_sum_of_the_local_engine(tmp_path: Path) -> Non
     silo = Guarded(tmp_path / "silo", ACTIVE, items=agents[0].items)
     assert silo.said(session_of(ACTIVE, "third").invite) is not Kind.ADVERTISE
     assert "items of many people" in silo.notes
+
+
+def test_items_that_are_no_candidates_are_left_out_and_one_of_the_others_is_drawn(
+    tmp_path: Path,
+) -> None:
+    """Under a plan of one item without epsilon; the vector that left is the only one ever drawn."""
+
+    def alone(item: int) -> Any:
+        return FrequencyClient(PLAN, DOMAIN, [item]).contribution(0)
+
+    others = sum(alone(1 + i) for i in range(1, N))
+    drawn = set()
+    for label in range(12):
+        agents = team(tmp_path / str(label), PLAN)
+        agents[0] = Guarded(tmp_path / f"drawing {label}", PLAN, read=lambda: [30, 40, 51])
+        agents[0].agent._random = stream(("drawing", label))
+        server = open_session(PLAN, label, agents)
+        while server.outcome is None:
+            frame = asked_of(server)
+            answer = agents[0].answer(frame)
+            assert answer is not None and agents[0].answer(frame) == answer
+            step(server, agents)
+        own = server.outcome.total - others
+        drawn.add(next(item for item in (30, 40) if (own == alone(item)).all()))
+        again = session_of(PLAN, f"again {label}").invite
+        assert agents[0].restart().said(again) is AbortCode.ITEM_SPENT
+    assert drawn == {30, 40}
 
 
 # ---- frames that come again, late, or never ----
@@ -452,6 +480,14 @@ def test_a_server_that_uses_up_the_sessions_of_a_day_keeps_the_agent_from_others
     for now, expected in (late, AbortCode.POLICY), (late + 1, Kind.ADVERTISE):
         invite = session_of(other, now, not_before=now, not_after=now + 10).invite
         assert one.said(invite, now) is expected
+
+
+def test_a_plan_whose_epsilon_is_above_the_cap_is_told_so_once(tmp_path: Path) -> None:
+    demands = policy("active", cap=Cap(0.5, 1e-6), central=True)
+    one = Guarded(tmp_path, PRIVATE, policy=demands)
+    campaign = next(iter(one.plans.values()))
+    reasons = refusals(campaign, one.policy, one.items, PEOPLE[0], one.record, "x")
+    assert len([reason for reason in reasons if "epsilon" in reason]) == 1
 
 
 def test_an_identity_that_is_not_listed_is_refused_in_words(tmp_path: Path) -> None:

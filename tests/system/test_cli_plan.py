@@ -195,6 +195,7 @@ def test_a_plan_has_no_keys_but_those_that_are_given(
     keyed = Plan.load("keyed.toml")
     assert keyed == plan.with_keys(**{option[2:].replace("-", "_"): key}, may_lack=True)
     assert ("not published" in words_of(out)) == (method == "two-server")
+    assert ("for simulations: fedtally campaign" in words_of(out)) == (method == "two-server")
     assert keyed.fingerprint != plan.fingerprint and keyed.bytes_per_client == plan.bytes_per_client
 
 
@@ -376,7 +377,7 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ((*FLEET, "--like", "nothing.here"), "there is no such file"),
         (
             (*FLEET, "--like", "zipf:d=5000"),
-            "--like has 5,000 items, and there are 2,000 candidates",
+            "--like has 5,000 items, and there are 2,000 candidates: write d=2000 in it",
         ),
         ((*FLEET, "--output", "plan.txt"), "must end in .toml or .json"),
         ((*FLEET, "--tau", "2"), "tau must be above 0 and below 1, got 2"),

@@ -502,6 +502,28 @@ def test_no_error_of_a_reader_quotes_an_item(agent: Path) -> None:
     assert read_items(agent, query.format("SELECT item FROM visits")) == ["tea"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("items.csv", "time,item\n"),
+        ("items.csv", "time,item\n1,\n"),
+        ("items.csv", "time,item\n1,999\n"),
+        ("items.txt", ""),
+    ],
+    ids=["only a header", "a row without an item", "no candidate", "an empty text file"],
+)
+def test_a_client_without_an_item_takes_part_with_zeros_under_epsilon_alone(
+    agent: Path, name: str, text: str
+) -> None:
+    (agent / name).write_text(text)
+    (agent / FILE).write_text(FILLED.replace('"items.csv"', f'"{name}"'))
+    items = Settings.load(agent).items
+    vector = items.client(plan_of("active", "central")).contribution(0, bytes)
+    assert not vector.any()
+    with pytest.raises(InvalidInputError, match="there is no item that the plan counts"):
+        items.client(PLAN)
+
+
 def test_a_module_that_fails_as_it_is_imported(
     agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from fedtally.campaign.screening import Screen
 from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.store import Campaigns
+from fedtally.store import Campaigns, Ledger
 
 QUICK = Deadlines(gather=2, phase=8, session=120)
 
@@ -61,6 +61,29 @@ def test_what_was_made_is_what_is_opened(operator: Path) -> None:
 def test_what_happens_to_cohorts_that_stand_out_is_kept(operator: Path) -> None:
     folder = made(operator, plan_of("active"), allow_list=operator / "clients.allow", screen="warn")
     assert folder.screen is CampaignFolder.open(operator / "survey").screen is Screen.WARN
+
+
+def test_cohorts_are_left_out_only_where_a_round_has_enough(operator: Path) -> None:
+    with pytest.raises(InvalidInputError, match="has at most 7 cohorts, and 8 are needed"):
+        made(operator, plan_of(cohorts=7), screen="refuse")
+    assert made(operator, plan_of(cohorts=8), screen="refuse").screen is Screen.REFUSE
+
+
+def test_a_ledger_that_does_not_cover_the_plan_is_refused(operator: Path) -> None:
+    plan = plan_of("active", "distributed")
+    assert plan.privacy is not None
+    needed, population = plan.privacy.epsilon, plan.privacy.population
+    more = {"allow_list": operator / "clients.allow", "ledger": str(operator / "books.db")}
+    books = Ledger.open(more["ledger"], create=True)
+    with pytest.raises(InvalidInputError, match="nothing was granted to population"):
+        made(operator, plan, **more)
+    books.grant(population, needed / 2, 1e-6, 1)
+    with pytest.raises(InvalidInputError, match=f"does not cover this campaign: .*{population}"):
+        made(operator, plan, **more)
+    assert not (operator / "survey").exists()
+    books.grant(population, 2 * needed, 1e-6, 1)
+    made(operator, plan, **more)
+    assert books.spent(population) is None
 
 
 def test_nothing_is_restored_where_nothing_is(operator: Path) -> None:

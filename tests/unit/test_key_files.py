@@ -446,7 +446,11 @@ def test_keys_make_the_plan_that_is_run(call: Call, tmp_path: Path) -> None:
     )
     plan = Plan.load("run.json")
     assert plan == sized().with_keys(server_key=PUBLIC["server"])
-    assert (code, out, err) == (0, f"{plan.fingerprint}\n", "wrote run.json: published\n")
+    assert (code, out, err) == (
+        0,
+        f"{plan.fingerprint}\n",
+        "wrote run.json: published\non stdout: the fingerprint of the plan\n",
+    )
     assert Plan.load("plan.toml") == sized()
     assert (
         call("add", "run.json", "--server-key", PUBLIC["server"].hex(), "-o", "again.toml")[1]

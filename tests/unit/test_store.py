@@ -784,7 +784,7 @@ def test_without_privacy_only_rounds_and_items_are_counted(record: ClientRecord)
 
 def test_an_item_is_contributed_once(record: ClientRecord) -> None:
     record.take_part("phones", "plan-0", 0, SHARES, time=1, item="august")
-    with pytest.raises(AlreadySpentError, match="or with this item"):
+    with pytest.raises(AlreadySpentError, match="by their label .* in round 0 of plan plan-0"):
         record.take_part("phones", "plan-1", 0, SHARES, time=1, item="august")
     record.take_part("phones", "plan-1", 0, SHARES, time=1, item="september")
 

@@ -16,6 +16,7 @@ from scipy.special import bdtr, bdtrc
 
 from fedtally.cli.app import run as command
 from fedtally.domain import IntegerRange
+from fedtally.encoding import Encoding
 from fedtally.engines.local.seeds import key_bytes
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -511,6 +512,17 @@ def test_rounds_that_a_plan_does_not_allow_are_counted() -> None:
         note.startswith("in 4 of 4 repeats a round drew more clients") for note in found.warnings
     )
     assert not any("repeats a round" in note for note in tried(a_plan(30), repeats=4).warnings)
+
+
+def test_a_table_is_read_with_the_candidates_of_a_histogram_plan() -> None:
+    """Numbers in a text table are texts, which have no places in a histogram."""
+    request = Request(epsilon=1.0, encoding="histogram").resolve(not_private=True)
+    draft = Draft.fit(request, IntegerRange(1, 40), [300], seed=bytes(32))
+    chosen = draft.for_bytes()
+    assert chosen.encoding is Encoding.HISTOGRAM
+    plan = draft.finish(chosen, key_bytes(1, b"keys"), lambda *_: None)[0]
+    found = tried(plan, from_items(["7", "9", "7"], counts=[100, 150, 50]), repeats=1)
+    assert found.domain == IntegerRange(1, 40) and found.num_clients == 300
 
 
 def test_a_plan_whose_rounds_cannot_all_land_is_told() -> None:

@@ -460,7 +460,9 @@ def refusals(
         found.append("this client took part in every round of the plan")
     else:
         journal = Journal(record, plan, left, 0, once)
-        if not journal.may_spend(policy.cap):
+        # what costs too much by itself need not be said once more of all together
+        is_refused = policy.privacy is not None and any(policy.privacy.refusals(plan.privacy))
+        if not journal.may_spend(policy.cap) and not is_refused:
             found.append(journal.refusal)
     return found
 

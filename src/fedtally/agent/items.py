@@ -77,6 +77,10 @@ class Items:
     def client(self, plan: Plan) -> FrequencyClient:
         """Return the client of a plan that holds the items as they are now.
 
+        Items that are no candidates are left out. Of more than the plan's max_items some are drawn,
+        when the vector is made: it leaves once, after the record knows it, so that no second draw
+        can leave.
+
         Raises:
             InvalidInputError: the plan is one of silos and these are the items of one person, or
                 the other way round; or the items are refused by `FrequencyClient`.
@@ -86,7 +90,7 @@ class Items:
         domain = self.domain(plan)
         if self._of_people:
             return _silo(plan, domain, self._read())
-        return FrequencyClient(plan, domain, self._read())
+        return FrequencyClient(plan, domain, self._read(), bounded=True)
 
     def refusal(self, plan: Plan) -> str:
         """Return why these are not the items that a plan counts, or ""."""
@@ -211,7 +215,7 @@ def of_file(
     def read() -> Any:
         # Every row by itself: no value is an error, since errors would show what is held.
         source = sources.open_source(path, columns, format=format)
-        batches = source.batches(private=True, may_be_empty=people is not None)
+        batches = source.batches(private=True, may_be_empty=True)
         try:
             if people is not None:
                 return Held(list(batches))

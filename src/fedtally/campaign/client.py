@@ -65,13 +65,16 @@ class FrequencyClient:
             integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
             nothing that others can see depends on them: items that are no candidates are left out,
             of too many some are drawn, and a client without any takes part with zeros.
+        bounded: whether, under a plan without privacy too, items that are no candidates are left
+            out, and of too many some are drawn. The draw is that of `contribution`.
 
     Raises:
-        OutsideDomainError: an item is no candidate, and the plan is without privacy.
+        OutsideDomainError: an item is no candidate, the plan is without privacy, and the items are
+            not bounded.
         InvalidInputError: the domain is another; the items are no column, by their type and
-            dimensions: a table, bytes, or numbers one by one for a grid; or an item cannot be read,
-            there is none, or there are more than the plan's max_items, and the plan is without
-            privacy.
+            dimensions: a table, bytes, or numbers one by one for a grid; or, under a plan without
+            privacy, there is no item, or, unless they are bounded, one cannot be read, or there
+            are more than the plan's max_items.
 
     An error about the items shows none of them: neither in its message, nor in what it is chained
     to, nor in the variables of its traceback.
@@ -83,13 +86,14 @@ class FrequencyClient:
     # The strings of the ids, where the domain is open.
     _names: Names | None = None
 
-    def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
+    def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
         self._plan = plan
-        self._ids, self._names, problem = _read(plan, domain, items)
+        leave_out = bounded or plan.privacy is not None
+        self._ids, self._names, problem = _read(plan, domain, items, leave_out=leave_out)
         del items  # tools that log the variables of every frame of a traceback would show them
         if problem is not None:
             raise problem
-        self._check_number()
+        self._check_number(bounded)
 
     @classmethod
     def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64], names: Names | None = None) -> Self:
@@ -201,11 +205,19 @@ class FrequencyClient:
     def _num_people(self) -> int:
         return 1 if self._starts is None else len(self._starts) - 1 + self._without_items
 
-    def _check_number(self) -> None:
-        if self._plan.privacy is None and not 1 <= len(self._ids) <= self._plan.max_items:
+    def _check_number(self, bounded: bool = False) -> None:
+        number, most = len(self._ids), self._plan.max_items
+        if self._plan.privacy is not None:
+            return
+        if not number:
             raise InvalidInputError(
-                f"a client must have 1 to {self._plan.max_items} distinct items by the plan, got"
-                f" {len(self._ids)}; draw that many uniformly"
+                "there is no item that the plan counts, and under a plan without epsilon a client"
+                " takes part with one at least: it can take part once it holds one"
+            )
+        if number > most and not bounded:
+            raise InvalidInputError(
+                f"a client has at most {most} distinct items by the plan, got {number}: draw {most}"
+                " of them uniformly"
             )
 
     def __repr__(self) -> str:
@@ -224,8 +236,8 @@ class FrequencyClient:
 
         Args:
             round: 0 .. num_rounds - 1.
-            random: returns as many uniform bytes as it is asked for; needed with privacy, and by a
-                silo whose people hold too many items.
+            random: returns as many uniform bytes as it is asked for; needed with privacy, and where
+                items are drawn, of a client or of a silo's people.
 
         Raises:
             InvalidInputError: there is no such round, or no randomness where it is needed.
@@ -297,9 +309,15 @@ class FrequencyClient:
             random: returns random bytes, where they are needed.
         """
         most, clip = self._plan.max_items, self._plan.clip(round, self._spelled)
+        if starts is None and random is not None:
+            return bound_items(ids, most, random, clip)
         if starts is None:
-            # without privacy no client has too many items (`_check_number`)
-            return ids if random is None else bound_items(ids, most, random, clip)
+            if len(ids) > most:
+                raise InvalidInputError(
+                    f"this client holds more than {most} items, of which that many are drawn: give"
+                    " it randomness"
+                )
+            return ids
 
         def words(block: I64) -> U64:
             if random is None:
@@ -447,10 +465,13 @@ class FrequencyClient:
         return report
 
 
-def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, Names | None, FedtallyError | None]:
+def _read(
+    plan: Plan, domain: Domain, items: Any, *, leave_out: bool
+) -> tuple[U64, Names | None, FedtallyError | None]:
     """Return the distinct ids of a client's items, or an error that shows nothing of them.
 
-    Where the domain is open, the names of the items come with them.
+    Where the domain is open, the names of the items come with them. Items that are no candidates
+    are left out, or are an error.
 
     The error is returned, to be raised elsewhere. Raised here it would have the codec's error,
     which shows an item, attached as its context.
@@ -466,9 +487,9 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, Names | None, Fe
             raise TypeError
         if isinstance(domain, OpenStrings):
             domain = domain.with_seed(plan.seed)
-            names = Names(domain, items if plan.privacy is None else _texts(domain, items))
+            names = Names(domain, _texts(domain, items) if leave_out else items)
             return names.ids, names, None
-        ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
+        ids = _ids_inside(domain, items) if leave_out else domain.encode(items)
         return np.unique(ids), None, None
     except OutsideDomainError:
         problem = OutsideDomainError(

@@ -35,11 +35,12 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list
 from fedtally.campaign.key_files import load_server_key
-from fedtally.campaign.screening import Screen
+from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
@@ -133,7 +134,8 @@ class CampaignFolder:
         made._check()
         if made.mark.exists():
             raise InvalidInputError(f"the mark {made.mark} exists already: name another file")
-        made._check_places()
+        made._check_budget(made._check_places())
+        made._check_screen()
         copied = {PLAN: plan, ALLOW_LIST: allow_list, CANDIDATES: candidates}
         # A folder under another name first: a crash in between leaves no half campaign behind.
         draft = place.with_name(f".{place.name}.new")
@@ -479,6 +481,33 @@ class CampaignFolder:
                 )
             )
         return None if self.ledger is None else Ledger.open(self.ledger)
+
+    def _check_budget(self, ledger: Ledger | None) -> None:
+        """Refuse a ledger that cannot be charged with this campaign: it could never open a sum."""
+        privacy = self.plan.privacy
+        if ledger is None or privacy is None:
+            return
+        charge = Charge(privacy.population, self.plan.fingerprint, 0, privacy.event)
+        try:
+            ledger.check_charge(charge)
+        except OverspentError as error:
+            raise InvalidInputError(
+                f"the ledger {self.ledger} does not cover this campaign: {error}"
+            ) from error
+
+    def _check_screen(self) -> None:
+        """Refuse that cohorts are to be left out where no round can have enough of them."""
+        if self.screen is not Screen.REFUSE:
+            return
+        agreed = self.plan.secure_sum
+        assert isinstance(agreed, SecAggConfig)
+        most = self.plan.max_round_clients // agreed.parameters.n_min
+        if most < FEWEST:
+            raise InvalidInputError(
+                f"screen refuse is not possible: a round of the plan has at most {most}"
+                f" cohort{'s' * (most > 1)}, and {FEWEST} are needed to tell which stand out; plan"
+                " smaller cohorts (--cohort) or fewer rounds, or leave screen out"
+            )
 
     def _to_toml(self) -> str:
         values: dict[str, Any] = {

@@ -80,7 +80,7 @@ def init(folder: str) -> None:
     public = create(Path(folder), secrets.token_bytes)
     console.note(f"wrote {folder}: a key, an empty record, and {FILE} with the policy")
     console.note(f"next: fill in the lines of {Path(folder) / FILE} that begin with '# >'")
-    click.echo(public.hex())
+    console.show_hex(public.hex(), "the public key of the client")
 
 
 @click.command(
@@ -157,8 +157,11 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
     else:
         campaigns, problems = _campaign_or_problems(settings, _files(plan, allow_list, signature))
     for campaign in campaigns:
-        name = campaign.plan.fingerprint[:_DIGITS]
-        problems += [f"plan {name}: {reason}" for reason in _refusals(settings, campaign)]
+        fingerprint = campaign.plan.fingerprint
+        problems += [
+            f"plan {fingerprint[:_DIGITS]}: {reason.removeprefix(f'plan {fingerprint} ')}"
+            for reason in _refusals(settings, campaign)
+        ]
     _raise_refusals(problems)
     if settings.registrar is None:
         _note_of_no_registrar()

@@ -140,7 +140,7 @@ def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
             }
         )
     else:
-        click.echo(made.plan.fingerprint)
+        console.show_hex(made.plan.fingerprint, "the fingerprint of the plan")
 
 
 _engine_options = options(

@@ -55,9 +55,10 @@ def show_status(found: dict[str, Any], who: str) -> None:
         parts += [Text(), table]
     for one in found["open"]:
         left = max(0, one["not_after"] - int(time.time()))
+        asked = f" ({_ASKED_FOR[one['phase']]})" if one["phase"] in _ASKED_FOR else ""
         line = (
             f"open: round {one['round']}, session {one['session'][:8]},"
-            f" {one['num_clients']:,} {who}s, {one['phase']}, ends in {left:,} s"
+            f" {one['num_clients']:,} {who}s, {one['phase']}{asked}, ends in {left:,} s"
         )
         parts.append(Text(line))
         parts += [Text("  " + escaped(str(client))) for client in one.get("clients", ())]

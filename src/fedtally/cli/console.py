@@ -80,6 +80,12 @@ def complain(kind: str, message: str, as_json: bool) -> None:
     click.echo(text, err=True)
 
 
+def show_hex(digits: str, what: str) -> None:
+    """Print hexadecimal digits on stdout, for scripts, and on stderr what they are."""
+    note(f"on stdout: {what}")
+    click.echo(digits)
+
+
 def note(message: str, quiet: bool = False) -> None:
     """Print a note on stderr, unless quiet."""
     if not quiet:

@@ -291,7 +291,7 @@ def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
             }
         )
     else:
-        click.echo(keyed.fingerprint)
+        console.show_hex(keyed.fingerprint, "the fingerprint of the plan")
 
 
 @click.command(
@@ -342,7 +342,7 @@ def prove(key: str, registrar: str, purpose: str, output: str, as_json: bool) ->
             }
         )
     else:
-        click.echo(proof.identity.hex())
+        console.show_hex(proof.identity.hex(), "the public key of the client")
 
 
 @click.command(
@@ -397,7 +397,7 @@ def allow_list(
             {"schema": "fedtally-listed/1", "clients": len(listed), "digest": listed.digest.hex()}
         )
     else:
-        click.echo(listed.digest.hex())
+        console.show_hex(listed.digest.hex(), "the digest of the list")
 
 
 @click.command(
@@ -463,7 +463,7 @@ def sign(key: str, plan: str, allow_list: str | None, output: str, as_json: bool
             }
         )
     else:
-        click.echo(signature.fingerprint)
+        console.show_hex(signature.fingerprint, "the fingerprint of the plan")
 
 
 keys.add_section("Commands", new, show, prove, allow_list, add, sign, retire)

@@ -261,8 +261,8 @@ trust_options = options(
         type=click.FLOAT,
         metavar="SHARE",
         help=(
-            "Share of a cohort that may drop out without loss of its sum (as many as do, at least"
-            " 0.05)."
+            "Share of a cohort that may drop out without loss of its sum (0.05, or --dropout of a"
+            " simulation if that is more)."
         ),
     ),
     option(

@@ -295,7 +295,7 @@ def plan(**options: Any) -> None:
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
     distribution, about, size = _distribution(options, spec.is_private)
     domain = _domain(options, size)
-    distribution = _over(distribution, domain)
+    distribution = _over(distribution, domain, about)
     with console.Progress(options["quiet"]) as progress:
         progress("plan")
         proposal = _propose(options, spec, domain, distribution, about, find_epsilon)
@@ -434,7 +434,9 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     return IntegerRange(1, number)
 
 
-def _over(distribution: Frequencies | None, domain: Domain) -> Frequencies | None:
+def _over(
+    distribution: Frequencies | None, domain: Domain, about: str | None
+) -> Frequencies | None:
     """Return the distribution over the candidates; None where nothing is known."""
     if distribution is None:
         return None
@@ -442,10 +444,24 @@ def _over(distribution: Frequencies | None, domain: Domain) -> Frequencies | Non
     # The distribution says how often which share is held. Candidates beyond its items have share 0.
     held = round(float(distribution.numbers.sum()))
     if held > size:
+        way = "name more candidates, or a result with fewer items"
+        if about is not None and ":" in about:  # a family, such as zipf:
+            way = f"write d={size} in it, as {_with_size(about, size)}, or name more candidates"
         raise InvalidInputError(
-            f"--like has {held:,} items, and there are {size:,} candidates: name more, or others"
+            f"--like has {held:,} items, and there are {size:,} candidates: {way}"
         )
     return replace(distribution, domain_size=size)
+
+
+def _with_size(like: str, size: int) -> str:
+    """Return a family of frequencies with so many items.
+
+    >>> _with_size("zipf:a=1.1,d=9", 4000), _with_size("zipf:", 4000)
+    ('zipf:a=1.1,d=4000', 'zipf:d=4000')
+    """
+    family, _, given = like.partition(":")
+    kept = [part for part in given.split(",") if part and not part.startswith("d=")]
+    return f"{family}:{','.join([*kept, f'd={size}'])}"
 
 
 def _distribution(

@@ -347,11 +347,20 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
 
 def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     from fedtally.recovery.decoding import kind_of
+    from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
     if proposal.plan.is_two_server and proposal.plan.report_proof is None:
         notes.append(f"reports have no proofs: {_why_no_proofs(proposal.plan)}")
+    agreed = proposal.plan.secure_sum
+    if isinstance(agreed, TwoServerConfig) and agreed.min_batch == agreed.n_max:
+        notes.append(
+            f"a sum needs all {agreed.n_max:,} clients: if one stays away, there is no sum"
+            " (--max-dropout allows for more, and so do more clients)"
+        )
+    if not isinstance(agreed, SecAggConfig):
+        notes.append("for simulations: fedtally campaign runs plans of --secure-sum secagg alone")
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more

@@ -193,8 +193,8 @@ def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] |
         )
     if candidates is None:
         raise InvalidInputError(
-            "the plan holds only the digest of its candidates: name the file with one candidate a"
-            " line that it was planned with"
+            "the plan holds only the digest of its candidates: name the file that it was planned"
+            " with, one candidate a line (--candidates)"
         )
     domain = Dictionary.from_file(candidates)
     if any(meta.get(name) != value for name, value in domain.describe().items()):

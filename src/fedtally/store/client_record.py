@@ -302,9 +302,15 @@ class ClientRecord(GrantDatabase):
         cap: Cap | None = None,
     ) -> None:
         part = {"of": plan, "number": round, "label": item}
-        if connection.exec_driver_sql(_FIND_PART, part).first() is not None:
+        found = connection.exec_driver_sql(_FIND_PART, part).first()
+        if found is not None:
+            if (found.plan, found.round) == (plan, round):
+                raise AlreadySpentError(f"the client took part in round {round} of plan {plan}")
+            # the label is not quoted: errors are logged, and it may tell what the client holds
             raise AlreadySpentError(
-                f"the client took part in round {round} of plan {plan}, or with this item"
+                "these items took part already, by their label (once), in round"
+                f" {found.round} of plan {found.plan}: a label counts once, whatever the plan;"
+                " change it when the items are new"
             )
         charge = None if event is None else Charge(population, plan, round, event)
         # A plan without an event skips the checks below. If a plan could drop its event between
@@ -579,7 +585,7 @@ _COUNT_SESSIONS = prepared(
 _FIND_PARTS = prepared(sa.select(_participations))
 # A label that is null equals no item.
 _FIND_PART = prepared(
-    sa.select(_participations.c.round).where(
+    sa.select(_participations.c.plan, _participations.c.round).where(
         (
             (_participations.c.plan == sa.bindparam("of"))
             & (_participations.c.round == sa.bindparam("number"))

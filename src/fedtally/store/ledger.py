@@ -166,16 +166,34 @@ class Ledger(GrantDatabase):
             )
         return Reservation(charge.plan, charge.release)
 
+    def check_charge(self, charge: Charge) -> None:
+        """Refuse a campaign that could not be charged now; nothing is charged.
+
+        Args:
+            charge: a release of the campaign.
+
+        Raises:
+            OverspentError: the campaign costs more than the population has left.
+            InvalidInputError: nothing was granted, or the plan was charged to another population,
+                or with another event.
+        """
+        with self._transaction(write=False) as connection:
+            grant = self._grant(connection, charge.population)
+            if grant is None:
+                raise InvalidInputError(self._ungranted(connection, charge.population))
+            campaign = connection.execute(
+                sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)
+            ).first()
+            if campaign is None:
+                check_total(grant, _with(_total(connection, grant), grant, charge), charge.plan)
+            else:
+                check_campaign(_charge_of(campaign), charge)
+
     def _begin(
         self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int
     ) -> None:
         """Charge a campaign to its population, unless the grant does not cover it."""
-        before = _total(connection, grant)
-        total = (
-            Composition.of([charge.event], grant.delta)
-            if before is None
-            else before.plus(charge.event)
-        )
+        total = _with(_total(connection, grant), grant, charge)
         check_total(grant, total, charge.plan)
         row = {
             "plan": charge.plan,
@@ -194,9 +212,7 @@ class Ledger(GrantDatabase):
     ) -> bool:
         """Return whether the owner reserved this release before; refuse others and a landed one."""
         # the ledger keeps one event for all releases of a plan, so the release does not matter here
-        check_campaign(
-            Charge(campaign.population, campaign.plan, 0, event_from_json(campaign.event)), charge
-        )
+        check_campaign(_charge_of(campaign), charge)
         if campaign.owner != owner:
             raise _of_another_run(charge.plan, charge.release)
         if connection.execute(_landed(charge.plan, charge.release)).first() is not None:
@@ -339,11 +355,7 @@ class Ledger(GrantDatabase):
                 return None
             total = _total(connection, grant)
         for charge in planned:
-            total = (
-                Composition.of([charge.event], grant.delta)
-                if total is None
-                else total.plus(charge.event)
-            )
+            total = _with(total, grant, charge)
         return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
@@ -384,6 +396,17 @@ def _of_another_run(plan: str, release: int) -> AlreadySpentError:
         f"release {release} of plan {plan} is not to be had: another run charged this plan, and"
         " what it reserved counts as spent, landed or not; go on with that run, or with a new plan"
     )
+
+
+def _charge_of(campaign: sa.Row[Any]) -> Charge:
+    return Charge(campaign.population, campaign.plan, 0, event_from_json(campaign.event))
+
+
+def _with(total: Composition | None, grant: Grant, charge: Charge) -> Composition:
+    """Return a total with another campaign."""
+    if total is None:
+        return Composition.of([charge.event], grant.delta)
+    return total.plus(charge.event)
 
 
 def _total(connection: sa.Connection, grant: Grant) -> Composition | None:

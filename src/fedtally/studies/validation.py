@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -33,6 +34,7 @@ from fedtally.campaign.release import is_noised_before
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain, Names, OpenStrings
+from fedtally.domain import load as load_domain
 from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.encoding import Encoder, Spelled
@@ -359,7 +361,8 @@ def run(
     Args:
         source: the source of the clients.
         trial: the campaigns to simulate.
-        domain: as in `Request`; of the plan's size.
+        domain: as in `Request`; of the plan's size. None, for a table and a histogram: the plan's
+            own, if the plan holds it as a whole.
         outside: as in `Simulation`.
         progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
             (campaigns).
@@ -384,6 +387,10 @@ def run(
         )
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
+    if domain is None and plan.is_histogram and source.synthetic_size is None:
+        # a table has no candidates with places of their own; a plan may hold those of its domain
+        with suppress(InvalidInputError):
+            domain = load_domain(plan.domain, {})
     asked = Simulation.of(
         plan=plan, domain=domain, outside=outside, seed=seed, not_private=is_private
     )
