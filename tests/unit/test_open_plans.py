@@ -83,7 +83,7 @@ def test_a_plan_is_made_saved_and_run(tmp_path, words, capsys):
     assert run(["simulate", words, "--plan", plan, "--repeats", "1", "--seed", "1"]) == 0
     shown = told(capsys)
     assert "Names met: 100.0% of the strings above" in shown
-    assert "over 1 repeat, and at least 100.0%; names of strings that nobody holds: 0" in shown
+    assert "over 1 repeat, and at least 100.0%; wrong names: 0" in shown
 
 
 def test_the_screen_of_a_plan(tmp_path, capsys):
