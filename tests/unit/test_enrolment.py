@@ -503,7 +503,9 @@ def proved(call: Call, *numbers: int) -> list[str]:
 def test_from_keys_to_a_signed_plan(call: Call) -> None:
     code, out, err = call("prove", "1.key", *FOR, "-o", "1.proof")
     assert (code, out) == (0, f"{key(1).public.hex()}\n")
-    assert err == "wrote 1.proof: send it to the registrar\n"
+    assert err == (
+        "wrote 1.proof: send it to the registrar\non stdout: the public key of the client\n"
+    )
     assert load_proof("1.proof") == proofs(1)[0]
     files = proved(call, *range(1, 13))
     digits = ("--registrar", REGISTRAR.public.hex(), "--purpose", PURPOSE)
