@@ -1195,8 +1195,8 @@ MUTATIONS = (
     _mutation(
         "second-campaign-free",
         "store/ledger.py",
-        "            if before is None\n            else before.plus(charge.event)\n",
-        "            if True\n            else before.plus(charge.event)\n",
+        "    if total is None:\n        return Composition.of([charge.event], grant.delta)\n",
+        "    if True:\n        return Composition.of([charge.event], grant.delta)\n",
         "test_store.py",
     ),
     _mutation(

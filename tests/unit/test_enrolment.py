@@ -512,18 +512,23 @@ def test_from_keys_to_a_signed_plan(call: Call) -> None:
     code, out, err = call("allow-list", *digits, *files, "-o", "clients.allow")
     everybody = listed(*range(1, 13))
     assert (code, out) == (0, f"{everybody.digest.hex()}\n")
-    assert err == "wrote clients.allow: 12 clients may take part\n"
+    assert (
+        err == "wrote clients.allow: 12 clients may take part\non stdout: the digest of the list\n"
+    )
     planned(everybody).without_keys().save("plan.toml")
     keyed = ("--server-key", "server.key.pub", "--allow-list", "clients.allow")
     code, out, err = call("add", "plan.toml", *keyed, "-o", "run.toml")
-    assert (code, err) == (0, "wrote run.toml: published\n")
+    assert (code, err) == (
+        0,
+        "wrote run.toml: published\non stdout: the fingerprint of the plan\n",
+    )
     plan = Plan.load("run.toml")
     assert plan == planned(everybody) and out == f"{plan.fingerprint}\n"
     code, out, err = call("sign", "registrar.key", "run.toml", "-o", "plan.sig")
     assert (code, out, err) == (
         0,
         f"{plan.fingerprint}\n",
-        "wrote plan.sig: clients need it beside run.toml\n",
+        "wrote plan.sig: clients need it beside run.toml\non stdout: the fingerprint of the plan\n",
     )
     check_signature(load_signature("plan.sig"), plan, REGISTRAR.public)
     assert call(

@@ -540,7 +540,7 @@ def test_an_estimate(tmp_path, monkeypatch):
     assert again.frequency("tea") == result.frequency("tea")
     again.decoded(confidence=0.9).prepare(lambda stage, *_: stages.append(stage))
     assert not stages  # the fit and the names are those of the other confidence
-    fields = fedtally.report.document(result, result.top(2))
+    fields = report.document(result, result.top(2))
     assert fields["open"]["named"] == len(result.names) and fields["estimates"][0]["item"] == "tea"
     table = result.to_arrow()  # of what stands out
     assert table.num_rows == result.num_found and "tea" in table.column("item").to_pylist()
@@ -573,7 +573,7 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     assert "500 clients, no list of candidates" in notebook
     assert f"<bdi>{first.item}</bdi>" in notebook and "<bdi>tea</bdi>" in notebook
     assert "could not be read" in notebook
-    shown = fedtally.report.plain(fedtally.report.answer(result, result.top(3)))
+    shown = report.plain(report.answer(result, result.top(3)))
     assert f"Names    {result.num_unread} of {result.num_found} strings could not be read" in shown
     assert f"shown by #; --top {result.num_found} lists all" in " ".join(shown.split())
     assert "may be noise" not in shown

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedtally
+from fedtally import report
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer
@@ -390,5 +391,5 @@ def test_names_of_all_scripts_are_read(name, capsys):
     result = fedtally.estimate(held, seed=1, **asked)
     assert name in [each.item for each in result.top(2)]
     # joiners are shown as escapes: what a screen cannot show must be told apart
-    shown = fedtally.report.plain(fedtally.report.answer(result, result.top(2)))
+    shown = report.plain(report.answer(result, result.top(2)))
     assert ("\\u200" in shown) == ("\u200d" in name or "\u200c" in name)
