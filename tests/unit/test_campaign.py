@@ -405,6 +405,21 @@ def test_a_client_must_have_candidates_and_no_more_than_the_plan_allows() -> Non
         FrequencyClient(plan, DOMAIN, [1]).contribution(2)
 
 
+def test_a_client_draws_among_its_items_where_it_is_told_to() -> None:
+    """Under a plan without privacy: by its randomness alone, and only among candidates."""
+    plan = plan_of()
+    alone = {i: tuple(FrequencyClient(plan, DOMAIN, [i]).contribution(0).tolist()) for i in (3, 7)}
+    client = FrequencyClient(plan, DOMAIN, [3, 7, 51], bounded=True)
+    seen = {tuple(client.contribution(0, stream(("draw", i))).tolist()) for i in range(30)}
+    assert seen == set(alone.values())  # one of the two in all draws: a probability of 2^-29
+    with pytest.raises(InvalidInputError, match="more than 1 items.*give it randomness"):
+        client.contribution(0)
+    one = FrequencyClient(plan, DOMAIN, [3, 51], bounded=True)
+    assert tuple(one.contribution(0).tolist()) == alone[3]
+    with pytest.raises(InvalidInputError, match="there is no item that the plan counts"):
+        FrequencyClient(plan, DOMAIN, [51], bounded=True)
+
+
 def private(terms: Any = None, **changed: Any) -> Plan:
     """Return a plan with privacy: central, or by shares where clients sum among themselves."""
     shares = isinstance(terms, SecAggConfig)
