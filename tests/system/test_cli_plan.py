@@ -254,8 +254,8 @@ def test_a_histogram_is_tried_on_other_candidates_by_rank(
     tried = ["simulate", "--plan", plan, drinks, "--repeats", "2"]
     assert run([*tried, "--domain", listed]) == 0
     assert "0 of 2 repeats" in words_of(capsys.readouterr().out)
-    assert run(tried) == 2  # candidates that clients do not know have no places
-    assert "declare them" in words_of(capsys.readouterr().err)
+    assert run(tried) == 2  # without a list they are read as the plan's candidates
+    assert "other items need another domain" in words_of(capsys.readouterr().err)
     assert run([*tried, "--domain", "open"]) == 2
     assert "name it (--domain), not open" in words_of(capsys.readouterr().err)
 

@@ -97,7 +97,7 @@ def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, nu
     for said in (
         numbers,
         "predicted from the plan",
-        "<dt>noise multiplier</dt>",
+        "<dt>noise, in units of one client&#39;s effect</dt>",
         "had to be trusted",
     ):
         assert said in text

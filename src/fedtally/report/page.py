@@ -17,6 +17,7 @@ from typing import Any
 
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.plan import Plan
 from fedtally.report import wording
 from fedtally.report.fields import plan_fields, privacy_fields
 from fedtally.report.tables import printable
@@ -236,7 +237,7 @@ def _sections(
             [
                 *wording.privacy_rows(plan, traffic),
                 *([("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []),
-                *_named(private),
+                *_named(private, plan),
             ],
         ),
         _section(
@@ -254,7 +255,7 @@ def _sections(
                 ("Recovery", result.recovery),
                 *wording.sizing_rows(result.sizing),
                 *wording.target_rows(plan),
-                *_named(plan_fields(plan) | {"num_clients": result.num_clients}),
+                *_named(plan_fields(plan) | {"num_clients": result.num_clients}, plan),
             ],
         ),
     ]
@@ -278,9 +279,9 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _named(fields: dict[str, Any]) -> list[tuple[str, str]]:
+def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
     return [
-        (wording.field_name(name), _shown(name, value))
+        (wording.field_name(name, plan.is_of_silos), _shown(name, value))
         for name, value in fields.items()
         if value is not None and not isinstance(value, bool)
     ]

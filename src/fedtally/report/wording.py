@@ -55,6 +55,18 @@ _FIELDS = {  # of JSON documents, in words
     "silos_per_person": "most silos of a person",
     "method": "how it was proven",
 }
+_FIELDS_OF_SILOS = {  # where clients are silos, and frequencies are shares of their people
+    "num_clients": "people in the sums",
+    "people": "most people of a silo",
+    "max_items": "most items of a person",
+    "one_hot_bytes_per_client": "one-hot vector, bytes per silo",
+    "binary_bytes_per_client": "the item itself, bytes per silo",
+    "noise_multiplier": "noise, in units of one person's effect",
+    "l2_sensitivity": "most effect of one person (l2 norm)",
+    "participations": "most rounds of a person",
+    "clip_norm": "norm that a person's sketch is clipped to",
+    "honest_survivors": "silos whose noise is counted on",
+}
 _MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
@@ -205,13 +217,14 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
     return f"{counted(rest, 'more candidate')} {have} an estimate below half a {unit}"
 
 
-def field_name(name: str) -> str:
-    """Return the name of a field of JSON documents in plain words.
+def field_name(name: str, of_silos: bool = False) -> str:
+    """Return the name of a field of JSON documents in plain words, also where clients are silos.
 
     >>> field_name("one_hot_bytes_per_client"), field_name("max_items")
     ('one-hot vector, bytes per client', 'most items of a client')
     """
-    return _FIELDS.get(name, name.replace("_", " "))
+    known = _FIELDS | _FIELDS_OF_SILOS if of_silos else _FIELDS
+    return known.get(name, name.replace("_", " "))
 
 
 def drawn_away(draw: Mapping[str, Any] | None) -> str:
