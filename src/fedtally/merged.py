@@ -200,18 +200,27 @@ class Merged(Tabular):
 
         if not self.results[0].plan.is_open:
             check_table_fits(self.domain.size, memory)
-        columns = [field.name for field in fields(Estimate)]
-        rows = [each for block in self._labels() for each in self.estimates(block)]
-        rows.sort(key=lambda each: -each.frequency)  # stable: ties by position
-        types = {name: pa.float64() for name in columns if name != "item"}
-        table = {
-            name: pa.array([getattr(row, name) for row in rows], types.get(name))
-            for name in columns
-        }
+        blocks = (self._columns(self.estimates(labels)) for labels in self._labels())
+        # a stable sort: ties by position
+        table = pa.concat_tables(blocks).sort_by([("frequency", "descending")])
         if self.not_private:
-            table["note"] = pa.array([self.not_private] * len(rows))
+            table = table.append_column("note", pa.array([self.not_private] * len(table)))
         kind = named_kind(self.interval_kind) if self._intervals else None
-        return pa.table(table, metadata={} if kind is None else {"intervals": kind})
+        return table.replace_schema_metadata({} if kind is None else {"intervals": kind})
+
+    @staticmethod
+    def _columns(rows: Sequence[Estimate]) -> Any:
+        """Return estimates as a `pyarrow.Table` with the fields of `Estimate`."""
+        import pyarrow as pa
+
+        names = [field.name for field in fields(Estimate)]
+        types = {name: pa.float64() for name in names if name != "item"}
+        return pa.table(
+            {
+                name: pa.array([getattr(row, name) for row in rows], types.get(name))
+                for name in names
+            }
+        )
 
     def _labels(self) -> Iterator[list[str | int]]:
         """Yield the labels of all candidates, some at a time, in the order of the domain."""
@@ -222,21 +231,19 @@ class Merged(Tabular):
             yield self.domain.labels(range(start, min(start + _ROWS, self.domain.size)))
 
     def __repr__(self) -> str:
+        size = "none" if self.results[0].plan.is_open else f"{self.domain.size:,}"
         return (
             f"Merged({len(self.results)} results, {self.unit}={self.num_contributions:,},"
-            f" candidates={self._size})"
+            f" candidates={size})"
         )
-
-    @property
-    def _size(self) -> str:
-        return "none" if self.results[0].plan.is_open else f"{self.domain.size:,}"
 
     def _repr_html_(self) -> str:
         """Return the largest estimates as an HTML table, which notebooks show."""
         shown = self.top(NOTEBOOK_ROWS + 1)
+        size = "no list of" if self.results[0].plan.is_open else f"{self.domain.size:,}"
         head = (
             f"{self.num_contributions:,} {self.unit} in {len(self.results)} results,"
-            f" {self._size.replace('none', 'no list of')} candidates"
+            f" {size} candidates"
         )
         head += f", <strong>{html.escape(self.not_private)}</strong>" * bool(self.not_private)
         if len(shown) > NOTEBOOK_ROWS:

@@ -32,6 +32,7 @@ from fedtally.planner.draft import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
 from fedtally.result import Result
 from fedtally.sketch import CountSketch, Recovery, SketchSpec
+from fedtally.store import Ledger, StoreError
 
 WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
 COMMANDS = ["estimate", "demo", "sample", "plan", "simulate", "query", "merge", "inspect", "audit"]
@@ -1005,6 +1006,25 @@ def test_nothing_is_spent_on_what_cannot_be_answered(
     assert "at its own delta" not in out
     shown = " ".join(call("ledger", "show", *ledger)[1].split())
     assert "all campaigns at delta 1e-06, at which the same noise may have another epsilon" in shown
+
+
+def test_a_ledger_that_cannot_be_read_any_more_costs_no_answer(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = Ledger.spent
+
+    def gone(books: Ledger, population: str) -> None:
+        if spent(books, population) is not None:  # once the campaign is charged
+            raise StoreError("the disk is gone")
+
+    (tmp_path / "items.csv").write_text("item\n" + "1\n" * 90)
+    ledger = ["--ledger", str(tmp_path / "books.db"), "--population", "phones"]
+    assert call("ledger", "grant", *ledger, "--epsilon", "2", "--delta", "1e-6")[0] == 0
+    monkeypatch.setattr(Ledger, "spent", gone)
+    private = ["--domain", "range:1..50", "--epsilon", "1", *ledger]
+    code, out, err = call("estimate", str(tmp_path / "items.csv"), *private)
+    assert code == 0 and "Share of each item" in out
+    assert "charged, and what is spent cannot be read: the disk is gone" in err
 
 
 @pytest.mark.parametrize("option", ["--save", "--output", "--plot"])

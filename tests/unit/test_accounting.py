@@ -223,16 +223,6 @@ def assert_between_estimates_of_others(event, target, tolerance):
     assert found == pytest.approx(high, abs=tolerance)
 
 
-@pytest.mark.parametrize("ends", [1, 2, 3000])
-def test_losses_are_put_on_a_grid_as_others_do(ends):
-    from dp_accounting.pld import pld_pmf
-
-    deltas = np.sort(np.random.default_rng(ends).random(2 * ends + 1))[::-1] ** 3
-    theirs = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(0.01, -ends, ends, deltas)
-    masses = loss_distribution._masses(deltas, 0.01)
-    np.testing.assert_array_equal(masses, theirs.to_dense_pmf()._probs)
-
-
 @given(
     st.sampled_from([gaussian, skellam]),
     st.integers(1, 8),

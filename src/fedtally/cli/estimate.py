@@ -35,6 +35,7 @@ from fedtally.cli.options import (
     trust_options,
     use_threads,
 )
+from fedtally.errors import FedtallyError
 
 if TYPE_CHECKING:
     from fedtally.engines.local.simulation import Simulation
@@ -496,14 +497,20 @@ def _answer(
 
 
 def _spent(result: Result, options: dict[str, Any]) -> str:
-    """Return what the population of a charged campaign has spent of its budget, in words."""
+    """Return what the population of a charged campaign has spent of its budget, in words.
+
+    A ledger that cannot be read any more is said, too: it must not cost the answer that was paid.
+    """
     from fedtally.privacy.accounting import numbers
     from fedtally.store import Ledger
 
     terms = result.plan.privacy
     assert terms is not None
-    books = Ledger.open(options["ledger"])
-    granted, spent = books.granted(terms.population), books.spent(terms.population)
+    try:
+        books = Ledger.open(options["ledger"])
+        granted, spent = books.granted(terms.population), books.spent(terms.population)
+    except FedtallyError as error:
+        return f"{options['ledger']}: charged, and what is spent cannot be read: {error}"
     assert granted is not None
     text = (
         f"population {terms.population} has spent {spent} of the epsilon {granted.epsilon:g} that"

@@ -139,8 +139,9 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
         # Delta falls with epsilon but for rounding. Where it rose, a probability would be negative.
         falling = np.minimum.accumulate(deltas)
-        masses = _masses(falling, step)
-        one = pld_pmf.DensePLDPmf(step, -ends, masses, float(falling[-1]), True)
+        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            step, -ends, ends, falling
+        ).to_dense_pmf()
         return one.self_compose(number) if number > 1 else one
 
     total = reduce(
@@ -164,20 +165,6 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         return np.minimum(1.0, np.full(at.shape, found, np.float64) + error)
 
     return Bound(Method.LOSS_DISTRIBUTION, epsilon, deltas)
-
-
-def _masses(deltas: F64, step: float) -> F64:
-    """Return the masses of losses on a grid by connecting the dots; the last delta is at infinity.
-
-    dp-accounting does the same in `create_pmf_pessimistic_connect_dots_fixed_gap`, bit for bit, but
-    through a dictionary of the grid: that takes longer than the convolutions.
-    """
-    change = np.diff(deltas)
-    first = 1 - deltas[0] + change[0] / math.expm1(step)
-    between = (change[1:] - change[:-1] * math.exp(step)) / math.expm1(step)
-    last = change[-1] / math.expm1(-step)
-    masses: F64 = np.maximum(0.0, np.concatenate([[first], between, [last]]))
-    return masses
 
 
 def _step(losses: Sequence[tuple[_Loss, int]]) -> float:

@@ -151,12 +151,7 @@ class Ledger(GrantDatabase):
         """
         owner, time = checked_name(owner=owner), seconds(time)
         with self._transaction(write=True) as connection, _taken(charge):
-            grant = self._grant(connection, charge.population)
-            if grant is None:
-                raise InvalidInputError(self._ungranted(connection, charge.population))
-            campaign = connection.execute(
-                sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)
-            ).first()
+            grant, campaign = self._known(connection, charge)
             if campaign is None:
                 self._begin(connection, grant, charge, owner, time)
             elif self._is_repeated(connection, campaign, charge, owner):
@@ -178,16 +173,19 @@ class Ledger(GrantDatabase):
                 or with another event.
         """
         with self._transaction(write=False) as connection:
-            grant = self._grant(connection, charge.population)
-            if grant is None:
-                raise InvalidInputError(self._ungranted(connection, charge.population))
-            campaign = connection.execute(
-                sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)
-            ).first()
+            grant, campaign = self._known(connection, charge)
             if campaign is None:
                 check_total(grant, _with(_total(connection, grant), grant, charge), charge.plan)
             else:
                 check_campaign(_charge_of(campaign), charge)
+
+    def _known(self, connection: sa.Connection, charge: Charge) -> tuple[Grant, sa.Row[Any] | None]:
+        """Return what a campaign's population was granted, and the campaign if it was charged."""
+        grant = self._grant(connection, charge.population)
+        if grant is None:
+            raise InvalidInputError(self._ungranted(connection, charge.population))
+        of_plan = sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)
+        return grant, connection.execute(of_plan).first()
 
     def _begin(
         self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int
