@@ -505,7 +505,7 @@ class CampaignFolder:
         if most < FEWEST:
             raise InvalidInputError(
                 f"screen refuse is not possible: a round of the plan has at most {most}"
-                f" cohort{'s' * (most > 1)}, and {FEWEST} are needed to tell which stand out; plan"
+                f" cohort{'s' * (most != 1)}, and {FEWEST} are needed to tell which stand out; plan"
                 " smaller cohorts (--cohort) or fewer rounds, or leave screen out"
             )
 
