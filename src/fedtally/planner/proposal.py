@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally import planner
@@ -65,15 +66,14 @@ class Proposal:
         distribution: of the frequencies for which that is predicted; where the target holds for any
             frequencies, the hardest ones.
         found: what was looked for: "bytes", "error" or "epsilon".
-        neighbours: plans of other widths, each with its predicted error.
         minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client;
             None where the domain is open.
         expected: how many frequencies are shares of: the clients, or the people expected in silos.
+        draft: the plan to be, as it was asked for.
         rare: what the sums show of rare names; None where noise bounds it, or no domain is open.
         names: those that are predicted to be read; None where no domain is open.
         one_release: of a plan with several releases of noise, what one release with the same
             sketches would read, and the bytes of a client; None where there is but one.
-        draft: the plan to be, as it was asked for; None where the domain is open.
     """
 
     plan: Plan
@@ -81,13 +81,12 @@ class Proposal:
     linf: float
     distribution: Frequencies
     found: str
-    neighbours: tuple[tuple[Plan, float], ...]
     minimax: tuple[Size, int] | None
     expected: int
+    draft: Draft
     rare: RareNames | None = None
     names: Names | None = None
     one_release: tuple[int, Names] | None = None
-    draft: Draft | None = None
 
     @property
     def target(self) -> Target:
@@ -107,12 +106,21 @@ class Proposal:
         """Whether the target holds whatever the frequencies are."""
         return self.target.frequencies == hardest.ANY
 
+    @cached_property
+    def neighbours(self) -> tuple[tuple[Plan, float], ...]:
+        """Plans of other widths, each with its predicted error.
+
+        To predict them takes as long as to find the plan, so they wait until somebody asks.
+        """
+        is_for_any = self.is_for_any and not self.plan.is_open
+        return tuple(neighbours_of(self.draft, self.plan, self.distribution, is_for_any=is_for_any))
+
     def shapes(self) -> Shapes | None:
         """Return what the same plan does where the frequencies are others.
 
         None where they do not matter, or where the domain is open.
         """
-        if self.draft is None or self.plan.is_histogram:
+        if self.plan.is_open or self.plan.is_histogram:
             return None
         probability = self.target.failure_probability
         recovery, expected = self.target.recovery, self.expected
@@ -138,7 +146,7 @@ class Proposal:
         several items: `--like` has names only for populations of one item a client.
         """
         draft = self.draft
-        if draft is None or not self.is_for_any or self.plan.is_histogram:
+        if self.plan.is_open or not self.is_for_any or self.plan.is_histogram:
             return None
         if draft.spec.tau is None or self.plan.max_items > 1:
             return None
@@ -237,10 +245,9 @@ def propose(
         made.linf,
         distribution,
         "error" if spec.tau is None else "epsilon" if find_epsilon else "bytes",
-        tuple(neighbours_of(draft, plan, distribution, is_for_any=like == hardest.ANY)),
         _minimax(draft, plan.schedule, max(spec.tau or made.linf, 1e-9)),
         draft.expected,
-        draft=draft,
+        draft,
     )
 
 
