@@ -72,8 +72,8 @@ class FrequencyClient:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and the items are
             not bounded.
         InvalidInputError: the domain is another; the items are no column, by their type and
-            dimensions: a table, bytes, or numbers one by one for a grid; or, under a plan without
-            privacy, there is no item, or, unless they are bounded, one cannot be read, or there
+            dimensions: a table, bytes, or numbers one by one for a grid. Also, under a plan without
+            privacy: there is no item; or they are not bounded, and one cannot be read, or there
             are more than the plan's max_items.
 
     An error about the items shows none of them: neither in its message, nor in what it is chained
@@ -106,7 +106,7 @@ class FrequencyClient:
 
         Raises:
             InvalidInputError: the ids are of another type or shape; or there is none, or there are
-                more than the plan's max_items, without privacy.
+                more than the plan's max_items, both without privacy; or an open domain lacks names.
         """
         form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
         client, is_column = (
@@ -137,8 +137,8 @@ class FrequencyClient:
         Each person contributes what one client would: of more than the plan's max_items distinct
         items some are drawn, and under privacy the clip holds for each person. `contribution` adds
         them up, and puts the number of people behind the counters. Under privacy a silo of more
-        people than the plan allows contributes as many, drawn anew for each contribution: a refusal
-        would show that it has more.
+        people than the plan allows contributes for the most that it allows, drawn anew for each
+        contribution: a refusal would show that it has more.
 
         Args:
             plan: a plan of silos: one whose `people` is above 1.
@@ -146,12 +146,13 @@ class FrequencyClient:
                 count once.
             people: [n], the person of each id: integers, text, or whatever `np.unique` takes.
             without_items: the people that are in the silo and hold no item. They count with the
-                others, under privacy alone.
+                others. Without privacy there must be none.
             names: as for `of_ids`.
 
         Raises:
             InvalidInputError: the plan is not one of silos; the arrays are of another type or
-                shape; or, without privacy, there are more people than the plan allows, or nobody.
+                shape; a label is missing or cannot be sorted; an open domain lacks names; or,
+                without privacy, there is nobody, a person without items, or too many people.
         """
         form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
         is_column = isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
@@ -230,7 +231,7 @@ class FrequencyClient:
         """Return the sketch of the items for a round, as one vector: int64 [plan.vector_length].
 
         The counters come row by row, and behind them, under a plan of silos, the number of people.
-        It is not yet hidden. Under a plan with privacy it is bounded, and holds this client's share
+        The vector is not masked yet. With privacy it is bounded, and holds this client's share
         of the noise if clients add it. Use the vector once: another call draws anew, and two
         vectors would show more than one. Proof: docs/privacy-proofs/shares.md.
 
@@ -251,7 +252,7 @@ class FrequencyClient:
         vector = np.zeros(self._plan.vector_length, np.int64)
         size = sketch.vector.size
         sketch.vector = vector[:size]
-        # of a silo; there is no such entry else
+        # the number of people; without silos the slice is empty
         vector[size:] = min(self._num_people, self._plan.people)
         if privacy is None:
             ids = self._bounded(self._ids, self._starts, round, random)
@@ -348,7 +349,8 @@ class FrequencyClient:
             round: 0 .. num_rounds - 1; `secagg.client.read_invite` tells the round of an Invite.
             policy: the client's demands, whatever the plan says.
             journal: the journal of these items, and of this round if it is of one round. The items
-                are counted once in the whole campaign.
+                are spent once in it. A `store.Journal` of another round may let them count again,
+                as often as the plan's participations allow.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
@@ -416,7 +418,7 @@ class FrequencyClient:
     ) -> two_server.Report:
         """Return this client's report to two servers, with its proof where the plan has proofs.
 
-        They take one report of an identity in each release. A client sends the helper's part first.
+        The servers take one report of an identity in each release. The helper's part is sent first.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -533,7 +535,7 @@ def _is_column(domain: Domain, items: Any) -> bool:
 def _ids_inside(domain: Domain, items: Any) -> U64:
     """Return the ids of the items that are candidates.
 
-    They are encoded one by one, so that an item that is none says nothing by an error.
+    Each item is encoded by itself, so that no error tells of an item that is no candidate.
 
     Raises:
         TypeError: the items are no column.
