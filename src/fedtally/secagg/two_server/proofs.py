@@ -334,7 +334,7 @@ class ReportProof:
             sealed = hpke.seal(
                 self.parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields
             )
-            share = self._less(words, self._words(kept(mask_key(seed, bound)), len(words)))
+            share = self._less(words, self._words([kept(mask_key(seed, bound))], len(words)))
             # The proof depends on both digests, and is in neither. So is all of its randomness: a
             # report that was sealed anew, by mistake with the same seeds, has a proof of its own.
             digests = _words_digest(salt, share), _sealed_digest(sealed)
@@ -342,12 +342,12 @@ class ReportProof:
             prove_key = kept(hkdf(prove_seed, joint, Label.TWO_SERVER_PROVE))
             proof = self.flp.prove(
                 words,
-                self._elements(prove_key, self.flp.prove_random_length),
-                self._elements(Secret(joint), self.circuit.joint_length),
+                self._elements([prove_key], self.flp.prove_random_length)[0],
+                self._elements([Secret(joint)], self.circuit.joint_length)[0],
             )
             secrets.callback(proof.fill, 0)  # it is not masked yet, and depends on the item
             proof_mask_key = kept(_proof_mask_key(seed, joint))
-            proof_share = self._less(proof, self._elements(proof_mask_key, self.flp.proof_length))
+            proof_share = self._less(proof, self._elements([proof_mask_key], self.flp.proof_length))
         signed = Digests(*digests, _proof_digest(salt, proof_share))
         signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *signed)
         return (
@@ -458,13 +458,15 @@ class ReportProof:
                 f"checks must be one for each of {len(shares)} reports, got {len(checks)}"
             )
         seeds, verifiers, same = [], [], []
+        length = self.flp.verifier_length
         for share, check in zip(shares, checks, strict=True):
             exactly(self.check_bytes, check=check)
             same.append(hmac.compare_digest(check[:KEY_BYTES], self._joint_digest(share)))
             seeds.append(check[KEY_BYTES : 2 * KEY_BYTES])
-            verifiers.append(self._read(check[2 * KEY_BYTES :]))
-        own = self._query(shares, seeds)
-        total = self.circuit.field.reduce(own + np.reshape(verifiers, own.shape))
+            verifiers.append(check[2 * KEY_BYTES :])
+        # what cannot be read is refused before anything is derived
+        sent = self._read(b"".join(verifiers), length)
+        total = self.circuit.field.reduce(self._query(shares, seeds) + sent)
         valid = self.flp.decide(total)
         return [
             (Verdict.VALID if passed else Verdict.INVALID) if agreed else Verdict.INCONSISTENT
@@ -503,7 +505,7 @@ class ReportProof:
             total[: self.circuit.counters] = field.words(noise)
         # 2^20 reports of words below 2^32, and one noise, fit 64 bits
         for share in shares:
-            total += self.circuit.truncate(self._words_of(share))
+            total += self.circuit.truncate(self._words_of([share])[0])
         return field.encode(field.reduce(total))
 
     def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:
@@ -577,16 +579,12 @@ class ReportProof:
         block = max(1, WORDS_AT_ONCE // self.circuit.length)
         for start in range(0, len(shares), block):
             some = shares[start : start + block]
-            # row by row: a list of as many arrays would take as much new memory again
-            words = np.empty((len(some), self.circuit.length), self.circuit.field.dtype)
-            for i, share in enumerate(some):
-                words[i] = self._words_of(share)
             verifiers.append(
                 self.flp.query(
-                    words,
-                    np.stack([self._proof_of(share) for share in some]),
+                    self._words_of(some),
+                    self._proofs_of(some),
                     self._query_random(seeds[start : start + block]),
-                    np.stack([self._joint(share) for share in some]),
+                    self._joint(some),
                     SHARES,
                 )
             )
@@ -594,24 +592,33 @@ class ReportProof:
 
     # ---- what is derived from what ----
 
-    def _words_of(self, share: LeaderShare | HelperShare) -> Array:
-        if isinstance(share, LeaderShare):
-            return self.circuit.field.decode(share.words)
-        return self._words(share.mask_key, self.circuit.length)
+    def _words_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
+        """Return a server's shares of the words: [reports, length]."""
+        length, field = self.circuit.length, self.circuit.field
+        if read := [share.words for share in shares if isinstance(share, LeaderShare)]:
+            return field.decode(b"".join(read)).reshape(-1, length)
+        keys = [share.mask_key for share in shares if isinstance(share, HelperShare)]
+        return self._words(keys, length)
 
-    def _proof_of(self, share: LeaderShare | HelperShare) -> Array:
-        if isinstance(share, LeaderShare):
-            return self._read(share.proof)
-        return self._elements(share.proof_mask_key, self.flp.proof_length)
+    def _proofs_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
+        """Return a server's shares of the proofs: [reports, proof_length, K]."""
+        length = self.flp.proof_length
+        if read := [share.proof for share in shares if isinstance(share, LeaderShare)]:
+            return self._read(b"".join(read), length)
+        keys = [share.proof_mask_key for share in shares if isinstance(share, HelperShare)]
+        return self._elements(keys, length)
 
     def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
         """Return the key of r1, r2 and r3: both shares of the words fix it, and no proof does."""
         return digest(Label.TWO_SERVER_JOINT_RANDOMNESS, *bound.fields, leader, helper)
 
-    def _joint(self, share: LeaderShare | HelperShare) -> Array:
-        """Return r1, r2 and r3."""
-        key = self._joint_key(share.bound, share.digests.leader, share.digests.helper)
-        return self._elements(Secret(key), self.circuit.joint_length)
+    def _joint(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
+        """Return r1, r2 and r3 of each report."""
+        keys = [
+            Secret(self._joint_key(share.bound, share.digests.leader, share.digests.helper))
+            for share in shares
+        ]
+        return self._elements(keys, self.circuit.joint_length)
 
     def _joint_digest(self, share: LeaderShare | HelperShare) -> bytes:
         """Return the digest of all that the client signed; with the proof, or it could be chosen
@@ -623,12 +630,12 @@ class ReportProof:
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Return the factors of the outputs, then the first element that may be a test point."""
         count = self.flp.query_random_length
-        drawn = np.stack([self._elements(Secret(seed), count) for seed in seeds])
+        drawn = self._elements([Secret(seed) for seed in seeds], count)
         for i in np.flatnonzero(~self.flp.is_test_point(drawn[:, -1])).tolist():
             more = count
             while not self.flp.is_test_point(drawn[i, -1]):
                 more += 1
-                drawn[i, -1] = self._elements(Secret(seeds[i]), more)[-1]
+                drawn[i, -1] = self._elements([Secret(seeds[i])], more)[0, -1]
         return drawn
 
     def _less(self, values: Array, mask: Array) -> bytes:
@@ -636,20 +643,22 @@ class ReportProof:
         field = self.circuit.field
         return field.encode(field.reduce(values - mask))
 
-    def _elements(self, key: Secret, count: int) -> Array:
-        """Return uniform elements of the stream of a key: [count, K]."""
+    def _elements(self, keys: Sequence[Secret], count: int) -> Array:
+        """Return uniform elements of the stream of each key: [keys, count, K]."""
         degree = self.circuit.field.degree
-        return self._words(key, count * degree).reshape(count, degree)
+        return self._words(keys, count * degree).reshape(-1, count, degree)
 
-    def _words(self, key: Secret, count: int) -> Array:
-        return self.circuit.field.sample(partial(prg.expand, key), count)
+    def _words(self, keys: Sequence[Secret], count: int) -> Array:
+        """Return uniform words of the stream of each key: [keys, count]."""
+        return self.circuit.field.samples([partial(prg.expand, key) for key in keys], count)
 
     @property
     def _element_bytes(self) -> int:
         return self.circuit.field.degree * self.circuit.field.word_bytes
 
-    def _read(self, data: bytes) -> Array:
-        return self.circuit.field.decode(data).reshape(-1, self.circuit.field.degree)
+    def _read(self, data: bytes, count: int) -> Array:
+        """Return elements, `count` to a report: [reports, count, K]."""
+        return self.circuit.field.decode(data).reshape(-1, count, self.circuit.field.degree)
 
 
 def _words_digest(salt: bytes, share: bytes) -> bytes:
