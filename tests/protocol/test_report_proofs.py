@@ -476,18 +476,19 @@ def test_secrets_are_wiped_after_use(monkeypatch):
     assert wiped([share.mask_key, share.proof_mask_key]) == 2
 
 
+@each_case("bits", [16, 24])
 @each_case(("rows", "width", "most"), [(5, 400, 1.10), (7, 571, 1.07), (16, 1000, 1.03)])
-def test_a_proof_adds_the_bytes_that_the_page_says(rows, width, most):
+def test_a_proof_adds_the_bytes_that_the_page_says(rows, width, most, bits):
     """To a report without it: the proof, its digest for the helper, and the word e."""
-    proof = proof_of((width,) * rows)
-    circuit, parameters = proof.circuit, proof.parameters
-    assert proof.words_bytes == parameters.packed_bytes + 2
+    proof = proof_of((width,) * rows, bits=bits)
+    circuit, parameters, word = proof.circuit, proof.parameters, bits // 8
+    assert proof.words_bytes == parameters.packed_bytes + word
     today = parameters.report_bytes
-    upload = today + 2 + proof.proof_bytes + 32
+    upload = today + word + proof.proof_bytes + 32
     assert upload / today < most
     page = (Path(__file__).parents[2] / "docs" / "validity.md").read_text()
     shown = (
-        f"| {rows} x {width} | {circuit.products} | {circuit.chunk} | {proof.flp.nodes} "
+        f"| {rows} x {width} | {bits} | {circuit.products} | {circuit.chunk} | {proof.flp.nodes} "
         f"| {proof.proof_bytes} | {proof.check_bytes} | {today:,} | {upload:,} "
         f"| {upload / today:.3f} |"
     )
