@@ -178,8 +178,7 @@ class ProvenHelper(HelperServer[HelperShare]):
         return self._proof._read_helper(_for_helper(part), Digests(*signed), self._key)
 
     def _add_up(self, ids: list[bytes]) -> bytes:
-        noise = None if self._draw is None else self._draw()
-        return self._proof.add([self._held[id] for id in ids], noise)
+        return self._proof.add([self._held[id] for id in ids], self._drawn())
 
     def _drop(self, held: HelperShare) -> None:
         held.wipe()
@@ -312,8 +311,7 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         ]
 
     def _add_up(self, ids: list[bytes]) -> bytes:
-        noise = None if self._draw is None else self._draw()
-        return self._proof.add([self._held[id] for id in ids], noise)
+        return self._proof.add([self._held[id] for id in ids], self._drawn())
 
     def _whole(self, own: bytes, other: bytes) -> Array:
         return self._proof._whole(own, other)

@@ -334,14 +334,17 @@ class _Server(ABC, Generic[_Held]):
         if self._reserve is not None:
             self._reserve()
 
+    def _drawn(self) -> I64 | None:
+        """Return new noise, which is not checked yet, or None where there is none."""
+        return None if self._draw is None else self._draw()
+
     def _noise(self) -> Lanes:
         """Return a vector with new noise, and no noise in the checksum entries."""
-        parameters = self._parameters
-        if self._draw is None:
-            return with_checksum(parameters, np.zeros(parameters.length, np.int64), 0)
-        return with_checksum(
-            parameters, entries_within(parameters.length, parameters.noise, noise=self._draw()), 0
-        )
+        parameters, length = self._parameters, self._parameters.length
+        parameters.check_noise(drawn := self._drawn())
+        drawn = np.zeros(length, np.int64) if drawn is None else drawn
+        noise = entries_within(length, parameters.noise, noise=drawn)
+        return with_checksum(parameters, noise, 0)
 
     # ---- what the journal keeps ----
 
