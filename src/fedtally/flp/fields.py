@@ -282,6 +282,12 @@ class Field:
             raise InvalidInputError(f"every word must be below {self.prime}")
         return words
 
+    def check(self, data: bytes) -> None:
+        """Refuse bytes that `decode` does not read, as it does, and in less time."""
+        whole = self._whole and not len(data) % self.word_bytes
+        if not whole or int(np.frombuffer(data, self._whole).max(initial=0)) >= self.prime:
+            self.decode(data)
+
     def sample(self, stream: Callable[[int], bytes], count: int) -> Array:
         """Return uniform words of a stream of uniform bytes: [count].
 

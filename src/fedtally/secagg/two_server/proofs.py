@@ -18,9 +18,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -115,9 +115,6 @@ class HelperPart:
     proof: bytes
     signature: bytes
     sealed: bytes = field(repr=False)
-
-
-_Part = TypeVar("_Part", LeaderPart, HelperPart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,7 +382,8 @@ class ReportProof:
             InvalidInputError: bytes are of another length, the report is of another context, or a
                 word is not below p.
         """
-        return self._read_leader(*self._signed(part))
+        digests, bound = self._signed(part)
+        return self._read_leader(bound, digests, part.words, part.proof)
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
         """Return a report as the helper reads it.
@@ -399,17 +397,22 @@ class ReportProof:
             InvalidInputError: bytes are of another length, the report is of another context, or
                 the key is another one.
         """
-        return self._read_helper(*self._signed(part), key)
+        digests, bound = self._signed(part)
+        return self._read_helper(bound, digests, part.sealed, key)
 
-    def _read_leader(self, part: LeaderPart, digests: Digests) -> LeaderShare:
+    def _read_leader(
+        self, bound: Bound, digests: Digests, words: bytes, proof: bytes
+    ) -> LeaderShare:
         """Return a report of which the signature was checked."""
-        self.circuit.field.decode(part.words + part.proof)  # refused now, and by name
-        return LeaderShare(part.bound, digests, part.words, part.proof)
+        for data in (words, proof):  # refused now, and by name
+            self.circuit.field.check(data)
+        return LeaderShare(bound, digests, words, proof)
 
-    def _read_helper(self, part: HelperPart, digests: Digests, key: hpke.PrivateKey) -> HelperShare:
+    def _read_helper(
+        self, bound: Bound, digests: Digests, sealed: bytes, key: hpke.PrivateKey
+    ) -> HelperShare:
         """Return a report of which the signature was checked."""
-        bound = part.bound
-        seed = self.parameters.own_key(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
+        seed = self.parameters.own_key(key).open(sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
         seed.wipe()  # both keys are all that the helper needs
@@ -566,12 +569,12 @@ class ReportProof:
             )
         return bound
 
-    def _signed(self, part: _Part) -> tuple[_Part, Digests]:
-        """Return a part and its digests, if its client signed them for this context."""
+    def _signed(self, part: LeaderPart | HelperPart) -> tuple[Digests, Bound]:
+        """Return a part's digests and bound, if its client signed them for this context."""
         digests, bound = self.digests(part), self.bound(*self._of_this_context(part.bound)[1:])
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
         verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
-        return replace(part, bound=bound), digests
+        return digests, bound
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
         """Return the verifier share of each report: elements [reports, verifier_length, K]."""
