@@ -1965,8 +1965,8 @@ MUTATIONS = (
     _mutation(
         "two-reports-of-one-id",
         _PAIR_FILE,
-        "if part.bound.id in self._held:",
-        "if False:",
+        "(self._name_of_id(id), name)",
+        "(name,)",
         "test_proven.py::test_of_two_reports_of_one_id_one_is_taken",
     ),
     _mutation(

@@ -281,11 +281,18 @@ def test_of_two_reports_of_one_id_one_is_taken(monkeypatch):
     monkeypatch.setattr(
         Bound, "id", property(lambda one: bytes(16) if one.identity in two else id_of(one))
     )
-    pair, false = Pair(), lie(3, 2)
-    pair.receive(*(report(i) for i in range(3)))
+    pair, right, false = Pair(), [report(i) for i in range(3)], lie(3, 2)
+    pair.receive(*right)
     pair.judge()
-    assert pair.leader.receive(false.leader, NOW) is Outcome.SECOND_REPORT
-    assert pair.helper.receive(false.helper, NOW) is Outcome.SECOND_REPORT
+
+    def refuse() -> None:
+        assert pair.leader.receive(false.leader, NOW) is Outcome.SECOND_REPORT
+        assert pair.helper.receive(false.helper, NOW) is Outcome.SECOND_REPORT
+
+    refuse()
+    pair.start_helper()  # it comes first now
+    refuse()
+    pair.receive(*right)
     pair.judge()
     assert pair.total().tolist() == sum(vector_of(i) for i in range(3)).tolist()
 
