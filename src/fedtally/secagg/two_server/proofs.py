@@ -438,10 +438,11 @@ class ReportProof:
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
         ]
         verify_key.wipe()
-        verifiers = self._query(shares, seeds)
+        verifiers = self.circuit.field.encode(self._query(shares, seeds))
+        size = self.check_bytes - 2 * KEY_BYTES
         return [
-            joint + seed + self.circuit.field.encode(verifier)
-            for joint, seed, verifier in zip(digests, seeds, verifiers, strict=True)
+            joint + seed + verifiers[i * size : (i + 1) * size]
+            for i, (joint, seed) in enumerate(zip(digests, seeds, strict=True))
         ]
 
     def decide(self, shares: Sequence[LeaderShare], checks: Sequence[bytes]) -> list[Verdict]:
