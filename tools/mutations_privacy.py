@@ -1956,10 +1956,17 @@ MUTATIONS = (
         f"{_PAIR}::test_a_helper_does_not_send_what_another_source_noised",
     ),
     _mutation(
+        "nothing-taken-for-no-noise",
+        _PAIR_FILE,
+        "parameters.check_noise(drawn := self._drawn())",
+        "drawn = self._drawn()",
+        f"{_PAIR}::test_a_source_that_draws_nothing_opens_nothing",
+    ),
+    _mutation(
         "two-reports-of-one-id",
         _PAIR_FILE,
-        "if part.bound.id in self._held:",
-        "if False:",
+        "(self._name_of_id(id), name)",
+        "(name,)",
         "test_proven.py::test_of_two_reports_of_one_id_one_is_taken",
     ),
     _mutation(

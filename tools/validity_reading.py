@@ -536,19 +536,23 @@ def sections() -> dict[str, list[Any]]:
 
 
 def sizes() -> list[str]:
-    """Return the page's table of sizes.
+    """Return the page's table of sizes, at 16 bits and then at 24.
 
     A report without a proof has two frames and heads, salt and seals.
     """
+    return [line for bits, p in ((16, 64513), (24, 16770049)) for line in _sizes(bits, p)]
+
+
+def _sizes(bits: int, p: int) -> list[str]:
     lines = []
     for rows, width in ((5, 400), (7, 571), (16, 1000)):
-        circuit = OneHot(64513, (width,) * rows, 1, checksum_count(16))
+        circuit = OneHot(p, (width,) * rows, 1, checksum_count(bits))
         gf, (c, _, nodes) = circuit.gf, circuit.shape
         element = gf.k * gf.size
         proof, check = element * circuit.proof_length, 64 + element * (2 * c + 2)
-        today = 2 * (48 + 156) + 48 + 32 + 80 + packed_length(rows * width + circuit.checksum, 16)
+        today = 2 * (48 + 156) + 48 + 32 + 80 + packed_length(rows * width + circuit.checksum, bits)
         after = today + gf.size + proof + 32
-        shown = [f"{rows} x {width}", 3 * rows + 1, c, nodes, proof, check, f"{today:,}"]
+        shown = [f"{rows} x {width}", bits, 3 * rows + 1, c, nodes, proof, check, f"{today:,}"]
         shown += [f"{after:,}", f"{after / today:.3f}"]
         lines.append("| " + " | ".join(map(str, shown)) + " |")
     return lines

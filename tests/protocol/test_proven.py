@@ -142,6 +142,20 @@ def test_liars_are_refused_by_name_at_nobody_elses_cost(noise):
     assert pair.leader.count == 7 and pair.leader.state is BatchState.DONE
 
 
+def test_a_source_that_draws_nothing_opens_nothing():
+    pair = Pair(proof := plan(NOISE))
+    pair.receive(*(report(i, proof=proof) for i in range(4)))
+    pair.judge()
+    pair.leader.stop()
+    drawn, pair.drawn = pair.drawn, (None, None)
+    with pytest.raises(InvalidInputError, match="noise must be given"):
+        pair.leader.query(pair.helper.offer())
+    pair.drawn = (drawn[0], None)
+    query = pair.leader.query(pair.helper.offer())
+    with pytest.raises(InvalidInputError, match="noise must be given"):
+        pair.helper.answer(query)
+
+
 def test_liars_do_not_stop_a_batch_of_min_batch_honest_reports():
     """They do not fill it, and do not count for it."""
     pair = Pair()
@@ -267,11 +281,18 @@ def test_of_two_reports_of_one_id_one_is_taken(monkeypatch):
     monkeypatch.setattr(
         Bound, "id", property(lambda one: bytes(16) if one.identity in two else id_of(one))
     )
-    pair, false = Pair(), lie(3, 2)
-    pair.receive(*(report(i) for i in range(3)))
+    pair, right, false = Pair(), [report(i) for i in range(3)], lie(3, 2)
+    pair.receive(*right)
     pair.judge()
-    assert pair.leader.receive(false.leader, NOW) is Outcome.SECOND_REPORT
-    assert pair.helper.receive(false.helper, NOW) is Outcome.SECOND_REPORT
+
+    def refuse() -> None:
+        assert pair.leader.receive(false.leader, NOW) is Outcome.SECOND_REPORT
+        assert pair.helper.receive(false.helper, NOW) is Outcome.SECOND_REPORT
+
+    refuse()
+    pair.start_helper()  # it comes first now
+    refuse()
+    pair.receive(*right)
     pair.judge()
     assert pair.total().tolist() == sum(vector_of(i) for i in range(3)).tolist()
 

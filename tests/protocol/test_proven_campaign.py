@@ -550,3 +550,17 @@ def test_bytes_are_those_that_the_bill_foretells(
     assert found.upload_bytes == traffic["upload_bytes"] == plan.bytes_per_client
     [combining] = [stage for stage in found.stages if stage.stage == bills.COMBINING]
     assert combining.received_bytes == traffic["between_bytes"]
+
+
+@pytest.mark.parametrize("options", [{}, NONE])
+def test_simulated_parties_take_as_large_a_vector_and_batch_as_their_plan_has(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a policy allows by default."""
+    defaults = two_server.BatchPolicy.__init__.__kwdefaults__
+    for name in ("max_length", "max_clients"):
+        monkeypatch.setitem(defaults, name, 2)
+    result = fedtally.estimate(
+        ITEMS, domain=DOMAIN, rows=3, width=20, secure_sum="two-server", **options
+    )
+    assert result.secure_sum["survivors"] == N

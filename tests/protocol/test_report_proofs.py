@@ -476,18 +476,19 @@ def test_secrets_are_wiped_after_use(monkeypatch):
     assert wiped([share.mask_key, share.proof_mask_key]) == 2
 
 
+@each_case("bits", [16, 24])
 @each_case(("rows", "width", "most"), [(5, 400, 1.10), (7, 571, 1.07), (16, 1000, 1.03)])
-def test_a_proof_adds_the_bytes_that_the_page_says(rows, width, most):
+def test_a_proof_adds_the_bytes_that_the_page_says(rows, width, most, bits):
     """To a report without it: the proof, its digest for the helper, and the word e."""
-    proof = proof_of((width,) * rows)
-    circuit, parameters = proof.circuit, proof.parameters
-    assert proof.words_bytes == parameters.packed_bytes + 2
+    proof = proof_of((width,) * rows, bits=bits)
+    circuit, parameters, word = proof.circuit, proof.parameters, bits // 8
+    assert proof.words_bytes == parameters.packed_bytes + word
     today = parameters.report_bytes
-    upload = today + 2 + proof.proof_bytes + 32
+    upload = today + word + proof.proof_bytes + 32
     assert upload / today < most
     page = (Path(__file__).parents[2] / "docs" / "validity.md").read_text()
     shown = (
-        f"| {rows} x {width} | {circuit.products} | {circuit.chunk} | {proof.flp.nodes} "
+        f"| {rows} x {width} | {bits} | {circuit.products} | {circuit.chunk} | {proof.flp.nodes} "
         f"| {proof.proof_bytes} | {proof.check_bytes} | {today:,} | {upload:,} "
         f"| {upload / today:.3f} |"
     )
@@ -556,7 +557,7 @@ def test_a_point_that_would_show_a_wire_is_skipped():
     """Over GF(257), where 4 elements of 257 are no test points: of 300 draws all but e^-4.7."""
     proof = small((3,))
     field, count = proof.circuit.field, proof.flp.query_random_length
-    drawn_once = [proof._elements(Secret(drawn(i)), count).tolist() for i in range(300)]
+    drawn_once = proof._elements([Secret(drawn(i)) for i in range(300)], count).tolist()
     found = proof._query_random([drawn(i) for i in range(300)]).tolist()
     roots = [[root] for root in field.roots(proof.flp.nodes)]
     skipped = [one[-1] in roots for one in drawn_once]
@@ -586,8 +587,8 @@ def cells_seen(proof: ReportProof, one: LeaderShare, other: LeaderShare) -> dict
     the result r3^(2l) e + r3^(2l+1) R_w^2, of which only w is unknown.
     """
     field, circuit = proof.circuit.field, proof.circuit
-    difference = field.reduce(proof._proof_of(one) - proof._proof_of(other))[2 * circuit.chunk :]
-    joint = [proof._joint(each) for each in (one, other)]
+    difference = field.reduce(np.subtract(*proof._proofs_of([one, other])))[2 * circuit.chunk :]
+    joint = proof._joint([one, other])
     found: dict[int, list[int]] = {}
     for row, call in ((1, 1), (5, 4)):
         results = []
@@ -624,7 +625,7 @@ def test_a_report_that_is_sealed_anew_shows_nothing(monkeypatch):
     assert cells_seen(proof, made[0].leader, made[1].leader) == {1: [], 5: []}
     seeds = 2 * proof.circuit.chunk
     whole = [
-        FIELD16.reduce(proof._proof_of(sent.leader) + proof._proof_of(sent.helper))[:seeds]
+        FIELD16.reduce(proof._proofs_of([sent.leader]) + proof._proofs_of([sent.helper]))[0, :seeds]
         for sent in made
     ]
     assert (whole[0] != whole[1]).any(-1).all()  # no wire has one seed in both
@@ -644,7 +645,7 @@ WIDE = proof_of((400,) * 5)
 def seen_by_leader(proof: ReportProof, report: Sent, check: bytes) -> tuple[Any, Any]:
     """Return the test point, and the whole verifier: all that a check shows the leader."""
     own = proof._query([report.leader], [check[32:64]])[0]
-    verifier = FIELD16.reduce(own + proof._read(check[64:]))
+    verifier = FIELD16.reduce(own + proof._read(check[64:], proof.flp.verifier_length)[0])
     return proof._query_random([check[32:64]])[0, -1], verifier
 
 
@@ -667,7 +668,7 @@ def recover(proof: ReportProof, report: Sent, checks: list[bytes]) -> Any:
         return None
     d = field.reduce(lagrange[0] - lagrange[1])
     known = field.reduce(wires[0] - wires[1])
-    r1, r2, r3 = proof._joint(report.leader)
+    r1, r2, r3 = proof._joint([report.leader])[0]
     weights = field.multiply(
         field.powers(r1, circuit.grid)[:, None], field.powers(r2, circuit.grid)[None, :]
     ).reshape(-1, field.degree)[:400]
@@ -718,7 +719,7 @@ def forged(proof: ReportProof, vector: Any, *names: object) -> Sent:
     field, circuit, flp = FIELD16, proof.circuit, proof.flp
     report = send(lying(proof), vector, *names, to=proof)
     (check,) = proof.check([report.helper], KEY)
-    sent, first = proof._proof_of(report.leader).copy(), 2 * circuit.chunk
+    sent, first = proof._proofs_of([report.leader])[0], 2 * circuit.chunk
 
     def verifier() -> Any:
         changed = replace(report, leader=replace(report.leader, proof=field.encode(sent)))

@@ -428,6 +428,23 @@ def test_noise_is_given_where_it_is_planned_and_there_alone() -> None:
         assert pair.leader.finish(pair.helper.answer(query)).tolist() == [3, 0, -3]
 
 
+def test_a_source_that_draws_nothing_opens_nothing() -> None:
+    """Nothing is not taken for no noise."""
+    p, nothing = parameters(noise=100, bits=9), lambda: None
+    given = (p, range(5, 6), ALLOWED, POLICY)
+    leader = Leader(*given, MemoryJournal(), LEADER_KEY, nothing)  # type: ignore[arg-type]
+    helper = Helper(*given, MemoryJournal(), HELPER_KEY, nothing)  # type: ignore[arg-type]
+    good = servers(p)
+    good.receive(*(report(who, p=p) for who in range(3)))
+    good._replace(leader=leader, helper=helper).receive(*(report(who, p=p) for who in range(3)))
+    for each in (leader, good.leader):
+        each.stop()
+    with pytest.raises(InvalidInputError, match="noise must be given"):
+        leader.query(good.helper.offer())
+    with pytest.raises(InvalidInputError, match="noise must be given"):
+        helper.answer(good.leader.query(good.helper.offer()))
+
+
 # ---- bad parameters, policies and calls ----
 
 

@@ -169,12 +169,17 @@ def test_bytes_are_little_endian_words(drawn):
 @each_case("field", FIELDS)
 def test_words_outside_the_field_are_refused(field):
     good = bytes(field.word_bytes)
-    with pytest.raises(InvalidInputError, match=f"must be below {field.prime}"):
-        field.decode(good + field.prime.to_bytes(field.word_bytes, "little"))
-    assert field.decode(good + (field.prime - 1).to_bytes(field.word_bytes, "little"))[1] > 0
-    if field.word_bytes > 1:
-        with pytest.raises(InvalidInputError, match=f"got {field.word_bytes + 1} bytes"):
-            field.decode(good + b"\0")
+    last = good + (field.prime - 1).to_bytes(field.word_bytes, "little")
+    for read in (field.decode, field.check):
+        for wrong in (field.prime, 256**field.word_bytes - 1):
+            with pytest.raises(InvalidInputError, match=f"must be below {field.prime}"):
+                read(good + wrong.to_bytes(field.word_bytes, "little"))
+        if field.word_bytes > 1:
+            with pytest.raises(InvalidInputError, match=f"got {field.word_bytes + 1} bytes"):
+                read(good + b"\0")
+        read(last)
+        read(b"")
+    assert field.decode(last)[1] > 0
 
 
 def test_a_sample_skips_what_is_not_below_the_prime():

@@ -61,19 +61,20 @@ def reduce_words(level: str, words: I64, prime: int) -> I64:
     return out
 
 
-def read_words(data: bytes, word_bytes: int, bits: int, prime: int, count: int) -> I64:
-    """Return the first integers of the data that are below the prime: int64, at most `count`.
+def read_words(word_bytes: int, bits: int, prime: int, data: bytes, out: I64) -> int:
+    """Fill an array with the first integers of the data that are below the prime.
 
     Args:
-        data: little-endian integers.
         word_bytes: the bytes of an integer, 1 .. 4.
         bits: how many low bits of an integer count; the others are dropped.
         prime: below 2^32.
-        count: the most that are returned.
+        data: little-endian integers.
+        out: int64 [most].
+
+    Returns:
+        How many there are, at most `most`; what comes after them in `out` is not set.
     """
-    out = np.empty(count, np.int64)
-    read = native.read_words(bytes(data), word_bytes, (1 << bits) - 1, prime, out)
-    return out if read == count else out[:read]
+    return int(native.read_words(bytes(data), word_bytes, (1 << bits) - 1, prime, out))
 
 
 class SketchInputs:

@@ -239,9 +239,11 @@ def _two_server_batch(
     """Sum the clients of one release, each with its round; return their places in the sum."""
     agreed, allow_list, traffic = run.two_server, run.keys.allow_list, run.traffic
     assert allow_list is not None
-    policy = two_server.BatchPolicy(
-        min_honest=agreed.min_batch - agreed.corrupt,
+    policy = two_server.BatchPolicy(  # as strict as the plan, as `_policy`
+        min_honest=agreed.honest_survivors,
         corrupt=agreed.corrupt,
+        max_clients=agreed.n_max,
+        max_length=agreed.length,
         validity=agreed.validity,
     )
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()

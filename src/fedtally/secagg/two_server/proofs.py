@@ -18,9 +18,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -115,9 +115,6 @@ class HelperPart:
     proof: bytes
     signature: bytes
     sealed: bytes = field(repr=False)
-
-
-_Part = TypeVar("_Part", LeaderPart, HelperPart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +331,7 @@ class ReportProof:
             sealed = hpke.seal(
                 self.parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields
             )
-            share = self._less(words, self._words(kept(mask_key(seed, bound)), len(words)))
+            share = self._less(words, self._words([kept(mask_key(seed, bound))], len(words)))
             # The proof depends on both digests, and is in neither. So is all of its randomness: a
             # report that was sealed anew, by mistake with the same seeds, has a proof of its own.
             digests = _words_digest(salt, share), _sealed_digest(sealed)
@@ -342,12 +339,12 @@ class ReportProof:
             prove_key = kept(hkdf(prove_seed, joint, Label.TWO_SERVER_PROVE))
             proof = self.flp.prove(
                 words,
-                self._elements(prove_key, self.flp.prove_random_length),
-                self._elements(Secret(joint), self.circuit.joint_length),
+                self._elements([prove_key], self.flp.prove_random_length)[0],
+                self._elements([Secret(joint)], self.circuit.joint_length)[0],
             )
             secrets.callback(proof.fill, 0)  # it is not masked yet, and depends on the item
             proof_mask_key = kept(_proof_mask_key(seed, joint))
-            proof_share = self._less(proof, self._elements(proof_mask_key, self.flp.proof_length))
+            proof_share = self._less(proof, self._elements([proof_mask_key], self.flp.proof_length))
         signed = Digests(*digests, _proof_digest(salt, proof_share))
         signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *signed)
         return (
@@ -385,7 +382,8 @@ class ReportProof:
             InvalidInputError: bytes are of another length, the report is of another context, or a
                 word is not below p.
         """
-        return self._read_leader(*self._signed(part))
+        digests, bound = self._signed(part)
+        return self._read_leader(bound, digests, part.words, part.proof)
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
         """Return a report as the helper reads it.
@@ -399,17 +397,22 @@ class ReportProof:
             InvalidInputError: bytes are of another length, the report is of another context, or
                 the key is another one.
         """
-        return self._read_helper(*self._signed(part), key)
+        digests, bound = self._signed(part)
+        return self._read_helper(bound, digests, part.sealed, key)
 
-    def _read_leader(self, part: LeaderPart, digests: Digests) -> LeaderShare:
+    def _read_leader(
+        self, bound: Bound, digests: Digests, words: bytes, proof: bytes
+    ) -> LeaderShare:
         """Return a report of which the signature was checked."""
-        self.circuit.field.decode(part.words + part.proof)  # refused now, and by name
-        return LeaderShare(part.bound, digests, part.words, part.proof)
+        for data in (words, proof):  # refused now, and by name
+            self.circuit.field.check(data)
+        return LeaderShare(bound, digests, words, proof)
 
-    def _read_helper(self, part: HelperPart, digests: Digests, key: hpke.PrivateKey) -> HelperShare:
+    def _read_helper(
+        self, bound: Bound, digests: Digests, sealed: bytes, key: hpke.PrivateKey
+    ) -> HelperShare:
         """Return a report of which the signature was checked."""
-        bound = part.bound
-        seed = self.parameters.own_key(key).open(part.sealed, Label.TWO_SERVER_SEED, *bound.fields)
+        seed = self.parameters.own_key(key).open(sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
         seed.wipe()  # both keys are all that the helper needs
@@ -435,10 +438,11 @@ class ReportProof:
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
         ]
         verify_key.wipe()
-        verifiers = self._query(shares, seeds)
+        verifiers = self.circuit.field.encode(self._query(shares, seeds))
+        size = self.check_bytes - 2 * KEY_BYTES
         return [
-            joint + seed + self.circuit.field.encode(verifier)
-            for joint, seed, verifier in zip(digests, seeds, verifiers, strict=True)
+            joint + seed + verifiers[i * size : (i + 1) * size]
+            for i, (joint, seed) in enumerate(zip(digests, seeds, strict=True))
         ]
 
     def decide(self, shares: Sequence[LeaderShare], checks: Sequence[bytes]) -> list[Verdict]:
@@ -458,13 +462,15 @@ class ReportProof:
                 f"checks must be one for each of {len(shares)} reports, got {len(checks)}"
             )
         seeds, verifiers, same = [], [], []
+        length = self.flp.verifier_length
         for share, check in zip(shares, checks, strict=True):
             exactly(self.check_bytes, check=check)
             same.append(hmac.compare_digest(check[:KEY_BYTES], self._joint_digest(share)))
             seeds.append(check[KEY_BYTES : 2 * KEY_BYTES])
-            verifiers.append(self._read(check[2 * KEY_BYTES :]))
-        own = self._query(shares, seeds)
-        total = self.circuit.field.reduce(own + np.reshape(verifiers, own.shape))
+            verifiers.append(check[2 * KEY_BYTES :])
+        # what cannot be read is refused before anything is derived
+        sent = self._read(b"".join(verifiers), length)
+        total = self.circuit.field.reduce(self._query(shares, seeds) + sent)
         valid = self.flp.decide(total)
         return [
             (Verdict.VALID if passed else Verdict.INVALID) if agreed else Verdict.INCONSISTENT
@@ -503,7 +509,7 @@ class ReportProof:
             total[: self.circuit.counters] = field.words(noise)
         # 2^20 reports of words below 2^32, and one noise, fit 64 bits
         for share in shares:
-            total += self.circuit.truncate(self._words_of(share))
+            total += self.circuit.truncate(self._words_of([share])[0])
         return field.encode(field.reduce(total))
 
     def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:
@@ -564,12 +570,12 @@ class ReportProof:
             )
         return bound
 
-    def _signed(self, part: _Part) -> tuple[_Part, Digests]:
-        """Return a part and its digests, if its client signed them for this context."""
+    def _signed(self, part: LeaderPart | HelperPart) -> tuple[Digests, Bound]:
+        """Return a part's digests and bound, if its client signed them for this context."""
         digests, bound = self.digests(part), self.bound(*self._of_this_context(part.bound)[1:])
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
         verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
-        return replace(part, bound=bound), digests
+        return digests, bound
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
         """Return the verifier share of each report: elements [reports, verifier_length, K]."""
@@ -577,16 +583,12 @@ class ReportProof:
         block = max(1, WORDS_AT_ONCE // self.circuit.length)
         for start in range(0, len(shares), block):
             some = shares[start : start + block]
-            # row by row: a list of as many arrays would take as much new memory again
-            words = np.empty((len(some), self.circuit.length), self.circuit.field.dtype)
-            for i, share in enumerate(some):
-                words[i] = self._words_of(share)
             verifiers.append(
                 self.flp.query(
-                    words,
-                    np.stack([self._proof_of(share) for share in some]),
+                    self._words_of(some),
+                    self._proofs_of(some),
                     self._query_random(seeds[start : start + block]),
-                    np.stack([self._joint(share) for share in some]),
+                    self._joint(some),
                     SHARES,
                 )
             )
@@ -594,24 +596,33 @@ class ReportProof:
 
     # ---- what is derived from what ----
 
-    def _words_of(self, share: LeaderShare | HelperShare) -> Array:
-        if isinstance(share, LeaderShare):
-            return self.circuit.field.decode(share.words)
-        return self._words(share.mask_key, self.circuit.length)
+    def _words_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
+        """Return a server's shares of the words: [reports, length]."""
+        length, field = self.circuit.length, self.circuit.field
+        if read := [share.words for share in shares if isinstance(share, LeaderShare)]:
+            return field.decode(b"".join(read)).reshape(-1, length)
+        keys = [share.mask_key for share in shares if isinstance(share, HelperShare)]
+        return self._words(keys, length)
 
-    def _proof_of(self, share: LeaderShare | HelperShare) -> Array:
-        if isinstance(share, LeaderShare):
-            return self._read(share.proof)
-        return self._elements(share.proof_mask_key, self.flp.proof_length)
+    def _proofs_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
+        """Return a server's shares of the proofs: [reports, proof_length, K]."""
+        length = self.flp.proof_length
+        if read := [share.proof for share in shares if isinstance(share, LeaderShare)]:
+            return self._read(b"".join(read), length)
+        keys = [share.proof_mask_key for share in shares if isinstance(share, HelperShare)]
+        return self._elements(keys, length)
 
     def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
         """Return the key of r1, r2 and r3: both shares of the words fix it, and no proof does."""
         return digest(Label.TWO_SERVER_JOINT_RANDOMNESS, *bound.fields, leader, helper)
 
-    def _joint(self, share: LeaderShare | HelperShare) -> Array:
-        """Return r1, r2 and r3."""
-        key = self._joint_key(share.bound, share.digests.leader, share.digests.helper)
-        return self._elements(Secret(key), self.circuit.joint_length)
+    def _joint(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
+        """Return r1, r2 and r3 of each report."""
+        keys = [
+            Secret(self._joint_key(share.bound, share.digests.leader, share.digests.helper))
+            for share in shares
+        ]
+        return self._elements(keys, self.circuit.joint_length)
 
     def _joint_digest(self, share: LeaderShare | HelperShare) -> bytes:
         """Return the digest of all that the client signed; with the proof, or it could be chosen
@@ -623,12 +634,12 @@ class ReportProof:
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Return the factors of the outputs, then the first element that may be a test point."""
         count = self.flp.query_random_length
-        drawn = np.stack([self._elements(Secret(seed), count) for seed in seeds])
+        drawn = self._elements([Secret(seed) for seed in seeds], count)
         for i in np.flatnonzero(~self.flp.is_test_point(drawn[:, -1])).tolist():
             more = count
             while not self.flp.is_test_point(drawn[i, -1]):
                 more += 1
-                drawn[i, -1] = self._elements(Secret(seeds[i]), more)[-1]
+                drawn[i, -1] = self._elements([Secret(seeds[i])], more)[0, -1]
         return drawn
 
     def _less(self, values: Array, mask: Array) -> bytes:
@@ -636,20 +647,22 @@ class ReportProof:
         field = self.circuit.field
         return field.encode(field.reduce(values - mask))
 
-    def _elements(self, key: Secret, count: int) -> Array:
-        """Return uniform elements of the stream of a key: [count, K]."""
+    def _elements(self, keys: Sequence[Secret], count: int) -> Array:
+        """Return uniform elements of the stream of each key: [keys, count, K]."""
         degree = self.circuit.field.degree
-        return self._words(key, count * degree).reshape(count, degree)
+        return self._words(keys, count * degree).reshape(-1, count, degree)
 
-    def _words(self, key: Secret, count: int) -> Array:
-        return self.circuit.field.sample(partial(prg.expand, key), count)
+    def _words(self, keys: Sequence[Secret], count: int) -> Array:
+        """Return uniform words of the stream of each key: [keys, count]."""
+        return self.circuit.field.samples([partial(prg.expand, key) for key in keys], count)
 
     @property
     def _element_bytes(self) -> int:
         return self.circuit.field.degree * self.circuit.field.word_bytes
 
-    def _read(self, data: bytes) -> Array:
-        return self.circuit.field.decode(data).reshape(-1, self.circuit.field.degree)
+    def _read(self, data: bytes, count: int) -> Array:
+        """Return elements, `count` to a report: [reports, count, K]."""
+        return self.circuit.field.decode(data).reshape(-1, count, self.circuit.field.degree)
 
 
 def _words_digest(salt: bytes, share: bytes) -> bytes:

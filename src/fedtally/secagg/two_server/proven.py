@@ -172,14 +172,16 @@ class ProvenHelper(HelperServer[HelperShare]):
         return SEALED_BYTES + KEY_BYTES
 
     def _digests(self, part: Part) -> Digests:
-        return self._proof.digests(_for_helper(part))
+        sealed, proof = part.payload[:SEALED_BYTES], part.payload[SEALED_BYTES:]
+        given = HelperPart(part.bound, part.other, proof, part.signature, sealed)
+        return self._proof.digests(given)
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> HelperShare:
-        return self._proof._read_helper(_for_helper(part), Digests(*signed), self._key)
+        sealed = part.payload[:SEALED_BYTES]
+        return self._proof._read_helper(part.bound, Digests(*signed), sealed, self._key)
 
     def _add_up(self, ids: list[bytes]) -> bytes:
-        noise = None if self._draw is None else self._draw()
-        return self._proof.add([self._held[id] for id in ids], noise)
+        return self._proof.add([self._held[id] for id in ids], self._drawn())
 
     def _drop(self, held: HelperShare) -> None:
         held.wipe()
@@ -279,16 +281,17 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         return SALT_BYTES + self._proof.words_bytes + self._proof.proof_bytes
 
     def _digests(self, part: Part) -> Digests:
-        return self._proof.digests(self._for_leader(part))
+        given = LeaderPart(part.bound, part.other, part.signature, *self._split(part))
+        return self._proof.digests(given)
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> LeaderShare:
-        return self._proof._read_leader(self._for_leader(part), Digests(*signed))
+        _, words, proof = self._split(part)
+        return self._proof._read_leader(part.bound, Digests(*signed), words, proof)
 
-    def _for_leader(self, part: Part) -> LeaderPart:
-        end = SALT_BYTES + self._proof.words_bytes
-        payload = part.payload
-        parts = payload[:SALT_BYTES], payload[SALT_BYTES:end], payload[end:]
-        return LeaderPart(part.bound, part.other, part.signature, *parts)
+    def _split(self, part: Part) -> tuple[bytes, bytes, bytes]:
+        """Return salt, words and proof."""
+        payload, end = part.payload, SALT_BYTES + self._proof.words_bytes
+        return payload[:SALT_BYTES], payload[SALT_BYTES:end], payload[end:]
 
     def _may_count(self, id: bytes) -> bool:
         return id in self._valid
@@ -312,16 +315,10 @@ class ProvenLeader(LeaderServer[LeaderShare]):
         ]
 
     def _add_up(self, ids: list[bytes]) -> bytes:
-        noise = None if self._draw is None else self._draw()
-        return self._proof.add([self._held[id] for id in ids], noise)
+        return self._proof.add([self._held[id] for id in ids], self._drawn())
 
     def _whole(self, own: bytes, other: bytes) -> Array:
         return self._proof._whole(own, other)
 
     def _checked(self, total: Array) -> I64 | None:
         return self._proof._counted(total, self.count, any_entries=self._takes_any_entries)
-
-
-def _for_helper(part: Part) -> HelperPart:
-    sealed, proof = part.payload[:SEALED_BYTES], part.payload[SEALED_BYTES:]
-    return HelperPart(part.bound, part.other, proof, part.signature, sealed)

@@ -235,10 +235,6 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.OTHER_TIME
         if identity in self._identities:
             return Outcome.ACCEPTED
-        # Two identities that work together find two reports of one id with 2^64 hashes. The second
-        # would take the place of the first, and be counted by the verdict on that one.
-        if part.bound.id in self._held:
-            return Outcome.SECOND_REPORT
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
         # read before it is written into the journal: a report that cannot be read must not keep the
@@ -247,10 +243,14 @@ class _Server(ABC, Generic[_Held]):
             held = self._take(part, signed)
         except InvalidInputError:
             return Outcome.UNREADABLE
-        # written before it counts; another process may have taken another report meanwhile
-        if self._journal.keep(name, this) != this:
+        # Written before it counts; another process may have taken another report meanwhile. Two
+        # identities that work together find two reports of one id with 2^64 hashes. The second
+        # would take the place of the first, here or after a restart, and be counted by the verdict
+        # on that one.
+        id = part.bound.id
+        if any(self._journal.keep(one, this) != this for one in (self._name_of_id(id), name)):
             return Outcome.SECOND_REPORT
-        self._held[part.bound.id] = held
+        self._held[id] = held
         self._identities.add(identity)
         return Outcome.ACCEPTED
 
@@ -334,14 +334,17 @@ class _Server(ABC, Generic[_Held]):
         if self._reserve is not None:
             self._reserve()
 
+    def _drawn(self) -> I64 | None:
+        """Return new noise, which is not checked yet, or None where there is none."""
+        return None if self._draw is None else self._draw()
+
     def _noise(self) -> Lanes:
         """Return a vector with new noise, and no noise in the checksum entries."""
-        parameters = self._parameters
-        if self._draw is None:
-            return with_checksum(parameters, np.zeros(parameters.length, np.int64), 0)
-        return with_checksum(
-            parameters, entries_within(parameters.length, parameters.noise, noise=self._draw()), 0
-        )
+        parameters, length = self._parameters, self._parameters.length
+        parameters.check_noise(drawn := self._drawn())
+        drawn = np.zeros(length, np.int64) if drawn is None else drawn
+        noise = entries_within(length, parameters.noise, noise=drawn)
+        return with_checksum(parameters, noise, 0)
 
     # ---- what the journal keeps ----
 
@@ -364,6 +367,9 @@ class _Server(ABC, Generic[_Held]):
         return (
             b"report" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1]) + identity
         )
+
+    def _name_of_id(self, id: bytes) -> bytes:
+        return b"id" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1]) + id
 
     def _record(self, query: bytes, message: bytes) -> bytes:
         """Keep a query with its message, once for these rounds; return what is kept.
