@@ -314,6 +314,26 @@ def test_of_two_words_that_fit_none_is_given(monkeypatch, held, name):
     assert read_names(sketches, STRINGS, {h: 0.5}) == ({h: name} if name else {})
 
 
+@pytest.mark.parametrize(("held", "frequency", "name"), [(40, 0.85, {}), (20, 1.0, "tea")])
+def test_a_name_does_not_hide_a_second_string_of_its_hash(monkeypatch, held, frequency, name):
+    """A search that shows only the clearer word of the two finds the other one, too.
+
+    If both have more than half of the frequency that was found, neither is named.
+    """
+    h, words = hash_of("tea"), [np.frombuffer(word, np.uint8) for word in (b"tea", b"rum")]
+    sketches = sums_of_one_hash(monkeypatch, h, "rum", [50, held])
+
+    def clearer(likely, sizes, prior, effort):
+        def clarity(word):
+            spelled = symbols.encode(word, np.array([0, len(word)]), 8, len(likely))[0]
+            return likely[np.arange(len(likely)), spelled].sum()
+
+        yield max(words, key=clarity)[None]
+
+    monkeypatch.setattr(reader, "_words", clearer)
+    assert read_names(sketches, STRINGS, {h: frequency}) == ({h: name} if name else {})
+
+
 def test_at_most_so_many_words_are_tried(monkeypatch):
     tried = []
     hashes = reader.hashes_of

@@ -45,9 +45,11 @@ _LEADS = 1.0  # by which it exceeds the second best
 # A name is not tried if its symbols have smaller scores than this, all copies and parity together;
 # and a hash whose names of _SHORT symbols would have none is not looked at.
 _READABLE, _SHORT = 1.5, 4
-_FITS = 0.5  # least share of the expected scores that the symbols of a name must have
+# Least share of the expected scores that the symbols of a name must have. A name of less than
+# _WHOLE leaves room for a second string of its hash.
+_FITS, _WHOLE = 0.5, 0.8
 # A word of a public list counts from this strength of the expected scores on; and a word is given
-# only if it exceeds all others that fit by so much. Both are standard deviations.
+# only if it exceeds all others of its hash by so much. Both are standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # bytes by which the list of likeliest words grows at each place
 _LISTED = 24  # symbols of a name up to which the likeliest words are listed, parity or not
@@ -167,6 +169,10 @@ class _Reader:
                 progress(sweep * len(order) + place + 1, SWEEPS * len(order))
             if sweep >= _WITHOUT_END and len(self._names) == before:
                 break
+        self._measure()
+        for h in order:
+            if h in self._names:
+                self._check(h, frequencies[h])
         progress(SWEEPS * len(order), SWEEPS * len(order))
         return {h: name.tobytes().decode() for h, name in self._names.items()}
 
@@ -177,7 +183,7 @@ class _Reader:
 
     def _look_at(self, h: int, frequency: float, effort: _Effort) -> None:
         """Read a hash, given all others, and take out what it explains."""
-        expected = frequency / self._scale * ~self._is_missing
+        expected = self._expected(frequency)
         weights = np.minimum(expected, _SURE)
         if h not in self._taken and not self._is_readable(weights, _SHORT):
             return
@@ -198,6 +204,11 @@ class _Reader:
         values = frequency + kept * (means[self._places, chosen] - frequency)
         self._taken[h] = _Taken(*self._counters(h, chosen), values * clear)
         self._add(self._taken[h], -1.0)
+
+    def _expected(self, frequency: float) -> F64:
+        """Return the score of each position's symbol, if all clients of a hash hold one string."""
+        expected: F64 = frequency / self._scale * ~self._is_missing
+        return expected
 
     def _counters(self, h: int, chosen: I64) -> tuple[I64, F64]:
         """Return the counters of one symbol of a hash at each position, and their signs.
@@ -246,31 +257,65 @@ class _Reader:
         word that fits is not taken before others were looked for. Of two that fit none is given,
         nor one that is hardly better than another.
         """
-        strength = float(np.sqrt(expected @ expected))
+        weights = np.minimum(expected, _SURE)
+        sizes = self._sizes(z, expected, effort)
+        sizes = [size for size in sizes if self._is_readable(weights, size)]
+        found = self._ahead(h, self._spelled(h, z, expected, sizes, effort), z, expected)
+        if found is not None:
+            self._names[h] = np.frombuffer(found, np.uint8)
+            self._prior.learn(self._names[h])
+
+    def _check(self, h: int, frequency: float) -> None:
+        """Take a name back if the search missed a second string of its hash.
+
+        The symbols of the name hide those of the other one. So a name that leaves room is taken out
+        of the scores, as often as it is there, and the hash is spelled again. This comes last: by
+        then all that other hashes explain is gone, and no name that is taken back is missed by the
+        hashes that are read after it.
+        """
+        expected, name = self._expected(frequency), self._names[h]
+        self._add(self._taken[h], 1.0)
+        _, z = self._scores(h, frequency)
+        self._add(self._taken[h], -1.0)
+        share = self._score(name.tobytes(), z, expected) / _length(expected)
+        if share >= _WHOLE:
+            return
+        rest = z.copy()
+        rest[self._places, self._symbols(name)] -= share * expected
+        hidden = (1 - share) * expected
+        sizes = self._sizes(rest, hidden, _PATIENT)
+        others = self._spelled(h, rest, hidden, sizes, _PATIENT)
+        if self._ahead(h, {name.tobytes(), *others}, z, expected) != name.tobytes():
+            del self._names[h]
+
+    def _ahead(self, h: int, spelled: set[bytes], z: F64, expected: F64) -> bytes | None:
+        """Return the only word of a hash that fits, if it is ahead of all others by enough."""
+        strength = _length(expected)
         listed = self._listed.get(h, []) if strength >= _STRONG else []
-        found = {*listed, *self._spelled(h, z, expected, effort)}
+        found = {*listed, *spelled}
         scores = {word: self._score(word, z, expected) for word in found}
         if sum(score > _FITS * strength for score in scores.values()) != 1:
-            return
+            return None
         first, *others = sorted(found, key=lambda word: -scores[word])
         if others and scores[first] - scores[others[0]] < _AHEAD:
-            return
-        self._names[h] = np.frombuffer(first, np.uint8)
-        self._prior.learn(self._names[h])
+            return None
+        return first
 
     def _score(self, word: bytes, z: F64, expected: F64) -> float:
         """Return the scores of a word's symbols together, in standard deviations."""
         scores = z[self._places, self._symbols(np.frombuffer(word, np.uint8))]
-        return float(scores @ expected) / max(float(np.sqrt(expected @ expected)), _TINY)
+        return float(scores @ expected) / _length(expected)
 
-    def _spelled(self, h: int, z: F64, expected: F64, effort: _Effort) -> set[bytes]:
-        """Return the words of a hash, among those that its scores make likely."""
+    def _spelled(
+        self, h: int, z: F64, expected: F64, sizes: list[int], effort: _Effort
+    ) -> set[bytes]:
+        """Return the words of a hash, among those of some sizes that its scores make likely."""
         found: set[bytes] = set()
         if self._tries.get(h, 0) >= MOST_TRIES:
             return found
-        weights = np.minimum(expected, _SURE)
-        likely = z * weights[:, None]  # log likelihoods, up to a constant for each position
-        for words in _words(likely, self._sizes(z, expected, weights, effort), self._prior, effort):
+        # log likelihoods, up to a constant for each position
+        likely = z * np.minimum(expected, _SURE)[:, None]
+        for words in _words(likely, sizes, self._prior, effort):
             words = words[: MOST_TRIES - self._tries.get(h, 0)]
             if not len(words):
                 continue
@@ -281,15 +326,16 @@ class _Reader:
                     found.add(word)
         return found
 
-    def _sizes(self, z: F64, expected: F64, weights: F64, effort: _Effort) -> list[int]:
+    def _sizes(self, z: F64, expected: F64, effort: _Effort) -> list[int]:
         """Return the sizes of names, in symbols, whose end marks are clearest, in that order."""
         # Of a mark that must be there a share is: 1, or 0 of none. A mark is no more certain than
         # its weight, so that strong ones of another size, or of another string of the same hash, do
         # not outweigh those that are missing.
         shares = z[:, symbols.END] / np.maximum(expected, _TINY)
-        clarity = weights**2 * (shares - 0.5)
+        clarity = np.minimum(expected, _SURE) ** 2 * (shares - 0.5)
         clearest = 1 + np.argsort(-(self._ends @ clarity), kind="stable")[: effort.lengths]
-        return [size for size in clearest.tolist() if self._is_readable(weights, size)]
+        found: list[int] = clearest.tolist()
+        return found
 
 
 class _Prior:
@@ -345,6 +391,10 @@ def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Ite
         if rest:
             parity = likely[positions - rest :]
             yield _interpolated(posterior, parity - _log_sum(parity)[:, None], effort)
+
+
+def _length(vector: F64) -> float:
+    return max(float(np.sqrt(vector @ vector)), _TINY)
 
 
 def _log_sum(logs: F64) -> F64:
