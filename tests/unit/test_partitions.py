@@ -460,7 +460,7 @@ def test_values_that_no_tally_has(asked, number):
         } | ({"sample"} if "client" in asked else set())  # fmt: skip
 
 
-@pytest.mark.parametrize("entry", ["header", "sample", "ids", "counts", "offsets", "other"])
+@pytest.mark.parametrize("entry", ["header", "sample", "ids", "counts", "offsets", "utf8", "other"])
 def test_small_bytes_that_would_take_much_memory(entry):
     """They are refused before anything is unpacked."""
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
@@ -482,6 +482,14 @@ def test_small_bytes_that_would_take_much_memory(entry):
 def test_ids_that_pack_well():
     numbers = fedtally.partial_tally(np.arange(300_000), partition=0, seed=7)
     assert fedtally.merge_tallies([numbers])
+
+
+def test_a_long_text_that_packs_well():
+    text = "tea" * (1 << 20)
+    tally = fedtally.partial_tally([text, "rice"], partition=0, seed=7)
+    assert len(tally) > len(text)  # it is not packed: nothing small may grow so much
+    result = fedtally.estimate(fedtally.merge_tallies([tally]), **SKETCH)
+    assert [each.item for each in result.top(2)] == ["rice", text]
 
 
 def test_more_items_than_clients():
