@@ -81,8 +81,8 @@ def ours(path: str, job: str) -> int:
         memory=1 << 30,
     )
     columns = Columns("item", client=None if job == "count" else "client")
-    for batch in read_ahead(open_source(path, columns).batches()):
-        tally.add(batch)
+    for batch in read_ahead(open_source(path, columns).batches(), tally.prepare):
+        tally.add_prepared(batch)
     [counted] = tally.finish()
     encoder.domain()  # the distinct items, by name
     return int(counted.counts.sum())

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "rows.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -295,6 +296,29 @@ static void fingerprint(In<uint8_t, 1> data, In<int64_t, 1> offsets, uint64_t k,
   }
 }
 
+static size_t group_ids(In<uint64_t, 1> ids, Array<int64_t, 1> first, Array<int64_t, 1> counts) {
+  nb::gil_scoped_release release;
+  return group(ids.data(), ids.shape(0), first.data(), counts.data());
+}
+
+static void spread_rows(const std::vector<In<uint64_t, 1>>& columns, Array<uint64_t, 2> rows,
+                        Array<int64_t, 1> starts) {
+  std::vector<const uint64_t*> each;
+  for (const In<uint64_t, 1>& column : columns) each.push_back(column.data());
+  nb::gil_scoped_release release;
+  spread(each, rows.shape(1), rows.data(), starts.data());
+}
+
+static size_t sorted_rows(In<uint64_t, 2> rows, Array<uint64_t, 2> out) {
+  nb::gil_scoped_release release;
+  return distinct_rows(rows.data(), rows.shape(0), rows.shape(1), out.data());
+}
+
+static bool closed_quotes(In<uint8_t, 1> data, uint8_t delimiter) {
+  nb::gil_scoped_release release;
+  return quotes_are_closed(data.data(), data.shape(0), delimiter);
+}
+
 static bool invert(const std::string& level, In<uint64_t, 1> bounds, In<uint32_t, 1> guide,
                    int64_t base, bool scan, Array<uint64_t, 1> words) {
   const Kernels& k = kernels_of(level);
@@ -451,6 +475,10 @@ NB_MODULE(_native, m) {
         "sweeps"_a, "frozen"_a);
   m.def("symbol_means", &symbol_means, "tables"_a, "sums"_a, "first"_a, "most"_a, "means"_a);
   m.def("fingerprint", &fingerprint, "data"_a, "offsets"_a, "k"_a, "k2"_a, "out"_a);
+  m.def("group_ids", &group_ids, "ids"_a, "first"_a, "counts"_a);
+  m.def("spread_rows", &spread_rows, "columns"_a, "rows"_a, "starts"_a);
+  m.def("sorted_rows", &sorted_rows, "rows"_a, "out"_a);
+  m.def("closed_quotes", &closed_quotes, "data"_a, "delimiter"_a);
   m.def("invert", &invert, "level"_a, "bounds"_a, "guide"_a, "base"_a, "scan"_a, "words"_a);
   m.def("reduce_words", &reduce_words, "level"_a, "prime"_a, "words"_a, "out"_a);
   m.def("read_words", &read_words, "data"_a, "word_bytes"_a, "mask"_a, "prime"_a, "out"_a);

@@ -12,6 +12,7 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,6 +51,7 @@ def pack(
     arrays: Mapping[str, npt.NDArray[Any]],
     *,
     level: int | None = None,
+    most_shrunk: Mapping[str, int] | None = None,
 ) -> bytes:
     """Return the bytes of a file like that of `write`.
 
@@ -58,13 +60,30 @@ def pack(
         meta: as for `write`.
         arrays: as for `write`.
         level: how much they are compressed, 1 to 9; None: as those of `write`.
+        most_shrunk: by how many times some entries may shrink. One that shrinks more stays as it
+            is, so that who unpacks can refuse what grows that much.
     """
+    entries = _entries(schema, meta, arrays)
+    packed, shrunk = _packed(entries, level, frozenset())
+    wide = {name for name, most in (most_shrunk or {}).items() if shrunk.get(name, 0) > most}
+    return _packed(entries, level, wide)[0] if wide else packed
+
+
+def _packed(
+    entries: Mapping[str, Any], level: int | None, plain: AbstractSet[str]
+) -> tuple[bytes, dict[str, float]]:
+    """Return the bytes of entries, and by how many times each shrank; some are not compressed."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
-        for name, values in _entries(schema, meta, arrays).items():
+        for name, values in entries.items():
+            file.compression = zipfile.ZIP_STORED if name in plain else zipfile.ZIP_DEFLATED
             with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, values, allow_pickle=False)
-    return packed.getvalue()
+        sizes = {
+            each.filename.removesuffix(".npy"): each.file_size / each.compress_size
+            for each in file.infolist()
+        }
+    return packed.getvalue(), sizes
 
 
 def _entries(

@@ -3,6 +3,7 @@ guards both."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
-from fedtally.kernels import reference
+from fedtally.kernels import reference, rows
 
 Array = npt.NDArray[Any]
 EDGES = (255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, 65_537)
@@ -659,3 +660,66 @@ def test_bad_num_threads(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
 @given(st.integers(0, 2**64 - 1), st.integers(0, 300))
 def test_range_ids_wrap(first: int, count: int) -> None:
     assert kernels.range_ids(first, count).tolist() == [(first + i) % 2**64 for i in range(count)]
+
+
+# ---- rows of tables ----
+
+FEW_OR_ANY = st.one_of(
+    st.integers(0, 5), st.sampled_from([2**63, 2**64 - 1]), st.integers(0, 2**64 - 1)
+)
+
+
+@given(st.lists(FEW_OR_ANY, max_size=60))
+def test_groups_match_the_reference(backend: str, ids: list[int]) -> None:
+    first, counts = rows.group(np.array(ids, np.uint64))
+    expected = {value: (ids.index(value), ids.count(value)) for value in dict.fromkeys(ids)}
+    assert list(zip(first.tolist(), counts.tolist(), strict=True)) == list(expected.values())
+
+
+def test_many_ids_are_grouped(backend: str) -> None:
+    """More than the table of a compiled level begins with."""
+    ids = np.random.default_rng(1).integers(0, 30_000, 60_000).astype(np.uint64) << np.uint64(44)
+    for found, expected in zip(rows.group(ids), reference.group(ids), strict=True):
+        assert np.array_equal(found, expected)
+
+
+@given(st.lists(st.tuples(FEW_OR_ANY, FEW_OR_ANY, st.integers(0, 3)), max_size=60), st.booleans())
+def test_rows_of_clients_match_the_reference(
+    backend: str, held: list[tuple[int, int, int]], rounds: bool
+) -> None:
+    columns = np.array(held, np.uint64).reshape(-1, 3).T[: 3 if rounds else 2]
+    for found, expected in zip(rows.spread(columns), reference.spread(columns), strict=True):
+        assert np.array_equal(found, expected)
+    found = rows.distinct_rows(columns)
+    assert np.array_equal(found, reference.distinct_rows(columns))
+    assert sorted(map(tuple, found.T.tolist())) == sorted(set(map(tuple, columns.T.tolist())))
+
+
+def test_many_rows_of_a_client_are_sorted(backend: str) -> None:
+    columns = np.random.default_rng(2).integers(0, 300, (3, 20_000)).astype(np.uint64)
+    assert np.array_equal(rows.distinct_rows(columns), reference.distinct_rows(columns))
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(st.text('a",\n\r', max_size=12), st.text('",', max_size=6)),
+    st.integers(50, 70),
+    st.sampled_from([",", ";"]),
+)
+def test_quotes_match_the_reference(backend: str, text: str, before: int, delimiter: str) -> None:
+    """Also where they lie in two blocks of 64 letters."""
+    data = f"{'x' * before}{delimiter}{text}\n".encode()
+    assert rows.quotes_are_closed(data, delimiter) == reference.quotes_are_closed(data, delimiter)
+    assert rows.quotes_are_closed(data, delimiter) == quotes_in_order(data.decode(), delimiter)
+
+
+def quotes_in_order(text: str, delimiter: str) -> bool:
+    field = rf'"[^"]*(?:""[^"]*)*"|[^"{delimiter}\n\r]*'
+    return re.fullmatch(rf"(?:(?:{field})[{delimiter}\n\r])*", text) is not None
+
+
+def test_the_door_refuses_rows_that_do_not_fit() -> None:
+    with pytest.raises(InvalidInputError, match="same length"):
+        rows.spread([np.zeros(2, np.uint64), np.zeros(3, np.uint64)])
+    with pytest.raises(InvalidInputError, match="rows must be"):
+        rows.distinct_rows(np.zeros((4, 2), np.uint64))

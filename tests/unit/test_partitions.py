@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fedtally
-from fedtally import _archive
+from fedtally import _archive, kernels
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -390,13 +392,13 @@ def test_bytes_that_are_no_tally():
     broken = _archive.pack("fedtally/partial-tally/1", meta, arrays | {"sizes": np.array([1, 1])})
     with pytest.raises(UnreadableFileError, match="is damaged"):
         fedtally.merge_tallies([broken])
-    for given, message in (
+    for tallies, message in (
         (tally, "a list of them, got one"),
         ([7], "bytes"),
         ([], "at least one"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            fedtally.merge_tallies(given)
+            fedtally.merge_tallies(tallies)
 
 
 IMPOSSIBLE = (None, -1, 1.5, "x", [], [1], [[1]], {}, {"a": 1}, True, 1e400, 2**70, [2**70], [-5],
@@ -458,7 +460,7 @@ def test_values_that_no_tally_has(asked, number):
         } | ({"sample"} if "client" in asked else set())  # fmt: skip
 
 
-@pytest.mark.parametrize("entry", ["header", "sample", "ids", "counts", "offsets", "other"])
+@pytest.mark.parametrize("entry", ["header", "sample", "ids", "counts", "offsets", "utf8", "other"])
 def test_small_bytes_that_would_take_much_memory(entry):
     """They are refused before anything is unpacked."""
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
@@ -482,6 +484,14 @@ def test_ids_that_pack_well():
     assert fedtally.merge_tallies([numbers])
 
 
+def test_a_long_text_that_packs_well():
+    text = "tea" * (1 << 20)
+    tally = fedtally.partial_tally([text, "rice"], partition=0, seed=7)
+    assert len(tally) > len(text)  # it is not packed: nothing small may grow so much
+    result = fedtally.estimate(fedtally.merge_tallies([tally]), **SKETCH)
+    assert [each.item for each in result.top(2)] == ["rice", text]
+
+
 def test_more_items_than_clients():
     """In a tally of several partitions, of which no digest tells."""
     both = [fedtally.partial_tally(["tea", "tea"], partition=i, seed=7) for i in range(2)]
@@ -492,3 +502,28 @@ def test_more_items_than_clients():
         )
         with pytest.raises(UnreadableFileError, match="is damaged"):
             fedtally.merge_tallies([other])
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["tea", "rice", "", None, "caf\xe9"]), st.integers(0, 3)),
+        max_size=30,
+    ),
+    st.sampled_from([{}, {"client": "user", "max_items": 2}, {"client": "user", "num_rounds": 2}]),
+)
+def test_compiled_kernels_count_what_the_reference_counts(held, options):
+    rows = pa.table({"word": [w for w, _ in held], "user": [u for _, u in held]})
+    found = []
+    for name in kernels.available_backends():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FEDTALLY_KERNELS", name)
+            for words in (
+                rows["word"].cast(pa.string()),
+                rows["word"].cast(pa.string()).dictionary_encode(),
+            ):
+                data = rows.set_column(0, "word", words)
+                found.append(
+                    fedtally.partial_tally(data, partition=0, item="word", seed=7, **options)
+                )
+    assert len(set(found)) == 1

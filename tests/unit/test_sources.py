@@ -1122,7 +1122,7 @@ def test_items_of_parquet_are_the_same_however_they_are_written(
         table = pa.table({"item": pa.array(words, kind), "user": rng.integers(0, 9, 400)})
         parquet.write_table(table, tmp_path / "t.parquet", **options)
         held = [word for word in words if word]
-        for block in (64, 1 << 12, 1 << 22):
+        for block in (64, 400, 1 << 12, 1 << 22):
             path, small = str(tmp_path / "t.parquet"), Layout("parquet", block_size=block)
             whole = collect(table_source(path, Columns("item", client="user"), small))
             assert whole["items"] == held

@@ -66,8 +66,11 @@ def as_text(items: Any) -> Any:
     """
     import pyarrow as pa
 
+    chunks = text_chunks(items)
+    if len(chunks) == 1:  # joining would copy it
+        return chunks[0]
     # With an empty array, since Arrow cannot join no arrays at all.
-    return pa.concat_arrays([*text_chunks(items), pa.array([], pa.large_string())])
+    return pa.concat_arrays([*chunks, pa.array([], pa.large_string())])
 
 
 def text_chunks(items: Any) -> list[Any]:

@@ -8,6 +8,8 @@ width].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +20,11 @@ F64 = npt.NDArray[np.float64]
 F32 = npt.NDArray[np.float32]
 
 PRIME = (1 << 61) - 1  # of fingerprints: a Mersenne prime, so that reducing needs no division
+BUCKETS = 64
+# 2^64 over the golden ratio: multiplied by it, consecutive numbers spread over all buckets (Knuth's
+# multiplicative hashing)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash number one of 64 buckets
 BLOCK = 1 << 16  # ids that are handled at once, to bound the memory
 
 
@@ -242,3 +249,51 @@ def invert(
         end = int(np.searchsorted(upper, words[i : i + 1], "right")[0])
         below[i] += np.count_nonzero(lower[below[i] : end] <= low[i])
     return below + first
+
+
+def group(ids: U64) -> tuple[I64, I64]:
+    """Return where each distinct id stands first, in order, and how often it is there."""
+    _, first, counts = np.unique(ids, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order].astype(np.int64), counts[order].astype(np.int64)
+
+
+def bucket_of(clients: U64) -> npt.NDArray[np.uint8]:
+    """Return the number of each client's bucket."""
+    return ((clients * GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
+
+
+def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
+    """Return rows in order of the buckets of their clients, and where each bucket begins."""
+    bucket = bucket_of(columns[0])
+    # a stable sort of bytes counts them, which is faster than comparing
+    order = np.argsort(bucket, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=BUCKETS))])
+    return np.stack([column[order] for column in columns]), starts.astype(np.int64)
+
+
+def distinct_rows(rows: U64) -> U64:
+    """Return the distinct rows in order of bucket, client, round and id."""
+    clients, ids, *rounds = rows
+    rows = rows[:, np.lexsort((ids, *rounds, clients, bucket_of(clients)))]
+    is_new = np.ones(rows.shape[1], np.bool_)
+    is_new[1:] = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
+    return rows[:, is_new]
+
+
+def quotes_are_closed(data: bytes, delimiter: str) -> bool:
+    """Return whether the quotes of whole lines of a CSV are in order.
+
+    Every second quote opens a field, or stands behind the one before it; the others are followed by
+    the end of a field, or by a quote.
+    """
+    letters = np.frombuffer(b"\n" + data, np.uint8)
+    quotes = np.flatnonzero(letters == ord('"'))
+    if len(quotes) % 2 or len(letters) - 1 in quotes[-1:]:
+        return False
+    may_be_beside = np.zeros(256, np.bool_)
+    may_be_beside[list(b'"\n\r' + delimiter.encode())] = True
+    return bool(
+        may_be_beside[letters[quotes[::2] - 1]].all()
+        and may_be_beside[letters[quotes[1::2] + 1]].all()
+    )

@@ -11,15 +11,18 @@ import os
 import re
 import stat
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally import _validate, kernels
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.kernels.rows import quotes_are_closed
 from fedtally.sources import compression, private_tables
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
 from fedtally.sources.layout import Layout, Tables, check_text
@@ -138,7 +141,7 @@ class _Quotes:
     """
 
     def __init__(self, delimiter: str) -> None:
-        self._ends = delimiter.encode() + b"\n\r"
+        self._delimiter = delimiter
         ends = re.escape(delimiter.encode()) + rb"\n\r"
         plain, quoted = rb'[^"' + ends + rb"][^" + ends + rb"]*+", rb'"[^"]*+(?:""[^"]*+)*+"'
         self._whole = re.compile(rb"(?:(?:" + plain + rb"|" + quoted + rb"|)[" + ends + rb"])*+")
@@ -168,17 +171,8 @@ class _Quotes:
             )
 
     def _is_simple(self, data: bytes) -> bool:
-        """Return whether each field in lines is without quotes, or has two, at its two ends."""
-        letters = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(letters == ord('"'))
-        if len(quotes) % 2:
-            return False
-        is_end = np.zeros(256, np.bool_)
-        is_end[list(self._ends)] = True
-        # the data end with a line feed, which is also what is before the first field
-        return bool(
-            is_end[letters[quotes[::2] - 1]].all() and is_end[letters[quotes[1::2] + 1]].all()
-        )
+        """Return whether all quotes in whole lines are in order, and no field is left open."""
+        return quotes_are_closed(data, self._delimiter)
 
     def _behind(self, data: bytes) -> bytes:
         """Return the bytes that follow the whole fields at the start."""
@@ -412,10 +406,50 @@ def _read_parquet(
                 0,
             )
         elif grouped:
-            file = opened(metadata=file.metadata, read_dictionary=grouped)
-        for batch in file.iter_batches(batch_size=rows, columns=resolved.names()):
+            opened = partial(opened, metadata=file.metadata, read_dictionary=grouped)
+            file = opened()
+        # a temporary copy has one position for all its readers
+        readers = [file, opened()] if isinstance(place, str) else [file]
+        for batch in _row_groups(readers, rows, resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows
+
+
+def _row_groups(readers: Sequence[Any], rows: int, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield the columns of a Parquet file in batches of at most so many rows.
+
+    Where row groups are smaller than that, each reader reads some of them at a time.
+
+    Args:
+        readers: the file, opened once for each thread.
+        rows: the most rows of a batch.
+        columns: the names of the columns.
+    """
+    metadata, threads = readers[0].metadata, min(kernels.num_threads(), len(readers))
+    sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if threads == 1 or max(sizes, default=0) > rows:
+        yield from readers[0].iter_batches(batch_size=rows, columns=columns)
+        return
+    parts: list[list[int]] = []
+    room = 0
+    for number, size in enumerate(sizes):
+        if not parts or size > room:
+            parts.append([])
+            room = rows
+        parts[-1].append(number)
+        room -= size
+
+    def read(turn: int) -> list[Any]:
+        own = readers[turn % threads]
+        return list(own.iter_batches(batch_size=rows, row_groups=parts[turn], columns=columns))
+
+    turns = range(len(parts))
+    with ThreadPoolExecutor(threads, thread_name_prefix="fedtally-parquet") as pool:
+        begun = deque(pool.submit(read, turn) for turn in turns[:threads])
+        for turn in turns:
+            yield from begun.popleft().result()  # then its reader is free
+            if turn + threads < len(turns):
+                begun.append(pool.submit(read, turn + threads))
 
 
 def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int, list[str]]:
@@ -435,6 +469,8 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
         return fewest, []
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     group = next(group for group in groups if group.num_rows)  # the first ones may be empty
+    # A dictionary of a whole row group saves comparing its rows; ids of all rows cost more with it.
+    is_counted = columns.client is None and group.num_rows <= most
     row_bytes, grouped = 0.0, []
     for name in columns.names():
         chunk, kind = group.column(names.index(name)), schema.field(name).type
@@ -444,7 +480,7 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
             row_bytes += kind.bit_width / 8
         elif not chunk.has_dictionary_page:
             row_bytes += own
-        elif is_text and (name,) == columns.items and (own < _SMALL or group.num_rows <= most):
+        elif is_text and (name,) == columns.items and (own < _SMALL or is_counted):
             grouped.append(name)
             row_bytes += own
         else:  # what a row takes outside of the dictionary is not known where most values are in it

@@ -1,31 +1,56 @@
-"""The next batch is read in a thread of its own while this one is counted."""
+"""The next batches are read and prepared in threads of their own while this one is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from fedtally import kernels
+
 Item = TypeVar("Item")
+Made = TypeVar("Made")
 _END = object()
+_MOST_THREADS = 3  # that prepare; each holds an item
 
 
-def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the same, and take the next one meanwhile.
+def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterator[Made]:
+    """Yield `prepare(item)` of each in order, and take and prepare the next ones meanwhile.
 
-    Arrow, the kernels and NumPy's sorts release Python's lock, so that reading and counting share
-    two cores. What taking raises is raised here, in its turn. If the caller stops early, it waits
-    for the one that is being taken: do not use this on what may block, such as standard input.
+    Arrow, the kernels and NumPy's sorts release Python's lock, so that reading, preparing and
+    counting share the cores. What taking or preparing raises is raised here, in its turn. If the
+    caller stops early, it waits for what has begun: do not use this on what may block, such as
+    standard input.
 
-    >>> list(read_ahead(iter(range(3))))
-    [0, 1, 2]
+    >>> list(read_ahead(iter(range(3)), str))
+    ['0', '1', '2']
     """
+    threads = max(1, min(kernels.num_threads() - 1, _MOST_THREADS))
+    error = None
 
     def take() -> object:
         return next(items, _END)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="fedtally-read") as pool:
-        taken = pool.submit(take)
-        while (item := taken.result()) is not _END:
-            taken = pool.submit(take)
-            yield item  # type: ignore[misc]  # it is no _END
+    with (
+        ThreadPoolExecutor(threads, thread_name_prefix="fedtally-prepare") as preparing,
+        ThreadPoolExecutor(1, thread_name_prefix="fedtally-read") as reading,
+    ):
+        begun: deque[Future[Made]] = deque()
+        taken = reading.submit(take)
+        while True:
+            try:
+                item = taken.result()
+            except Exception as raised:  # after what is wrong with those before it
+                error = raised
+                break
+            if item is _END:
+                break
+            taken = reading.submit(take)
+            begun.append(preparing.submit(prepare, item))  # type: ignore[arg-type]  # no _END
+            if len(begun) > threads:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    if error is not None:
+        raise error

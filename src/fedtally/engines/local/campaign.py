@@ -5,6 +5,7 @@ source -> batches -> ids -> rounds -> sums -> released sketches -> result
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import time
@@ -435,7 +436,6 @@ def read(
             ),
         )
 
-    tally: Tally | None = None
     if isinstance(source, Tallied):
         natural, by_client = source.form
         tally = begun(natural, by_client)
@@ -453,15 +453,18 @@ def read(
     batches = source.batches(
         private=spec.is_private, may_be_empty=spec.hides_clients and domain is not None
     )
-    # standard input may block, and then Ctrl-C would have to wait for it
-    for batch in read_ahead(batches) if source.repeatable else batches:
-        if tally is None:
-            tally = begun(batch.rounds is not None, batch.clients is not None)
-        tally.add(batch)
-        if not spec.is_private:  # the bytes that rows take tell what is in them
-            report("read", batch.bytes_read, source.size_bytes)
-    if tally is None:  # no batch, not even one that says which columns there are
+    first = next(batches, None)
+    if first is None:  # no batch, not even one that says which columns there are
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
+    tally = begun(first.rounds is not None, first.clients is not None)
+    batches = itertools.chain([first], batches)
+    # standard input may block, and then Ctrl-C would have to wait for it
+    is_ahead = source.repeatable
+    prepared = read_ahead(batches, tally.prepare) if is_ahead else map(tally.prepare, batches)
+    for each in prepared:
+        tally.add_prepared(each)
+        if not spec.is_private:  # the bytes that rows take tell what is in them
+            report("read", each.batch.bytes_read, source.size_bytes)
     return tally, encoder
 
 

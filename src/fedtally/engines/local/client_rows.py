@@ -12,18 +12,15 @@ import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
+from fedtally.kernels.reference import GOLDEN
+from fedtally.kernels.rows import BUCKETS, distinct_rows, spread
 from fedtally.sketch.clip import bound_items_of_each, places_of, sort_order
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
-_BUCKETS = 64  # one is in memory at a time when rows are read back: a 64th of them
-_BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash number one of 64 buckets
 _FEW_BYTES = 2**20  # of rows: they are worked on sooner together than bucket by bucket
 _ONE = np.uint64(1)
-# 2^64 over the golden ratio: multiplied by it, consecutive numbers spread over all buckets (Knuth's
-# multiplicative hashing)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ClientRows:
@@ -38,7 +35,7 @@ class ClientRows:
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
-        self._held: list[list[U64]] = [[] for _ in range(_BUCKETS)]
+        self._held: list[list[U64]] = [[] for _ in range(BUCKETS)]
         self._bytes = 0
         self._files: list[IO[bytes]] = []
 
@@ -50,18 +47,15 @@ class ClientRows:
             ids: [n]; None where the rows have no item.
             rounds: [n], below 2^63; None: all are 0.
         """
-        bucket = _bucket_of(clients)
-        # a stable sort of bytes counts them, which is faster than comparing
-        order = np.argsort(bucket, kind="stable")
         columns = [clients, np.zeros_like(clients) if ids is None else ids]
         if ids is None or rounds is not None:
             own = np.zeros_like(clients) if rounds is None else rounds
             columns.append(own << _ONE | np.uint64(ids is None))
-        rows = np.empty((len(columns), len(clients)), np.uint64)
-        for column, out in zip(columns, rows, strict=True):
-            np.take(column, order, out=out, mode="clip")  # the mode "raise" has a buffer
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=_BUCKETS))])
-        for b in range(_BUCKETS):
+        self.add_spread(*spread(columns))
+
+    def add_spread(self, rows: U64, bounds: I64) -> None:
+        """Add rows that `spread` has brought into order: clients, their items, perhaps more."""
+        for b in range(BUCKETS):
             if bounds[b] < bounds[b + 1]:
                 self._held[b].append(rows[:, bounds[b] : bounds[b + 1]])
         self._bytes += rows.nbytes
@@ -77,12 +71,12 @@ class ClientRows:
         from concurrent.futures import Future, ThreadPoolExecutor
 
         if self._bytes <= _FEW_BYTES and not self._files:
-            yield work(_joined([self._taken(bucket) for bucket in range(_BUCKETS)]))
+            yield work(_joined([self._taken(bucket) for bucket in range(BUCKETS)]))
             return
         threads = min(kernels.num_threads(), 4)
         with ThreadPoolExecutor(threads) as pool:
             begun: deque[Future[Made]] = deque()
-            for bucket in range(_BUCKETS):
+            for bucket in range(BUCKETS):
                 begun.append(pool.submit(lambda own: work(self._taken(own)), bucket))
                 if len(begun) > threads:
                     yield begun.popleft().result()
@@ -103,7 +97,7 @@ class ClientRows:
 
     def _spill(self) -> None:
         try:
-            self._files = self._files or [_unnamed_file() for _ in range(_BUCKETS)]
+            self._files = self._files or [_unnamed_file() for _ in range(BUCKETS)]
             for b, parts in enumerate(self._held):
                 np.save(self._files[b], _joined(parts))
                 self._files[b].flush()
@@ -115,11 +109,6 @@ class ClientRows:
                 " TMPDIR elsewhere, or raise the memory (--memory)"
             ) from error
         self._bytes = 0
-
-
-def _bucket_of(clients: U64) -> npt.NDArray[np.uint8]:
-    """Return the number of each client's bucket."""
-    return ((clients * _GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
 
 
 def _joined(parts: Sequence[U64]) -> U64:
@@ -171,12 +160,7 @@ def bound_clients(
     if not rows.shape[1]:
         nothing = np.empty(0, np.int64)
         return np.empty(0, np.uint64), nothing, nothing, np.empty(0, np.uint64), nothing
-    buckets = _bucket_of(rows[0])
-    # Buckets that come together have the order that they have one by one.
-    leading = [buckets.astype(np.uint64)] if (buckets != buckets[0]).any() else []
-    distinct = _distinct_rows([*leading, rows[0], *rows[2:], rows[1]])
-    clients, *rounds, ids = distinct[len(leading) :]
-    rows = np.stack([clients, ids, *rounds])
+    rows = distinct_rows(rows)
     if max_rounds is not None and len(rows) > 2:
         groups = rows[2] >> _ONE
         groups //= np.uint64(rounds_each)
@@ -211,36 +195,6 @@ def bound_clients(
     return ids[kept], sizes, drawn, who, before
 
 
-def _distinct_rows(columns: Sequence[U64]) -> list[U64]:
-    """Return the distinct rows of some columns, in order; the first column weighs most."""
-    import pyarrow as pa
-
-    # Each value becomes its place among those of its column. A row of such places fits an integer
-    # that is sorted in a fraction of the time that the order of several columns takes.
-    held, bits = [], []
-    whole = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        encoded = pa.array(column).dictionary_encode()
-        values = encoded.dictionary.to_numpy()
-        order = np.argsort(values)
-        places = np.empty(len(values), np.uint64)
-        places[order] = np.arange(len(values), dtype=np.uint64)
-        held.append(values[order])
-        bits.append(np.uint64((len(values) - 1).bit_length()))
-        whole = whole << bits[-1] | places[encoded.indices.to_numpy()]
-    total = int(sum(bits))
-    if total > 64:  # of hundreds of millions of rows
-        rows = np.stack(columns).take(sort_order(columns), axis=1)
-        return list(rows[:, is_new(*rows)])
-    whole = np.sort(whole.astype(np.uint32) if total <= 32 else whole)
-    whole = whole[is_new(whole)].astype(np.uint64)
-    found = []
-    for values, own in zip(reversed(held), reversed(bits), strict=True):
-        found.append(values[whole & ((np.uint64(1) << own) - np.uint64(1))])
-        whole >>= own
-    return found[::-1]
-
-
 def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
     """Return which rows differ from the row before them in one of the columns, [n] each.
 
@@ -269,7 +223,7 @@ def _mixed(start: np.uint64 | U64, *columns: U64) -> U64:
     mixed += start
     for column in columns:
         mixed ^= column
-        mixed += _GOLDEN  # the increment of SplitMix64
+        mixed += GOLDEN  # the increment of SplitMix64
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed ^= mixed >> np.uint64(shift)
             mixed *= np.uint64(factor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,28 @@ from fedtally.domain import (
 )
 from fedtally.domain.columns import as_integers, as_text, distinct, is_grouped
 from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.kernels.rows import group
 from fedtally.sketch import CountSketch
 
 _BLOCK = 1 << 15  # items that are spelled at once, to bound the memory
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
+
+
+class Encoded(NamedTuple):
+    """The ids of some items.
+
+    Attributes:
+        ids: uint64, of those that are inside the domain.
+        inside: a mask of the items that they come from; None: all of them.
+        counts: int64, of how many rows each item is; None where the items are the rows.
+        met: what `Encoder.remember` takes: ids that may be new, and their items.
+    """
+
+    ids: U64
+    inside: npt.NDArray[np.bool_] | None
+    counts: I64 | None = None
+    met: tuple[U64, Any] | None = None
 
 
 class Encoder(ABC):
@@ -34,28 +51,62 @@ class Encoder(ABC):
 
         Of a dictionary each value is encoded once, and errors tell of values and not of rows.
         """
-        if not (is_grouped(items) or self._groups(items)):
-            return self.encode_each(items)
+        found = self.look_up(items)
+        self.remember(found)
+        return found.ids, found.inside
+
+    def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
+        """Return the ids of rows, or of the distinct items of all rows with their counts.
+
+        Nothing is remembered, so that several threads may look up.
+        """
+        if counted:
+            values, counts = _counted(items)
+            return Encoded(*self.encode_each(values), counts)
+        if not is_grouped(items):
+            return Encoded(*self.encode_each(items))
         values, places = distinct(items)
-        ids, inside = self.encode_each(values)
-        if inside is None:
-            return ids[places], None
-        own = np.zeros(len(inside), np.uint64)
-        own[inside] = ids
-        rows = inside[places]
-        return own[places][rows], rows
+        return Encoded(*_of_rows(*self.encode_each(values), places))
+
+    @abstractmethod
+    def remember(self, found: Encoded) -> None:
+        """Keep the items that were looked up, where the candidates are those of the input."""
 
     @abstractmethod
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Do the same for items that are no dictionary, and of which hardly any two are equal."""
-
-    def _groups(self, items: Any) -> bool:
-        """Return whether finding the distinct items takes less time than encoding all."""
-        return False
+        """Return the ids of items that are no dictionary; see `encode`."""
 
     @abstractmethod
     def domain(self) -> Domain:
         """Return the domain."""
+
+
+def _counted(items: Any) -> tuple[Any, I64]:
+    """Return the distinct values of an Arrow array, and how many rows have each.
+
+    >>> import pyarrow as pa
+    >>> items, counts = _counted(pa.array(["tea", "rice", "tea"]))
+    >>> items.to_pylist(), counts.tolist()
+    (['tea', 'rice'], [2, 1])
+    """
+    if not is_grouped(items):
+        found = items.value_counts()
+        return found.field("values"), found.field("counts").to_numpy()
+    counts = np.bincount(items.indices.to_numpy(), minlength=len(items.dictionary))
+    held = counts > 0  # a dictionary may hold values that no row has
+    return items.dictionary.filter(held), counts[held]
+
+
+def _of_rows(
+    ids: U64, inside: npt.NDArray[np.bool_] | None, places: I64
+) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+    """Return the ids of rows from those of distinct items, of which each row has one."""
+    if inside is None:
+        return ids[places], None
+    own = np.zeros(len(inside), np.uint64)
+    own[inside] = ids
+    rows = inside[places]
+    return own[places][rows], rows
 
 
 class Declared(Encoder):
@@ -74,7 +125,7 @@ class Declared(Encoder):
         self._inside = domain.inside if unreadable else domain.contains
 
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
+        """Return the ids of items that are no dictionary; see `Encoder.encode`."""
         if not self._drop:
             try:
                 return self._domain.encode(items), None
@@ -86,6 +137,9 @@ class Declared(Encoder):
         if inside.all():
             return self._domain.encode(items), None
         return self._domain.encode(items.filter(inside)), inside
+
+    def remember(self, found: Encoded) -> None:
+        """Keep nothing: the candidates are known."""
 
     def domain(self) -> Domain:
         """Return the domain."""
@@ -101,6 +155,8 @@ class FromInput(Encoder):
         seed: the seed of the campaign, which keys the fingerprints.
     """
 
+    _groups_first = False  # whether equal items are found before they become ids
+
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
         self._integers: bool | None = None
@@ -108,28 +164,54 @@ class FromInput(Encoder):
         self._texts: list[Any] = []  # of the same items, where they are text
         self._known = self._waiting = 0
 
-    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
-        integers = is_integer(items)
-        if self._integers not in (None, integers):
+    def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
+        """Return the ids of rows, or of the distinct items of all rows; see `Encoder.look_up`."""
+        if is_grouped(items) or self._groups_first:
+            values, rows = _counted(items) if counted else distinct(items)
+            ids, inside, texts = self._read(values)
+            met = ids, texts
+            if counted:
+                return Encoded(ids, inside, rows, met)
+            return Encoded(*_of_rows(ids, inside, rows), None, met)
+        # Equal items are found by their ids, in a fraction of the time that comparing texts takes.
+        ids, inside, texts = self._read(items)
+        first, counts = group(ids)
+        met = ids[first], None if texts is None else texts.take(first)
+        return Encoded(met[0], inside, counts, met) if counted else Encoded(ids, inside, None, met)
+
+    def remember(self, found: Encoded) -> None:
+        """Keep the items that were looked up."""
+        assert found.met is not None
+        ids, texts = found.met
+        if self._integers not in (None, texts is None):
             raise InvalidInputError(
                 "some batches of the input hold integers and some text; give the items one type, or"
                 " declare a --domain"
             )
-        self._integers = integers
-        if integers:
-            values, fits = as_integers(items)
-            if not fits.all():
-                raise InvalidInputError(
-                    "an item is an integer beyond 64 bits with sign; write such items as text"
-                )
-            ids = values.view(np.uint64)
-            self._remember(ids)
-            return ids, None
-        return self._encode_text(items), None
+        self._integers = texts is None
+        self._ids.append(ids)
+        if texts is not None:
+            self._texts.append(texts)
+        self._waiting += len(ids)
+        # a million on top: looking for equal ones takes as long as there are items, new or not
+        if self._waiting > self._known + (1 << 20):
+            self._merge()
 
-    def _groups(self, items: Any) -> bool:
-        return not is_integer(items)
+    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids of items that are no dictionary; see `Encoder.encode`."""
+        return self._read(items)[:2]
+
+    def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
+        """Return the ids, the mask, and the texts of the ids; None: they are integers."""
+        if not is_integer(items):
+            texts = as_text(items)
+            return fingerprints(texts, fingerprint_key(self._seed)), None, texts
+        values, fits = as_integers(items)
+        if not fits.all():
+            raise InvalidInputError(
+                "an item is an integer beyond 64 bits with sign; write such items as text"
+            )
+        return values.view(np.uint64), None, None
 
     def domain(self) -> Domain:
         """Return the distinct items so far as a domain that is not public, in order of id."""
@@ -147,33 +229,12 @@ class FromInput(Encoder):
             return pa.array(np.sort(self._ids[0]).view(np.int64))
         return self._texts[0].take(pa.array(np.argsort(self._ids[0])))
 
-    def _encode_text(self, items: Any) -> U64:
-        texts = self._normal(as_text(items))
-        ids = fingerprints(texts, fingerprint_key(self._seed))
-        self._remember(ids, texts)
-        return ids
-
-    def _normal(self, texts: Any) -> Any:
-        """Return texts in the form in which they are items."""
-        return texts
-
-    def _remember(self, ids: U64, texts: Any = None) -> None:
-        self._ids.append(ids)
-        if texts is not None:
-            self._texts.append(texts)
-        self._waiting += len(ids)
-        # a million on top: looking for equal ones takes as long as there are items, new or not
-        if self._waiting > self._known + (1 << 20):
-            self._merge()
-
     def _merge(self) -> None:
         """Leave each item once, in the order in which they were met."""
         import pyarrow as pa
 
         ids = np.concatenate([np.empty(0, np.uint64), *self._ids])
-        places = pa.array(ids).dictionary_encode().indices.to_numpy()
-        # distinct values are numbered as they are met, so that a new one has the largest number yet
-        first = np.flatnonzero(np.diff(np.maximum.accumulate(places), prepend=-1))
+        first, _ = group(ids)
         self._ids, self._known, self._waiting = [ids[first]], len(first), 0
         if not self._integers:
             texts = pa.concat_arrays([*self._texts, pa.array([], pa.large_string())])
@@ -195,15 +256,14 @@ class Spelled(FromInput):
         super().__init__(seed)
         self._domain, self._unreadable = domain.with_seed(seed), unreadable
 
-    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items of which hardly any two are equal; see `Encoder.encode`."""
+    _groups_first = True  # bringing a text into the normal form takes longest
+
+    def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
         inside = self._domain.inside(items) if self._unreadable else None
         if inside is not None and not inside.all():
             items = items.filter(inside)
-        return self._encode_text(items), inside
-
-    def _normal(self, texts: Any) -> Any:
-        return as_text(self._domain.text(texts))
+        texts = as_text(self._domain.text(as_text(items)))
+        return fingerprints(texts, fingerprint_key(self._seed)), inside, texts
 
     def domain(self) -> Domain:
         """Return the domain."""

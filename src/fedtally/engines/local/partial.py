@@ -18,7 +18,7 @@ from fedtally import _archive
 from fedtally.domain import Domain
 from fedtally.domain.columns import text_of_buffers, utf8_buffers
 from fedtally.engines.local.encoding import Encoder, is_integer
-from fedtally.engines.local.partial_checks import check, check_sizes
+from fedtally.engines.local.partial_checks import MOST_SHRUNK, check, check_sizes
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -146,9 +146,8 @@ class Content:
     def pack(self) -> bytes:
         """Return it as bytes."""
         meta, arrays = self._document()
-        return _archive.pack(
-            _SCHEMA, {"partitions": dict(sorted(self.partitions.items())), **meta}, arrays
-        )
+        meta = {"partitions": dict(sorted(self.partitions.items())), **meta}
+        return _archive.pack(_SCHEMA, meta, arrays, most_shrunk=MOST_SHRUNK)
 
     @classmethod
     def unpack(cls, data: object) -> Self:

@@ -19,8 +19,10 @@ _ARRAYS = {"sizes": np.int64, "ids": np.uint64, "counts": np.int64, "sample": np
 _ITEMS = {"integers": np.int64, "utf8": np.uint8, "offsets": np.int64}
 
 # An entry of 1 MiB, and so many bytes for a packed one, are believed. Measured: ids that follow
-# each other take 6, and headers 9. Only counts, which are alike, and long texts may take 1,000.
+# each other take 6, and headers 9. Only counts, which are alike, and long texts may take 1,000:
+# such texts are not packed (`MOST_SHRUNK`).
 _ALWAYS, _RATIO = 1 << 20, 100
+MOST_SHRUNK = {"utf8": _RATIO}
 _ENTRY = 1 << 10  # bytes of an entry beside its values, at most
 
 
@@ -35,8 +37,6 @@ def check_sizes(entries: Mapping[str, tuple[int, int]]) -> None:
         most = max(_ALWAYS, _RATIO * packed)
         if name == "counts":
             most = entries["ids"][0] + _ENTRY  # there is one for each id
-        elif name == "utf8":
-            continue
         _need(unpacked <= most, f"{name} of {unpacked:,} bytes, more than {most:,}")
 
 

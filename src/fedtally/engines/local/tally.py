@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from fedtally.domain.columns import as_text, is_grouped
 from fedtally.engines.local.client_rows import ClientRows, bound_clients, hashed_clients, is_new
-from fedtally.engines.local.encoding import Encoder, client_keys, is_integer
+from fedtally.engines.local.encoding import Encoded, Encoder, client_keys, is_integer
 from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.kernels.rows import group, spread
 from fedtally.plan import MAX_CLIENTS
 from fedtally.sources import Batch, Columns
 
@@ -366,14 +367,11 @@ class Histogram:
         return self._ids[held], self._counts[held]
 
     def _merge(self) -> None:
-        import pyarrow as pa
-
         if self._single:
             # a hash table takes a fraction of the time of a sort
-            found = pa.array(np.concatenate(self._single)).value_counts()
-            self._counted.append(
-                (found.field("values").to_numpy(), found.field("counts").to_numpy())
-            )
+            ids = np.concatenate(self._single)
+            first, counts = group(ids)
+            self._counted.append((ids[first], counts))
         parts = [(self._ids, self._counts), *self._counted]
         self._counted, self._single, self._waiting = [], [], 0
         ids, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -383,6 +381,17 @@ class Histogram:
         ids = ids[order]
         first = np.flatnonzero(is_new(ids))
         self._ids, self._counts = ids[first], np.add.reduceat(counts[order], first)
+
+
+class Prepared(NamedTuple):
+    """A batch, the ids of its items, and its rows as `spread` leaves them.
+
+    The last is None where the rows name no clients, or also name rounds or silos.
+    """
+
+    batch: Batch
+    found: Encoded
+    pairs: tuple[U64, I64] | None = None
 
 
 class Tally:
@@ -465,22 +474,33 @@ class Tally:
             InvalidInputError: counts of more clients than a campaign may have: their sums could
                 overflow.
         """
-        counts = batch.counts
-        self.has_counts, self.columns = counts is not None, batch.columns
-        self._count_clients(
-            len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
-        )
-        items, clients, rounds, silos = batch.items, batch.clients, batch.rounds, batch.silos
-        encode = self._encoder.encode
-        if counts is None and clients is None and rounds is None and silos is None:
-            items, counts = _distinct(items)  # then only distinct items are hashed
-            encode = self._encoder.encode_each
+        self.add_prepared(self.prepare(batch))
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Do what `add` does to a batch by itself; other threads may prepare others meanwhile."""
+        _check_clients(_number_of(batch))
+        is_plain = batch.rounds is None and batch.silos is None
+        counted = is_plain and batch.clients is None and batch.counts is None
         try:
-            ids, inside = encode(items)
+            found = self._encoder.look_up(batch.items, counted=counted)
         except OutsideDomainError:
             # raises, too, and says how many rows are outside
-            self._encoder.encode(as_text(batch.items) if is_grouped(batch.items) else batch.items)
+            self._encoder.look_up(as_text(batch.items) if is_grouped(batch.items) else batch.items)
             raise
+        if batch.clients is None or not is_plain:
+            return Prepared(batch, found)
+        clients = batch.clients if found.inside is None else batch.clients.filter(found.inside)
+        return Prepared(batch, found, spread([client_keys(clients, self._client_key), found.ids]))
+
+    def add_prepared(self, prepared: Prepared) -> None:
+        """Count a batch that was prepared here."""
+        batch, found, pairs = prepared
+        self._encoder.remember(found)
+        self.has_counts, self.columns = batch.counts is not None, batch.columns
+        self._count_clients(_number_of(batch))
+        clients, rounds, silos = batch.clients, batch.rounds, batch.silos
+        counts = batch.counts if found.counts is None else found.counts
+        ids, inside = found.ids, found.inside
         if inside is not None:
             if self._keep_itemless:
                 lost = [
@@ -502,7 +522,10 @@ class Tally:
             self._count_clients(float(held.sum(dtype=np.float64)))
             self._add_itemless(bare.clients, bare.rounds, bare.silos, held)
         labels = self._numbers(rounds, silos)
-        if clients is not None:
+        if pairs is not None:
+            self._note_clients(clients)
+            self._pairs.add_spread(*pairs)
+        elif clients is not None:
             self._pairs.add(self._keys(clients), ids, labels)
         elif labels is None:
             self._histograms.setdefault(0, Histogram()).add(ids, counts)
@@ -515,18 +538,17 @@ class Tally:
 
     def _keys(self, clients: Any) -> U64:
         """Return 64 bits for each named client."""
+        self._note_clients(clients)
+        return client_keys(clients, self._client_key)
+
+    def _note_clients(self, clients: Any) -> None:
         self._by_client = True
         if len(clients):
             self._has_integer_clients = is_integer(clients)
-        return client_keys(clients, self._client_key)
 
     def _count_clients(self, number: float) -> None:
         self._most_clients += number
-        if self._most_clients > MAX_CLIENTS:
-            raise InvalidInputError(
-                f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts"
-                " down"
-            )
+        _check_clients(self._most_clients)
 
     def _add_itemless(self, clients: Any, rounds: Any, silos: Any, counts: I64) -> None:
         """Count rows without an item: each is a client that holds nothing, unless it is named.
@@ -776,6 +798,19 @@ class Tally:
         return found
 
 
+def _number_of(batch: Batch) -> float:
+    """Return the number of clients that a batch stands for, if no row shares its client."""
+    counts = batch.counts
+    return len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
+
+
+def _check_clients(number: float) -> None:
+    if number > MAX_CLIENTS:
+        raise InvalidInputError(
+            f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts down"
+        )
+
+
 def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
     """Return the number of each value of a column, in the order in which values were met."""
     encoded = column.dictionary_encode()
@@ -790,22 +825,6 @@ def _check_few(labels: Sized, what: str, most: int) -> None:
         raise InvalidInputError(
             f"the {what} column has more than {most:,} distinct values; is it a {what}?"
         )
-
-
-def _distinct(items: Any) -> tuple[Any, I64]:
-    """Return the distinct values of an Arrow array, and how many rows have each.
-
-    >>> import pyarrow as pa
-    >>> items, counts = _distinct(pa.array(["tea", "rice", "tea"]))
-    >>> items.to_pylist(), counts.tolist()
-    (['tea', 'rice'], [2, 1])
-    """
-    if not is_grouped(items):
-        found = items.value_counts()
-        return found.field("values"), found.field("counts").to_numpy()
-    counts = np.bincount(items.indices.to_numpy(), minlength=len(items.dictionary))
-    held = counts > 0  # a dictionary may hold values that no row has
-    return items.dictionary.filter(held), counts[held]
 
 
 def _in_order(labels: Iterable[Any]) -> list[Any]:

@@ -1,0 +1,91 @@
+"""Rows of tables: ids counted, rows of clients brought together, and the quotes of a CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import reference
+from fedtally.kernels.backends import backend, native
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+BUCKETS = reference.BUCKETS
+_MOST_ROWS = 1 << 32  # that `distinct_rows` can number
+
+
+def group(ids: U64) -> tuple[I64, I64]:
+    """Return where each distinct id stands first, in order, and how often it is there: int64 each.
+
+    >>> [part.tolist() for part in group(np.array([7, 5, 7], np.uint64))]
+    [[0, 1], [2, 1]]
+    """
+    if backend() == "numpy":
+        return reference.group(ids)
+    first, counts = np.empty((2, len(ids)), np.int64)
+    number = native.group_ids(np.ascontiguousarray(ids, np.uint64), first, counts)
+    # a copy: the rest of the room is given back
+    return first[:number].copy(), counts[:number].copy()
+
+
+def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
+    """Return rows in order of the buckets of their clients, which stay in order within a bucket.
+
+    Args:
+        columns: uint64 [n] each; the first holds the clients.
+
+    Returns:
+        uint64 [columns, n]; and int64 [BUCKETS + 1], where each bucket begins, and n.
+
+    >>> rows, starts = spread([np.array([2, 1, 2], np.uint64), np.array([7, 8, 9], np.uint64)])
+    >>> rows.tolist(), sorted(set(starts.tolist()))
+    ([[2, 2, 1], [7, 9, 8]], [0, 2, 3])
+    """
+    if any(column.shape != columns[0].shape for column in columns):
+        raise InvalidInputError("columns must have the same length")
+    if backend() == "numpy":
+        return reference.spread(columns)
+    rows = np.empty((len(columns), len(columns[0])), np.uint64)
+    starts = np.empty(BUCKETS + 1, np.int64)
+    native.spread_rows([np.ascontiguousarray(each, np.uint64) for each in columns], rows, starts)
+    return rows, starts
+
+
+def distinct_rows(rows: U64) -> U64:
+    """Return the distinct rows in order of bucket, client, round and id.
+
+    Args:
+        rows: uint64 [2 or 3, n]: the client, an id, and a round, or another number, if there is
+            one.
+
+    >>> distinct_rows(np.array([[1, 1, 1, 1], [9, 5, 9, 7]], np.uint64)).tolist()
+    [[1, 1, 1], [5, 7, 9]]
+    """
+    if rows.ndim != 2 or not 2 <= len(rows) <= 3 or rows.shape[1] >= _MOST_ROWS:
+        raise InvalidInputError(f"rows must be uint64 [2 or 3, n < 2^32], got {rows.shape}")
+    if backend() == "numpy":
+        return reference.distinct_rows(rows)
+    rows = np.ascontiguousarray(rows, np.uint64)
+    out = np.empty_like(rows)
+    return out[:, : native.sorted_rows(rows, out)]
+
+
+def quotes_are_closed(data: bytes, delimiter: str) -> bool:
+    r"""Return whether the quotes of whole lines of a CSV are in order.
+
+    Each quote that begins a field is closed at the end of one, quotes inside are doubled, and no
+    other field has any.
+
+    Args:
+        data: the lines, up to a line feed.
+        delimiter: one ASCII character.
+
+    >>> quotes_are_closed(b'tea,"ri""ce"\n', ","), quotes_are_closed(b'5" wide,"tea"\n', ",")
+    (True, False)
+    """
+    if backend() == "numpy":
+        return reference.quotes_are_closed(data, delimiter)
+    return bool(native.closed_quotes(np.frombuffer(data, np.uint8), ord(delimiter)))
