@@ -37,6 +37,7 @@ from experiments import (
     releases,
     shrinkage,
     silos,
+    sizes,
     tradeoff,
     vectors,
 )
@@ -71,6 +72,7 @@ for module in (
     lists,
     shrinkage,
     limit,
+    sizes,
     silos,
     hashing,
     poisoning,

@@ -182,8 +182,8 @@ def test_repetitions_go_on_while_the_noise_falls(monkeypatch: pytest.MonkeyPatch
     counts = np.random.default_rng(0).poisson(held)[None]
     sketches, domain = land(counts, "shared", width=165), IntegerRange(1, SIZE)
     iterations, errors = [], []
-    for little in (0.0, belief._STILL_RATIO):
-        monkeypatch.setattr(belief, "_STILL_RATIO", little)
+    for little in (0.0, belief.STILL_RATIO):
+        monkeypatch.setattr(belief, "STILL_RATIO", little)
         messages = BeliefDecoder(sketches, domain).messages
         assert messages is not None and messages.settled
         found = messages.prior.posterior(*messages.beliefs).mean

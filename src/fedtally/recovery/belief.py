@@ -59,7 +59,7 @@ ITERATIONS = 200  # the most; twelve are usual
 # the noise falls to a half or a third. So messages are settled only if the variance of the noise
 # fell by less than 1 % in four iterations. From iteration 40 on, iterations also end if it fell by
 # less than 2 % in twenty.
-_STILL_OVER, _STILL_RATIO = 4, 0.99
+STILL_OVER, STILL_RATIO = 4, 0.99
 _PATIENCE, _SLOW_OVER, _SLOW_RATIO = 40, 20, 0.98
 DAMPING = 0.8  # the share of a message that is new; messages that all move at once overshoot
 SLOWER = 0.7  # factor on the damping where messages move more than before
@@ -99,6 +99,20 @@ _JUDGED = 20
 # which is stricter, and else the second.
 _GAIN_FEW, _GAIN_MANY = 0.85, 0.95
 _MANY_ROWS = 5
+
+
+def clearly_different(freedom: float) -> float:
+    """Return by what share the squared deviations of batches must exceed what noise gives them.
+
+    Args:
+        freedom: of the deviations, in degrees.
+    """
+    return float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
+
+
+def largest_share(rows: int) -> float:
+    """Return the share of joint recovery's standard deviation up to which beliefs are trusted."""
+    return _GAIN_MANY if rows >= _MANY_ROWS else _GAIN_FEW
 
 
 class Beliefs(NamedTuple):
@@ -253,7 +267,7 @@ class Messages:
             looked = self.whole or iteration & (iteration - 1) == 0
             self._learn(found, _STEPS, looked)
             noise.append(self.inflation * float(self.variance.mean()))
-            still = iteration > _STILL_OVER and noise[-1] > _STILL_RATIO * noise[-1 - _STILL_OVER]
+            still = iteration > STILL_OVER and noise[-1] > STILL_RATIO * noise[-1 - STILL_OVER]
             self.settled = self.moved < SETTLED and still
             slow = iteration >= _PATIENCE and noise[-1] > _SLOW_RATIO * noise[-1 - _SLOW_OVER]
             if self.settled or slow:
@@ -353,7 +367,7 @@ class Messages:
         # The batches count as 1 / |weights|^2 batches of equal weight, and their mean takes one
         # degree of freedom away.
         freedom = max(1.0 / float(weights @ weights) - 1.0, 1e-3)
-        clearly = float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
+        clearly = clearly_different(freedom)
         rule = Rule(self.prior.table, weights, self._shares, clearly, update, self._gate)
         sent = self.sent
         found = exchange_messages(
@@ -484,8 +498,7 @@ class BeliefDecoder:
             return "errors differ from their prediction"
         # The standard deviation of joint recovery's estimates, in clients.
         usual = fit.scale * self.num_clients / float(np.sqrt(fit.share.mean()))
-        gain = _GAIN_MANY if self.spec.rows >= _MANY_ROWS else _GAIN_FEW
-        if float(np.median(messages.beliefs.stddev)) > gain * usual:
+        if float(np.median(messages.beliefs.stddev)) > largest_share(self.spec.rows) * usual:
             return "its errors are not smaller"
         return ""
 
