@@ -327,6 +327,19 @@ def test_no_row_chooses_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 # ---- the prior ----
 
 
+def test_items_that_all_hide_in_the_noise_are_not_taken_to_be_rare() -> None:
+    """A thousand items that are alike: joint recovery fits none, and each is held by 30 clients."""
+    counts = np.random.default_rng(0).poisson(5.0, (6, 1000))
+    sketches, domain = land(counts, "fresh", 8, 8), IntegerRange(1, 1000)
+    decoder = BeliefDecoder(sketches, domain)
+    assert not decoder.fallback and not len(decoder.joint.fit.support.positions)
+    ours, theirs = (
+        float(np.sum((found.range(1, 1000) - counts.sum(axis=0)) ** 2))
+        for found in (decoder, ShrunkDecoder(decoder.joint, domain))
+    )
+    assert ours < 1.02 * theirs
+
+
 def test_the_prior_is_that_of_the_counts() -> None:
     """Posterior means lose at most 5 % of squared error to those under the true distribution."""
     rng = np.random.default_rng(2)

@@ -27,6 +27,7 @@ from scipy.special import chdtri, ndtri
 
 from fedtally.domain import Domain
 from fedtally.kernels.messages import (
+    FAR,
     LANES,
     TINY,
     Cells,
@@ -243,12 +244,15 @@ class Messages:
         explained = np.zeros(self._sums.shape)
         landed.add(explained, *landed.places(candidates.ids(positions)), counts)
         self._subtract(explained, np.zeros((*self._sums.shape[:2], self.sent.unsure.shape[2])))
-        if prior is None:
-            # The prior allows counts up to the largest of joint recovery, with room for an error.
-            prior = Prior(max(float(counts.sum(axis=1).max(initial=0.0)), 1.0) * 1.5)
-        self.prior = prior
         self._calibrate(_FEW_PHANTOMS)
-        self._learn(self._read(), _FIRST_STEPS)
+        first = self._read()
+        if prior is None:
+            # The prior allows counts up to the largest of joint recovery, with room for an error,
+            # and all that may hide in the noise.
+            largest = 1.5 * float(counts.sum(axis=1).max(initial=0.0))
+            prior = Prior(max(largest, FAR * float(first.stddev.max())))
+        self.prior = prior
+        self._learn(first, _FIRST_STEPS)
         self._iterate()
 
     def _iterate(self) -> None:
