@@ -99,7 +99,7 @@ _JUDGED = 20
 # With fewer than five rows, rows say less of each other's errors: then the first share counts,
 # which is stricter, and else the second.
 _GAIN_FEW, _GAIN_MANY = 0.85, 0.95
-_MANY_ROWS = 5
+MANY_ROWS = 5
 
 
 def clearly_different(freedom: float) -> float:
@@ -113,7 +113,7 @@ def clearly_different(freedom: float) -> float:
 
 def largest_share(rows: int) -> float:
     """Return the share of joint recovery's standard deviation up to which beliefs are trusted."""
-    return _GAIN_MANY if rows >= _MANY_ROWS else _GAIN_FEW
+    return _GAIN_MANY if rows >= MANY_ROWS else _GAIN_FEW
 
 
 class Beliefs(NamedTuple):

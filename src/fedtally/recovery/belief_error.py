@@ -12,7 +12,13 @@ from scipy.special import ndtr
 
 from fedtally.kernels.messages import FAR
 from fedtally.recovery import joint_error
-from fedtally.recovery.belief import STILL_OVER, STILL_RATIO, clearly_different, largest_share
+from fedtally.recovery.belief import (
+    MANY_ROWS,
+    STILL_OVER,
+    STILL_RATIO,
+    clearly_different,
+    largest_share,
+)
 from fedtally.recovery.error_shape import F64, Prediction, Shape
 
 # Values in standard deviations. Items that say their count themselves are included as far as their
@@ -135,8 +141,11 @@ def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
 
 
 def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -> _Settled | None:
-    """Return where the messages settle; None where joint recovery, of this scale, answers."""
-    if scale == 0.0:
+    """Return where the messages settle; None where joint recovery, of this scale, answers.
+
+    It is taken to answer if there are few rows: whether the messages settle is chance then.
+    """
+    if scale == 0.0 or plan.rows < MANY_ROWS:
         return None
     f, number = joint_error.drawn(frequencies, plan, number)
     counts = f * plan.clients
