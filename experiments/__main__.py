@@ -38,6 +38,7 @@ from experiments import (
     several,
     shrinkage,
     silos,
+    sizes,
     tradeoff,
     vectors,
 )
@@ -72,6 +73,7 @@ for module in (
     lists,
     shrinkage,
     limit,
+    sizes,
     silos,
     hashing,
     poisoning,

@@ -27,10 +27,11 @@ import numpy as np
 
 from experiments import coverage, options, rounds, study
 from experiments.privacy import calibrated
+from experiments.recovery import ROUNDS, land, law
 from experiments.recovery import draw as draw_counts
-from experiments.recovery import land, law
 from fedtally.domain import IntegerRange
 from fedtally.recovery.belief import BeliefDecoder, Messages
+from fedtally.recovery.error_model import predict
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.joint import generator
 from fedtally.recovery.linear_system import Candidates, Decoder
@@ -45,7 +46,6 @@ LAWS = ("1.1", "zm", "2", "lognormal", "plateaus")
 SCHEDULES = ("shared", "fresh", "hybrid", "batched:2")
 SIZES = ("5x200", "16x200", "3x300")
 UNLIKE = ("cv=2", "once")  # rounds that differ, at the first size
-GENIES = 5  # campaigns of a cell that have a genie and state evolution, which vary little
 WORST = 1.02
 LEAST = 0.93
 FEWEST = 40
@@ -70,6 +70,7 @@ class Task(NamedTuple):
         clients: of all ten rounds.
         seed: of the experiment.
         repeat: of the cell.
+        bounded: whether a genie and state evolution stand beside it.
     """
 
     law: str
@@ -82,6 +83,7 @@ class Task(NamedTuple):
     clients: int
     seed: int
     repeat: int
+    bounded: bool = True
 
     @property
     def cell(self) -> str:
@@ -191,7 +193,8 @@ def channel(counts: rounds.I64, stddev: float, rng: np.random.Generator) -> tupl
 def measure(task: Task) -> list[study.Row]:
     """Decode one campaign in all ways; errors are in clients."""
     rng = np.random.default_rng([task.seed, task.repeat, zlib.crc32(task.cell.encode())])
-    held = draw_counts(population(task.law, task.size, rng), task.clients, task.kind, rng)
+    frequencies = population(task.law, task.size, rng)
+    held = draw_counts(frequencies, task.clients, task.kind, rng)
     seed = rng.bytes(32)
     sketches = land(held, task.rows, task.width, task.schedule, seed)
     coverage.protect(sketches, task.noise, rng)
@@ -216,7 +219,7 @@ def measure(task: Task) -> list[study.Row]:
         row[f"{name}_linf"], row[f"{name}_l2"] = largest_and_l2(error)
     row |= _intervals(decoder, sketches, truth, domain) | _bounds(task, truth, rng)
     genie: tuple[float | None, float | None] = (None, None)
-    if task.repeat < GENIES and decoder.messages is not None:
+    if task.bounded and decoder.messages is not None:
         fit = decoder.joint.fit
         support = fit.support
         told = Messages(
@@ -228,6 +231,7 @@ def measure(task: Task) -> list[study.Row]:
         )
         genie = largest_and_l2(told.prior.posterior(*told.beliefs).mean - truth)
     row["genie_linf"], row["genie_l2"] = genie
+    row["planned_linf"] = _planned(task, frequencies)
     return [row]
 
 
@@ -258,15 +262,41 @@ def _intervals(
     return row
 
 
+def _planned(task: Task, frequencies: rounds.F64) -> float | None:
+    """Return the error that a plan predicts of the population, in clients.
+
+    Nothing where rounds are not alike: a plan does not know how they differ.
+    """
+    if task.kind != "alike":
+        return None
+    found = predict(
+        frequencies,
+        rows=task.rows,
+        width=task.width,
+        schedule=task.schedule,
+        num_rounds=ROUNDS,
+        num_clients=task.clients,
+        noise=float(np.sqrt(_noise(task) / ROUNDS)),
+        recovery="belief",
+    )
+    return found.linf * task.clients
+
+
+def _noise(task: Task) -> float:
+    """Return the variance of the noise in a counter of the sum over all batches."""
+    if task.noise == "off":
+        return 0.0
+    batches = Schedule.parse(task.schedule).num_batches(ROUNDS)
+    return batches * float(calibrated("rounded-gaussian", task.rows).noise_variance)
+
+
 def _bounds(task: Task, truth: rounds.I64, rng: np.random.Generator) -> study.Row:
     """Return what state evolution says; nothing where rounds are not alike, as it assumes."""
     names = ("limit_linf", "limit_l2", "informed_linf", "informed_l2")
-    if task.kind != "alike" or task.repeat >= GENIES:
+    if task.kind != "alike" or not task.bounded:
         return dict.fromkeys(names)
-    batches = Schedule.parse(task.schedule).num_batches(10)
-    variance = 0.0
-    if task.noise == "on":
-        variance = float(calibrated("rounded-gaussian", task.rows).noise_variance)
+    batches = Schedule.parse(task.schedule).num_batches(ROUNDS)
+    variance = _noise(task) / batches
     found: list[float] = []
     for informed in (False, True):
         cells = task.rows * task.width
@@ -285,11 +315,13 @@ def tasks(
     size: int,
     clients: int,
     repeats: int,
+    genies: int,
     seed: int,
 ) -> list[Task]:
     """Return the campaigns of all cells, a repeat of every cell after the other.
 
-    Rounds that differ and noise are measured at the first size, under hybrid and fresh.
+    Rounds that differ and noise are measured at the first size, under hybrid and fresh. The first
+    `genies` repeats have bounds beside them.
     """
     cells: list[tuple[str, str, str, str, str]] = []
     for name in laws:
@@ -302,9 +334,8 @@ def tasks(
     for repeat in range(repeats):
         for name, kind, schedule, one, noise in cells:
             rows, width = map(int, one.split("x"))
-            found.append(
-                Task(name, kind, schedule, rows, width, noise, size, clients, seed, repeat)
-            )
+            campaign = (size, clients, seed, repeat, repeat < genies)
+            found.append(Task(name, kind, schedule, rows, width, noise, *campaign))
     return found
 
 
@@ -322,6 +353,7 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
                 line[f"{name} {what}"] = _ratio(_median(mine, f"{key}_{what}"), least)
         line["l2 to joint"] = _ratio(_median(mine, "belief_l2"), _median(mine, "joint_l2"))
         line["predicted"] = _ratio(_median(mine, "predicted_linf"), _median(mine, "belief_linf"))
+        line["planned"] = _ratio(_median(mine, "planned_linf"), _median(mine, "belief_linf"))
         line["fell back"] = f"{sum(bool(row['fallback']) for row in mine)}/{len(mine)}"
         bands = _coverage(mine)
         line["lowest coverage"] = min((held for held, _ in bands), default=None)
@@ -399,6 +431,12 @@ def draw(rows: list[study.Row]) -> Figure:
 @options.domain_size(10_000)
 @options.clients(1_000_000)
 @options.repeats(20)
+@click.option(
+    "--genies",
+    type=click.IntRange(0),
+    default=5,
+    help="Campaigns of each cell with a genie and state evolution, which vary little.",
+)
 @options.seed
 def command(
     folder: Path,
@@ -410,10 +448,11 @@ def command(
     domain_size: int,
     clients: int,
     repeats: int,
+    genies: int,
     seed: int,
 ) -> None:
     """Compare belief propagation with joint recovery and with the limit of both."""
-    chosen = tasks(laws, schedules, sizes, domain_size, clients, repeats, seed)
+    chosen = tasks(laws, schedules, sizes, domain_size, clients, repeats, genies, seed)
     about = (
         f"{domain_size:,} candidates, {clients:,} clients in ten rounds, {repeats} campaigns of"
         " each cell. Ratios are of medians to joint recovery under the same objective."

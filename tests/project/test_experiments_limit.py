@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import limit
+from experiments import limit, sizes
+
+from fedtally import planner
 
 SMALL = limit.Task("1.1", "alike", "shared", 5, 30, "off", 300, 30_000, 0, 0)
 
@@ -44,9 +46,13 @@ def test_a_scalar_channel_without_noise_has_no_error() -> None:
 def test_a_campaign_is_that_of_its_task() -> None:
     first, again = (limit.measure(SMALL)[0] for _ in range(2))
     assert first == again
-    other = limit.measure(SMALL._replace(repeat=limit.GENIES))[0]
+    other = limit.measure(SMALL._replace(repeat=1, bounded=False))[0]
     assert other["plan"] != first["plan"] and other["limit_l2"] is None
     assert first["items_0"] == 20 and first["limit_l2"] > 0
+    assert first["planned_linf"] == other["planned_linf"] > 0
+    assert limit._noise(SMALL._replace(noise="on", schedule="fresh")) == 10 * limit._noise(
+        SMALL._replace(noise="on")
+    )
 
 
 def test_verdicts_are_those_of_the_rows() -> None:
@@ -59,6 +65,36 @@ def test_verdicts_are_those_of_the_rows() -> None:
     assert [line["verdict"] for line in table] == ["PASS", "MISS", "MISS"]
     assert table[2]["lowest coverage"] == 33 / 40
     assert len(limit.draw([good, bad]).axes) == 2
+
+
+class Step(sizes.Task):
+    """A decoder that keeps the target from a width of 37 on, and in three of four below 40."""
+
+    def keeps(self, rows: int, width: int, number: int) -> bool:
+        return width >= 40 or (width >= 37 and number % 4 > 0)
+
+
+@pytest.mark.parametrize("guess", [20, 39, 60])
+def test_the_least_width_is_found_from_any_guess(guess: int) -> None:
+    """One in ten campaigns may fail, and of four none."""
+    task = Step("1.1", "hybrid", 0.004, 100, 20_000, 4, 4, 0)
+    assert 40 <= task.least_width(5, guess) <= 41
+
+
+def test_sizes_are_judged_by_the_least_that_does_and_by_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = planner.Size("model", 8, 3, None)
+    monkeypatch.setattr(sizes.planner, "size_by_model", lambda *args, **options: chosen)
+    task = sizes.Task("1.1", "hybrid", 0.004, 100, 20_000, 0, 2, 0)
+    [row] = sizes.measure(task)
+    assert (row["joint"], row["belief"]) == ("8x3", "8x3")
+    assert row["over least"] is None and row["fewer bytes"] == 1.0
+    assert row["kept"] == sum(task.keeps(8, 3, number) for number in (10_000, 10_001))
+    good = row | {"over least": 1.1, "kept": 180, "trials": 200}
+    others = [{"kept": 160}, {"over least": 1.4}, {"over least": 0.9}]
+    [table] = sizes.summarise([good, *(good | other for other in others)]).values()
+    assert [line["verdict"] for line in table] == ["PASS", "MISS", "MISS", "MISS"]
 
 
 def test_the_command_leaves_a_table_and_a_picture(tmp_path: Path) -> None:

@@ -13,7 +13,17 @@ from click.testing import CliRunner
 from fedtally import planner, theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Campaign, Frequencies, Pilot, Size, paper_sizes, power_law, sizes, tail
+from fedtally.planner import (
+    Campaign,
+    Frequencies,
+    Pilot,
+    Size,
+    hardest,
+    paper_sizes,
+    power_law,
+    sizes,
+    tail,
+)
 from fedtally.planner import pilot as pilots
 from fedtally.recovery import error_model
 from fedtally.recovery.decoding import DECODERS
@@ -55,7 +65,7 @@ def sketches(
 # ---- the error model, as the planner asks it ----
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median"])
+@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
 @pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
 def test_failure_inverts_the_predicted_largest_error(recovery, schedule):
     """On a lattice for the median: probabilities within 15 %."""
@@ -75,7 +85,7 @@ def test_without_errors_nothing_fails():
         assert failure(zipf(2.0, 100), 1e-3, **plan, recovery=recovery) < 1e-6
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median"])
+@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
 def test_items_may_be_given_by_their_numbers(recovery):
     distribution, plan = (
         np.repeat([0.004, 0.0008, 0.0001], [60, 500, 2000]),
@@ -715,7 +725,7 @@ def test_the_smallest_size_is_that_of_looking_at_all(needed):
     assert sizes._smallest(lambda *_: True, [5]) is None
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median"])
+@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
 @pytest.mark.parametrize("schedule", ["shared", "hybrid"])
 def test_calculus_finds_the_smallest_size(recovery, schedule):
     campaign = Campaign(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
@@ -732,6 +742,20 @@ def test_calculus_finds_the_smallest_size(recovery, schedule):
     )
     assert (wider.rows, wider.width) == (size.rows, math.ceil(1.5 * size.width))
     assert wider.linf is not None and wider.linf < size.linf
+
+
+def test_what_belief_propagation_gains_is_relied_on_where_the_shape_is_known():
+    """A pilot tells the sum of the rare items, and the hardest plateau stands for any shape: both
+    are planned as for joint recovery."""
+    known = Frequencies.from_frequencies(zipf(1.1))
+    pilot = Frequencies.from_pilot(sketches(zipf(1.1), 5000), IntegerRange(1, D))
+    worst = hardest.plateau(300, D)
+    for distribution, is_relied_on in ((known, True), (worst, False), (pilot, False)):
+        joint, belief = (
+            planner.size_by_model(distribution, 3e-4, Campaign(10**6, "hybrid", 5, one), rows=8)
+            for one in ("joint", "belief")
+        )
+        assert (1.3 * belief.width < joint.width) if is_relied_on else (belief == joint)
 
 
 def test_noise_that_is_too_much_is_said():

@@ -23,7 +23,7 @@ from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.privacy.events import Mechanism
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.error_model import Prediction, Setting
-from fedtally.sketch import Schedule
+from fedtally.sketch import Recovery, Schedule
 
 # A sketch this much narrower, whose error is this much larger, makes a prediction for joint
 # recovery doubtful: the decoder may stop where the narrower one does.
@@ -98,7 +98,8 @@ class Campaign:
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
-        return Trials.of(distribution, self.num_clients, self.recovery, noise, rows, width)
+        decoder = self._relied_decoder(distribution)
+        return Trials.of(distribution, self.num_clients, decoder, noise, rows, width)
 
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
         """Return the probability that the largest error exceeds tau.
@@ -237,6 +238,16 @@ class Campaign:
             width = max(2, int(0.9 * width))
         return width
 
+    def _relied_decoder(self, distribution: Frequencies) -> str:
+        """Return the decoder whose error is planned with.
+
+        What belief propagation gains over joint recovery depends on the shape of the tail. Where
+        that is not known, nothing of it is relied on.
+        """
+        if self.recovery == Recovery.BELIEF and not distribution.has_known_shape:
+            return Recovery.JOINT
+        return self.recovery
+
     @property
     def _fits_items(self) -> bool:
         return kind_of(self.recovery).fits_items
@@ -248,7 +259,7 @@ class Campaign:
             schedule=self.schedule,
             num_rounds=self.num_rounds,
             num_clients=self.num_clients,
-            recovery=self.recovery,
+            recovery=self._relied_decoder(distribution),
             noise=self.noise_of(rows),
             numbers=distribution.numbers,
             candidates=distribution.domain_size,

@@ -38,6 +38,7 @@ class Frequencies:
         fit: how a pilot was read; None where frequencies were known.
         heterogeneity: of the rounds, at least 1.
         max_items: the most items of one client: a bound on the sum of frequencies.
+        is_hardest: whether these are the hardest frequencies, in place of any others.
     """
 
     frequencies: F64
@@ -46,6 +47,12 @@ class Frequencies:
     fit: Fit | None = None
     heterogeneity: float = 1.0
     max_items: int = 1
+    is_hardest: bool = False
+
+    @property
+    def has_known_shape(self) -> bool:
+        """Whether it is known how many items are rare, and how rare: a pilot tells their sum."""
+        return self.fit is None and not self.is_hardest
 
     @classmethod
     def from_frequencies(

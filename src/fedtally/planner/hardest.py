@@ -69,6 +69,7 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
         np.array([float(items)]),
         domain_size,
         max_items=max_items,
+        is_hardest=True,
     )
 
 

@@ -27,6 +27,7 @@ from scipy.special import chdtri, ndtri
 
 from fedtally.domain import Domain
 from fedtally.kernels.messages import (
+    FAR,
     LANES,
     TINY,
     Cells,
@@ -59,7 +60,7 @@ ITERATIONS = 200  # the most; twelve are usual
 # the noise falls to a half or a third. So messages are settled only if the variance of the noise
 # fell by less than 1 % in four iterations. From iteration 40 on, iterations also end if it fell by
 # less than 2 % in twenty.
-_STILL_OVER, _STILL_RATIO = 4, 0.99
+STILL_OVER, STILL_RATIO = 4, 0.99
 _PATIENCE, _SLOW_OVER, _SLOW_RATIO = 40, 20, 0.98
 DAMPING = 0.8  # the share of a message that is new; messages that all move at once overshoot
 SLOWER = 0.7  # factor on the damping where messages move more than before
@@ -98,7 +99,21 @@ _JUDGED = 20
 # With fewer than five rows, rows say less of each other's errors: then the first share counts,
 # which is stricter, and else the second.
 _GAIN_FEW, _GAIN_MANY = 0.85, 0.95
-_MANY_ROWS = 5
+MANY_ROWS = 5
+
+
+def clearly_different(freedom: float) -> float:
+    """Return by what share the squared deviations of batches must exceed what noise gives them.
+
+    Args:
+        freedom: of the deviations, in degrees.
+    """
+    return float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
+
+
+def largest_share(rows: int) -> float:
+    """Return the share of joint recovery's standard deviation up to which beliefs are trusted."""
+    return _GAIN_MANY if rows >= MANY_ROWS else _GAIN_FEW
 
 
 class Beliefs(NamedTuple):
@@ -229,12 +244,15 @@ class Messages:
         explained = np.zeros(self._sums.shape)
         landed.add(explained, *landed.places(candidates.ids(positions)), counts)
         self._subtract(explained, np.zeros((*self._sums.shape[:2], self.sent.unsure.shape[2])))
-        if prior is None:
-            # The prior allows counts up to the largest of joint recovery, with room for an error.
-            prior = Prior(max(float(counts.sum(axis=1).max(initial=0.0)), 1.0) * 1.5)
-        self.prior = prior
         self._calibrate(_FEW_PHANTOMS)
-        self._learn(self._read(), _FIRST_STEPS)
+        first = self._read()
+        if prior is None:
+            # The prior allows counts up to the largest of joint recovery, with room for an error,
+            # and all that may hide in the noise.
+            largest = 1.5 * float(counts.sum(axis=1).max(initial=0.0))
+            prior = Prior(max(largest, FAR * float(first.stddev.max())))
+        self.prior = prior
+        self._learn(first, _FIRST_STEPS)
         self._iterate()
 
     def _iterate(self) -> None:
@@ -253,7 +271,7 @@ class Messages:
             looked = self.whole or iteration & (iteration - 1) == 0
             self._learn(found, _STEPS, looked)
             noise.append(self.inflation * float(self.variance.mean()))
-            still = iteration > _STILL_OVER and noise[-1] > _STILL_RATIO * noise[-1 - _STILL_OVER]
+            still = iteration > STILL_OVER and noise[-1] > STILL_RATIO * noise[-1 - STILL_OVER]
             self.settled = self.moved < SETTLED and still
             slow = iteration >= _PATIENCE and noise[-1] > _SLOW_RATIO * noise[-1 - _SLOW_OVER]
             if self.settled or slow:
@@ -353,7 +371,7 @@ class Messages:
         # The batches count as 1 / |weights|^2 batches of equal weight, and their mean takes one
         # degree of freedom away.
         freedom = max(1.0 / float(weights @ weights) - 1.0, 1e-3)
-        clearly = float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
+        clearly = clearly_different(freedom)
         rule = Rule(self.prior.table, weights, self._shares, clearly, update, self._gate)
         sent = self.sent
         found = exchange_messages(
@@ -484,8 +502,7 @@ class BeliefDecoder:
             return "errors differ from their prediction"
         # The standard deviation of joint recovery's estimates, in clients.
         usual = fit.scale * self.num_clients / float(np.sqrt(fit.share.mean()))
-        gain = _GAIN_MANY if self.spec.rows >= _MANY_ROWS else _GAIN_FEW
-        if float(np.median(messages.beliefs.stddev)) > gain * usual:
+        if float(np.median(messages.beliefs.stddev)) > largest_share(self.spec.rows) * usual:
             return "its errors are not smaller"
         return ""
 

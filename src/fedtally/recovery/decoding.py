@@ -194,7 +194,7 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             usual_rows=15,
             schedules=("hybrid", "fresh"),
         ),
-        # Planned like joint recovery, which answers where belief propagation is not better.
+        # The rows are those of joint recovery, which answers where beliefs are not better.
         Recovery.BELIEF: DecoderKind(
             decoder=BeliefDecoder,
             make=_make_belief,

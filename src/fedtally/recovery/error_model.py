@@ -1,10 +1,10 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
 A `Setting` says what is given beside the frequencies, and predicts. Each decoder has a model of its
-own (`MODELS`): joint recovery in `joint_error`, the median over rows in `median_error`, histograms
-in `direct_error`; belief propagation is predicted as joint recovery, which it starts from. No
-constant of them was fitted to simulations. docs/error-model.md derives both, says what they assume,
-and where they fail; `python -m experiments error_model` compares them with simulations.
+own (`MODELS`): joint recovery in `joint_error`, belief propagation in `belief_error`, the median
+over rows in `median_error`, histograms in `direct_error`. No constant of them was fitted to
+simulations. docs/error-model.md derives them, says what they assume, and where they fail;
+`python -m experiments error_model` compares them with simulations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Mechanism
-from fedtally.recovery import direct_error, joint_error, median_error
+from fedtally.recovery import belief_error, direct_error, joint_error, median_error
 from fedtally.recovery.error_shape import (
     F64,
     Prediction,
@@ -64,8 +64,7 @@ class ErrorModel(NamedTuple):
 MODELS = {
     Recovery.JOINT: ErrorModel(joint_error.predict, joint_error.failure),
     Recovery.MEDIAN: ErrorModel(median_error.predict, median_error.failure),
-    # Belief propagation has no model yet. Its errors are those of joint recovery, or smaller.
-    Recovery.BELIEF: ErrorModel(joint_error.predict, joint_error.failure),
+    Recovery.BELIEF: ErrorModel(belief_error.predict, belief_error.failure),
     Recovery.DIRECT: ErrorModel(direct_error.predict, direct_error.failure),
 }
 

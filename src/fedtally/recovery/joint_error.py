@@ -32,7 +32,7 @@ _HALVINGS = 40  # of a range of thresholds: what is left of it is next to nothin
 _FULL = 1e-12  # relative: a support this close to the largest is full
 
 
-def _drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F64, F64]:
+def drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F64, F64]:
     """Return frequencies among the drawn clients, 0 first, and expected numbers of items."""
     expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
     few = expected <= _MANY
@@ -239,7 +239,7 @@ def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
 
 
 def _fitted(frequencies: F64, plan: Shape, number: F64 | float) -> _Fitted:
-    f, number = _drawn(frequencies, plan, number)
+    f, number = drawn(frequencies, plan, number)
     s = np.inf
     for largest in (LARGEST_SUPPORT[plan.batches > 1.5], *SMALLER_SUPPORTS):
         ladder = _Ladder(f, number, plan, largest)
@@ -252,7 +252,7 @@ def _fitted(frequencies: F64, plan: Shape, number: F64 | float) -> _Fitted:
         if at.left[0] >= WELL_CONDITIONED:
             break
     gap, left, size = (float(state.threshold[0]) - f) / s, float(state.left[0]), f / s
-    normal = _normal_equivalent(size, number * ndtr(gap), plan)
+    normal = normal_equivalent(size, number * ndtr(gap), plan)
     tail: Callable[[F64], F64] = lambda z: ndtr(-normal(z))  # noqa: E731
 
     def beyond(x: float) -> float:
@@ -268,7 +268,7 @@ def _fitted(frequencies: F64, plan: Shape, number: F64 | float) -> _Fitted:
     return _Fitted(s, float(state.support[0]), float(size[-1]), beyond)
 
 
-def _normal_equivalent(size: F64, number: F64, plan: Shape) -> Callable[[F64], F64]:
+def normal_equivalent(size: F64, number: F64, plan: Shape) -> Callable[[F64], F64]:
     """Return a function of sizes: the normal size with the same tail.
 
     Sizes are in standard deviations of the noise.

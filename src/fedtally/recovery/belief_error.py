@@ -1,0 +1,169 @@
+"""The error of belief propagation, predicted: docs/error-model.md derives equation (2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from fedtally.kernels.messages import FAR
+from fedtally.recovery import joint_error
+from fedtally.recovery.belief import (
+    MANY_ROWS,
+    STILL_OVER,
+    STILL_RATIO,
+    clearly_different,
+    largest_share,
+)
+from fedtally.recovery.error_shape import F64, Prediction, Shape
+
+# Values in standard deviations. Items that say their count themselves are included as far as their
+# values may be mistaken for those of other items.
+_NEAR = FAR + 5.0
+_Z = np.linspace(-FAR, _NEAR + 5.0, 211)
+# Messages stand still where their variance falls by less than this, as the decoder judges.
+_STILL = STILL_RATIO ** (1.0 / STILL_OVER)
+_MOST = 500  # repetitions
+_EXACT = 1e-3  # clients: a smaller standard deviation is taken as none
+_TINY = 1e-300
+
+
+class _Channel:
+    """Counts seen with normal noise of one standard deviation, and their posterior means.
+
+    Args:
+        counts: float64 [k], rising.
+        number: float64 [k], how many items have each.
+        stddev: of the noise, in clients.
+
+    Attributes:
+        near: bool [k], the counts whose items the prior may tell something of.
+        counts: float64 [near], these counts in standard deviations.
+        mean: float64 [values], rising: the posterior mean given each of `_Z`.
+        square: float64 [k], the mean squared error of the posterior mean, in squared clients.
+    """
+
+    def __init__(self, counts: F64, number: F64, stddev: float) -> None:
+        self.near = counts < _NEAR * stddev
+        self.counts = counts[self.near] / stddev
+        seen = np.exp(-0.5 * (_Z[:, None] - self.counts) ** 2)
+        total = seen @ number[self.near]
+        known = (total > _TINY) & (_Z < FAR)
+        means = seen @ (number[self.near] * self.counts) / np.maximum(total, _TINY)
+        # Rounding may make means fall where no item is near.
+        self.mean = np.maximum.accumulate(np.where(known, means, _Z))
+        error = seen * (self.mean[:, None] - self.counts) ** 2
+        self.square = np.full(len(counts), stddev**2)
+        self.square[self.near] *= error.sum(axis=0) / seen.sum(axis=0)
+
+    def values(self, means: F64) -> F64:
+        """Return the values that have these posterior means, all in standard deviations."""
+        found = np.interp(means, self.mean, _Z, left=-np.inf)
+        return np.where(means > self.mean[-1], means, found)
+
+
+class _Evolution:
+    """Equation (2), the state evolution, in clients."""
+
+    def __init__(self, counts: F64, number: F64, plan: Shape) -> None:
+        self.counts, self.number, self.plan = counts, number, plan
+        batches = plan.batches
+        self._between = 1.0 - 1.0 / batches
+        freedom = max(batches - 1.0, 1e-3)
+        # Between batches an item varies by so much more than Poisson counts do. The decoder sees it
+        # where it is clear.
+        self._more = counts**2 * (plan.heterogeneity - 1.0) / freedom
+        self._limit = clearly_different(freedom)
+
+    def errors(self, variance: float) -> F64:
+        """Return the mean squared errors of messages, over batches, from values of a variance."""
+        counts, more = self.counts, self._more
+        seen = counts + np.where(more > self._limit * (counts + variance), more, 0.0)
+        kept = seen / (seen + variance)
+        deviation = kept**2 * variance + (1.0 - kept) ** 2 * (counts + more)
+        square = _Channel(counts, self.number, math.sqrt(variance)).square
+        return (1.0 - self._between) * square + self._between * deviation
+
+    def still(self) -> tuple[float, F64]:
+        """Return the variance at which messages stand still, from above, and their errors."""
+        plan, rows = self.plan, self.plan.rows
+        errors = self.counts**2 / plan.cancelling + self.counts
+        variance: float = np.inf
+        for _ in range(_MOST):
+            before = variance
+            variance = (plan.noise + float(self.number @ errors) / plan.width) / rows
+            if variance > _STILL * before or variance < _EXACT**2:
+                break
+            # A message rests on all rows but the one that it goes to.
+            errors = self.errors(variance * rows / (rows - 1))
+        return variance, errors
+
+
+class _Settled(NamedTuple):
+    """What belief propagation is expected to come to, in clients.
+
+    `beyond` says how many items have an error above a size.
+    """
+
+    stddev: float
+    beyond: Callable[[float], float]
+
+
+def predict(
+    frequencies: F64, plan: Shape, number: F64 | float = 1.0, probability: float = 0.5
+) -> Prediction:
+    """Return the predicted error of belief propagation, or of joint recovery where that answers."""
+    joint = joint_error.predict(frequencies, plan, number, probability)
+    found = _settled(frequencies, plan, number, joint.scale)
+    if found is None:
+        return joint
+    many = -math.log1p(-probability)
+
+    def more(size: float) -> float:
+        return math.log(max(found.beyond(size), _TINY) / many)
+
+    high = plan.clients + 100.0 * found.stddev
+    linf = brentq(more, 0.0, high, xtol=1e-6 * found.stddev) if more(0.0) > 0.0 else 0.0
+    return Prediction(found.stddev / plan.clients, joint.support, linf / plan.clients)
+
+
+def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
+    """Return the probability that the largest error exceeds tau; errors beyond it are Poisson."""
+    scale = joint_error.predict(frequencies, plan, number).scale
+    found = _settled(frequencies, plan, number, scale)
+    if found is None:
+        return joint_error.failure(frequencies, plan, number, tau)
+    return -math.expm1(-found.beyond(tau * plan.clients))
+
+
+def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -> _Settled | None:
+    """Return where the messages settle; None where joint recovery, of this scale, answers.
+
+    It is taken to answer if there are few rows: whether the messages settle is chance then.
+    """
+    if scale == 0.0 or plan.rows < MANY_ROWS:
+        return None
+    f, number = joint_error.drawn(frequencies, plan, number)
+    counts = f * plan.clients
+    variance, errors = _Evolution(counts, number, plan).still()
+    stddev = math.sqrt(variance)
+    if stddev > largest_share(plan.rows) * scale * plan.clients:
+        return None
+    stddev = max(stddev, _EXACT)
+    channel = _Channel(counts, number, stddev)
+    normal = joint_error.normal_equivalent(np.sqrt(errors) / stddev, number, plan)
+    near, own = number[channel.near], channel.counts
+    far = float(number[~channel.near].sum())
+
+    def beyond(size: float) -> float:
+        """Return the expected number of items whose error exceeds a size."""
+        z = size / stddev
+        high = ndtr(-normal(channel.values(own + z) - own))
+        low = ndtr(-normal(own - channel.values(own - z)))
+        return float(near @ (high + low)) + 2.0 * far * float(ndtr(-normal(np.array([z])))[0])
+
+    return _Settled(stddev, beyond)
