@@ -508,6 +508,23 @@ class Plan:
                 " server's key)"
             )
 
+    def why_not_all_land(self) -> str:
+        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can."""
+        from fedtally.secagg.config import SecAggConfig
+
+        if not isinstance(self.secure_sum, SecAggConfig):
+            return ""
+        least, rounds = self.secure_sum.parameters.n_min, self.num_rounds
+        each = 1 if self.privacy is None else min(self.privacy.event.participations, rounds)
+        most = self.num_clients * each // least
+        if most >= rounds:
+            return ""
+        return (
+            f"each of {rounds:,} rounds needs {least:,} clients (n_min), and {self.num_clients:,}"
+            f" clients are enough for {most:,} round{'s' * (most != 1)}; plan it anew with smaller"
+            " cohorts (--cohort-min) or fewer rounds (--rounds)"
+        )
+
     def with_keys(
         self,
         *,

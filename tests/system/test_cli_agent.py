@@ -210,6 +210,16 @@ def test_every_reason_to_refuse_is_printed(owner: Owner) -> None:
     # without the list and the signature the policy is heard as well
     assert owner.run("check", "--plan", plan) == 2
     assert "comes without a signature" in owner.err and "at least 7" in owner.err
+    assert "refused for" in owner.err
+
+
+def test_a_file_that_was_not_named_is_no_reason_to_ask_for_another_plan(owner: Owner) -> None:
+    named = {"--allow-list": "get the list", "--signature": "get the signature"}
+    files = dict(zip(*[iter(owner.files())] * 2, strict=True))
+    for left_out, advice in named.items():
+        rest = [word for name in files if name != left_out for word in (name, files[name])]
+        assert owner.run("check", "--plan", str(owner.place / "plan.toml"), *rest) == 2
+        assert advice in owner.err and "another plan" not in owner.err
 
 
 def test_nobody_is_asked_where_nobody_is_there(owner: Owner) -> None:

@@ -1547,7 +1547,7 @@ def test_a_farewell_that_was_heard_is_not_owed_again_after_an_error(tmp_path: Pa
 
 def test_the_store_keeps_the_names_of_asked_clients_as_they_are(folder):
     world = World(folder, plan_of())
-    names = (1, "1", 'a"b', "é", "\\u00e9", "", "\U0001f600")
+    names = (1, "1", 'a"b', "a, b", "a\n\r\u2028b", "é", "\\u00e9", "", "\U0001f600")
     store = world.claim()
     session = SavedSession(bytes(32), 0, names, b"", (START, START), START, version=1)
     store.save(world.plan, session, names)

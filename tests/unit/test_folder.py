@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_world import ALLOWED, DOMAIN, ROWS, WIDTH, plan_of
+from campaign_world import ALLOWED, DOMAIN, ROWS, WIDTH, N, plan_of
 from cases import each_case
 from secagg_cohort import stream
 
@@ -23,6 +23,7 @@ from fedtally.campaign.screening import Screen
 from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.privacy.budget import Charge
 from fedtally.store import Campaigns, Ledger
 
 QUICK = Deadlines(gather=2, phase=8, session=120)
@@ -161,7 +162,7 @@ def test_a_claim_that_fails_begins_nothing(operator: Path) -> None:
         server_key=operator / "server.key",
         mark=operator / "marks" / "survey",
     )
-    (operator / "marks").rmdir()  # its disk is not mounted
+    shutil.rmtree(operator / "marks")  # its disk is not mounted
     with pytest.raises(InvalidInputError, match="mount its disk"):
         folder.claim(clock=lambda: 1, random=stream("claim"))
     assert not folder.has_begun
@@ -199,10 +200,64 @@ def test_nothing_is_overwritten(operator: Path) -> None:
     (operator / "mark").touch()
     with pytest.raises(InvalidInputError, match="the mark .* exists already"):
         made(operator, plan)
+    assert not (operator / "survey").exists()
     (operator / "mark").unlink()
     made(operator, plan)
     with pytest.raises(InvalidInputError, match="survey exists already"):
         made(operator, plan)
+
+
+def test_no_mark_is_that_of_two_campaigns(operator: Path) -> None:
+    """Also where neither has run: the second one to run would find the mark of the first."""
+    (operator / "disk").mkdir()
+    (operator / "mark").symlink_to(operator / "disk" / "mark")
+    first = made(operator, plan_of())
+    with pytest.raises(InvalidInputError, match="the mark .* exists already"):
+        CampaignFolder.create(
+            operator / "other",
+            operator / "plan.toml",
+            server_key=operator / "server.key",
+            mark=operator / "disk" / "mark",
+        )
+    assert not (operator / "other").exists()
+    assert (operator / "disk" / "mark").read_bytes() == b""
+    first.claim(clock=lambda: 1, random=stream("claim"))  # its own mark, in which nothing was
+
+
+def test_a_plan_that_another_run_charged_is_refused(operator: Path) -> None:
+    plan, files = plan_of(trust="distributed"), {"ledger": str(operator / "books.db")}
+    assert plan.privacy is not None
+    books = Ledger.open(files["ledger"], create=True)
+    books.grant(plan.privacy.population, 99, 1e-6, 1)
+    charge = Charge(plan.privacy.population, plan.fingerprint, 0, plan.privacy.event)
+    books.reserve(charge, "another run", 1)
+    with pytest.raises(InvalidInputError, match="another run charged this plan"):
+        made(operator, plan, **files)
+    assert not (operator / "survey").exists() and not (operator / "mark").exists()
+
+
+@pytest.mark.parametrize(("clients", "rounds"), [(2 * N, 2), (2 * N - 1, 2), (3 * N - 1, 3)])
+def test_a_plan_whose_rounds_cannot_all_land_is_refused(
+    operator: Path, clients: int, rounds: int
+) -> None:
+    plan = replace(plan_of(rounds=rounds), num_clients=clients)
+    if clients == N * rounds:
+        made(operator, plan)
+        return
+    with pytest.raises(
+        InvalidInputError, match=rf"of {rounds} rounds needs {N} .* enough for {rounds - 1} round"
+    ):
+        made(operator, plan)
+    assert not (operator / "survey").exists()
+
+
+def test_clients_of_several_rounds_count_in_each() -> None:
+    plan = plan_of(trust="distributed", rounds=2)
+    assert plan.privacy is not None
+    event = replace(plan.privacy.event, participations=2)
+    few = replace(plan, num_clients=N, privacy=replace(plan.privacy, epsilon=20.0, event=event))
+    assert few.why_not_all_land() == ""
+    assert "enough for 1 round;" in replace(plan_of(rounds=2), num_clients=N).why_not_all_land()
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(operator: Path) -> None:

@@ -450,10 +450,11 @@ class Driver:
                 "another process runs this campaign, or it was cancelled: stop this process"
             )
         self._note_time(now)
-        is_away = self._is_away(now)
-        if not is_away and not self._is_stirred and now < self._next_at:
+        # Before `_next_at` the process was not away: see `_next_time`.
+        if not self._is_stirred and now < self._next_at:
             self._ticked_at = now
             return self._next_at
+        is_away = self._is_away(now)
         self._is_stirred = True  # until it ends without an error
         try:
             recovers = self._retry_at is not None and now >= self._retry_at
@@ -574,9 +575,8 @@ class Driver:
 
     def _note_time(self, now: float) -> None:
         """Note the engine's time. If the clock was put back, move the driver's own times, too."""
-        back = self._now - int(now)
-        self._now = int(now)
-        if back > 0:
+        before, self._now = self._now, int(now)
+        if (back := before - self._now) > 0:
             # The deadlines of a phase stay: they are in the store, and within `not_after`, which
             # the server signed.
             self._pool.put_back(back)

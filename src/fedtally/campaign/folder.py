@@ -44,7 +44,7 @@ from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
-from fedtally.store.marks import real_path
+from fedtally.store.marks import new_mark, real_path
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
@@ -132,8 +132,8 @@ class CampaignFolder:
             None if screen is None else Screen.parse(screen),
         )
         made._check()
-        if made.mark.exists():
-            raise InvalidInputError(f"the mark {made.mark} exists already: name another file")
+        if why := made.plan.why_not_all_land():
+            raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
         made._check_budget(made._check_places())
         made._check_screen()
         copied = {PLAN: plan, ALLOW_LIST: allow_list, CANDIDATES: candidates}
@@ -155,7 +155,8 @@ class CampaignFolder:
             made.plan.save(draft / PLAN)  # also where the given plan is JSON
             with _archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_bytes(settings)
-            draft.rename(place)
+            with new_mark(made.mark):
+                draft.rename(place)
         except BaseException as error:
             shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
             if isinstance(error, OSError):
@@ -494,6 +495,12 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"the ledger {self.ledger} does not cover this campaign: {error}"
             ) from error
+        # Each run has an owner of its own, and this one has none yet.
+        if ledger.reserved(self.plan.fingerprint):
+            raise InvalidInputError(
+                f"another run charged this plan to the ledger {self.ledger}, and no other may open"
+                " its sums: resume that campaign, or begin this one with a new plan"
+            )
 
     def _check_screen(self) -> None:
         """Refuse that cohorts are to be left out where no round can have enough of them."""

@@ -254,14 +254,22 @@ def _refusals(settings: Settings, campaign: Campaign) -> list[str]:
 def _campaign_or_problems(
     settings: Settings, files: CampaignFiles
 ) -> tuple[list[Campaign], list[str]]:
-    """Return the campaign of the files, or every reason why they are none that is taken."""
+    """Return the campaign of the files, or every reason why they are none that is taken.
+
+    Raises:
+        InvalidInputError: the files are no campaign, as where one was not named; the error says
+            what to do, and the policy takes the plan.
+    """
     from fedtally.plan import Plan
 
     try:
         return [files.load(settings.registrar)], []
     except InvalidInputError as error:
         # a plan that cannot be accepted may be refused by the policy, too: its owner hears it all
-        return [], [str(error), *settings.policy.refusals(Plan.load(files.plan), None)]
+        refused = list(settings.policy.refusals(Plan.load(files.plan), None))
+        if not refused:
+            raise
+        return [], [str(error), *refused]
 
 
 def _raise_refusals(reasons: list[str]) -> None:

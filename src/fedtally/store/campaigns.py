@@ -474,9 +474,11 @@ class CampaignStore:
         with self._write() as connection:
             self._save(connection, session)
             if asked:
-                name, clients = session.session.hex(), [json.dumps(client) for client in asked]
-                row = {"plan": self._name, "round": session.round, "session": name}
-                connection.exec_driver_sql(_ADD_ASKED, row | {"clients": json.dumps(clients)})
+                # JSON has no newline in it, so that one call makes the texts of all clients.
+                texts = json.dumps(list(asked), separators=("\n", ":"))[1:-1].split("\n")
+                row = {"plan": self._name, "round": session.round}
+                row |= {"session": session.session.hex(), "clients": json.dumps(texts)}
+                connection.exec_driver_sql(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
         """Write a session that has ended, and land its sum; return whether the sum counts.
@@ -763,10 +765,19 @@ _COUNT = prepared(
     .values(writes=sa.bindparam("writes"))
 )
 _ADD_SESSION = prepared(sa.insert(_sessions))
+# Not the keys, which stay: SQLite would write their index again, and look the plan up.
 _SAVE = prepared(
-    sa.update(_sessions).where(
+    sa.update(_sessions)
+    .where(
         (_sessions.c.session == sa.bindparam("of"))
         & (_sessions.c.version == sa.bindparam("before"))
+    )
+    .values(
+        {
+            column.name: sa.bindparam(column.name)
+            for column in _sessions.c
+            if not column.primary_key and not column.foreign_keys
+        }
     )
 )
 _FIND_SESSIONS = prepared(

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedtally._sync import sync
-from fedtally.errors import UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 
 _DIGITS = 19  # of the number: as many as the largest integer of SQLite has
@@ -52,6 +52,30 @@ def read_mark(path: Path, name: str) -> int | None:
     if found != name or not writes.isdecimal():
         raise UnreadableFileError(f"{path} is not the mark of {name[:16]}")
     return int(writes)
+
+
+@contextmanager
+def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
+    """Make an empty mark, which nothing is marked in: its place is taken, if the block succeeds.
+
+    Raises:
+        InvalidInputError: the file exists already.
+        OSError: it cannot be made.
+    """
+    place = real_path(mark)
+    try:
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except FileExistsError:
+        raise InvalidInputError(
+            f"the mark {mark} exists already: name another file, or remove it if its campaign is"
+            " gone"
+        ) from None
+    try:
+        sync(place.parent)
+        yield
+    except BaseException:
+        place.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

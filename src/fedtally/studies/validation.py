@@ -691,8 +691,8 @@ def _warnings(
             f" allows ({plan.max_round_clients:,}), or fewer than its noise needs: such campaigns"
             " would not run; they are counted here"
         )
-    if why := _cannot_all_land(plan):
-        notes.append(why)
+    if why := plan.why_not_all_land():
+        notes.append(f"these campaigns would not run: {why}")
     if distribution is None:
         notes.append(
             "nothing is predicted: clients hold several items each, and the error model is for one"
@@ -703,21 +703,6 @@ def _warnings(
     if (kind.fits_items or not kind.has_collisions) and plan.privacy is None:
         notes.append(RARE_ITEMS)
     return notes
-
-
-def _cannot_all_land(plan: Plan) -> str:
-    """Return why the rounds of a plan cannot all have a sum, or ""."""
-    agreed = plan.secure_sum
-    if not isinstance(agreed, SecAggConfig):
-        return ""
-    least, rounds = agreed.parameters.n_min, plan.num_rounds
-    if plan.num_clients >= least * rounds:
-        return ""
-    return (
-        f"these campaigns would not run: each of {rounds:,} rounds needs {least:,} clients (n_min),"
-        f" and {plan.num_clients:,} clients are enough for {plan.num_clients // least:,} rounds;"
-        " plan it anew with smaller cohorts (--cohort-min) or fewer rounds (--rounds)"
-    )
 
 
 def _bytes(plan: Plan, width: int) -> int:
