@@ -19,7 +19,7 @@ from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.report import wording
-from fedtally.report.fields import plan_fields, privacy_fields
+from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
 from fedtally.report.tables import printable
 from fedtally.report.terminal import certainty, digits_of, has_widths, is_told_from_zero
 from fedtally.result import Estimate, Result
@@ -281,9 +281,9 @@ def _sentence(text: str) -> str:
 
 def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
     return [
-        (wording.field_name(name, plan.is_of_silos), _shown(name, value))
-        for name, value in fields.items()
-        if value is not None and not isinstance(value, bool)
+        (field_name(name, plan.is_of_silos), _shown(name, value))
+        for name, value in told(fields).items()
+        if not isinstance(value, bool)
     ]
 
 

@@ -26,47 +26,6 @@ _COVERED = {  # by the limits of a kind
     "simultaneous": "all true shares at once with {} confidence",
 }
 _COVERED_ALONE = "the true share of an item named beforehand with {} confidence"
-_FIELDS = {  # of JSON documents, in words
-    "num_rounds": "rounds",
-    "num_clients": "clients",
-    "num_clients_landed": "clients in the sums",
-    "num_contributions": "contributions",
-    "num_silos": "silos",
-    "max_round_clients": "most clients of a round",
-    "max_items": "most items of a client",
-    "domain_size": "number of candidates",
-    "domain_public": "candidates are public",
-    "modulus_bits": "bits of a counter",
-    "one_hot_bytes_per_client": "one-hot vector, bytes per client",
-    "binary_bytes_per_client": "the item itself, bytes per client",
-    "rounds_landed": "rounds in the answer",
-    "missing_keys": "keys that are missing",
-    "epsilon_replace_one": "epsilon if items are replaced",
-    "epsilon_realised": "epsilon with those that took part",
-    "rho": "zCDP: rho",
-    "rho_delta": "zCDP: except with probability",
-    "neighbours": "what changes (neighbours)",
-    "noise_multiplier": "noise, in units of one client's effect",
-    "noise_variance": "variance of the noise in a counter",
-    "l2_sensitivity": "most effect of one client (l2 norm)",
-    "participations": "most rounds of a client",
-    "clip_norm": "norm that a client's sketch is clipped to",
-    "honest_survivors": "clients whose noise is counted on",
-    "silos_per_person": "most silos of a person",
-    "method": "how it was proven",
-}
-_FIELDS_OF_SILOS = {  # where clients are silos, and frequencies are shares of their people
-    "num_clients": "people in the sums",
-    "people": "most people of a silo",
-    "max_items": "most items of a person",
-    "one_hot_bytes_per_client": "one-hot vector, bytes per silo",
-    "binary_bytes_per_client": "the item itself, bytes per silo",
-    "noise_multiplier": "noise, in units of one person's effect",
-    "l2_sensitivity": "most effect of one person (l2 norm)",
-    "participations": "most rounds of a person",
-    "clip_norm": "norm that a person's sketch is clipped to",
-    "honest_survivors": "silos whose noise is counted on",
-}
 _MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
@@ -215,16 +174,6 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
     have = "has" if rest == 1 else "have"
     unit = {"people": "person"}.get(result.unit, result.unit.removesuffix("s"))
     return f"{counted(rest, 'more candidate')} {have} an estimate below half a {unit}"
-
-
-def field_name(name: str, of_silos: bool = False) -> str:
-    """Return the name of a field of JSON documents in plain words, also where clients are silos.
-
-    >>> field_name("one_hot_bytes_per_client"), field_name("max_items")
-    ('one-hot vector, bytes per client', 'most items of a client')
-    """
-    known = _FIELDS | _FIELDS_OF_SILOS if of_silos else _FIELDS
-    return known.get(name, name.replace("_", " "))
 
 
 def drawn_away(draw: Mapping[str, Any] | None) -> str:
