@@ -10,6 +10,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
-from fedtally.report import page, write_page
+from fedtally.report import page, wording, write_page
 from fedtally.result import Result
 
 pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
@@ -98,12 +99,54 @@ def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, nu
         numbers,
         "predicted from the plan",
         "<dt>noise, in units of one client&#39;s effect</dt>",
-        "had to be trusted",
+        "Who could learn what",
     ):
         assert said in text
     marked = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options, not_private=True, seed=1))
     assert marked.index("Not private: nothing is guaranteed") < marked.index("<h1>")
     assert "of cases" not in marked
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, ["Whoever made the sums all that each client holds", "what exact sums show"]),
+        (
+            {"secure_sum": "secagg"},
+            [
+                "The server who took part, and exact sums over at least 19 clients",
+                "as long as it follows the protocol and at most 1 client of a sum work with it",
+                "Other clients how many took part Whoever ran this all that each client holds",
+            ],
+        ),
+        (
+            {"secure_sum": "secagg", "adversary": "active", "epsilon": 4.0},
+            [
+                "The server who took part, and noised sums over",
+                "no client's part, as long as at most",
+                "Other clients who took part",
+            ],
+        ),
+        (
+            {"secure_sum": "two-server", "epsilon": 4.0},
+            ["as long as they do not work together The leading server noised sums over at least"],
+        ),
+        (
+            {"secure_sum": "secagg", "epsilon": 4.0, "trust": "central"},
+            ["exact sums over at least 19 clients, and added the noise", "what noised sums show"],
+        ),
+    ],
+    ids=["ideal", "semi-honest", "active", "two-server", "central"],
+)
+def test_a_report_says_who_could_learn_what(options: dict[str, Any], said: list[str]) -> None:
+    result = fedtally.estimate([1, 2, 2, 3] * 5, domain="range:1..9", **options)
+    text = html.unescape(re.sub("<[^>]*>", " ", _text_of(result)))
+    text = " ".join(text.partition("Who could learn what")[2].split())
+    assert all(each in text for each in said)
+    # agents are no simulation
+    agents = result.secure_sum | {"engine": "agents"}
+    rows = dict(wording.learned(result.plan, agents))
+    assert "Whoever ran this" not in rows
 
 
 def test_the_report_of_a_grid_has_a_map() -> None:

@@ -241,9 +241,11 @@ def _sections(
             ],
         ),
         _section(
-            "Who had to be trusted",
-            wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
-            wording.trusted(plan, traffic),
+            "Who could learn what",
+            [
+                *wording.learned(plan, traffic),
+                *wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
+            ],
         ),
         _section("What it cost", [("Upload", wording.cost(plan))]),
         _section(

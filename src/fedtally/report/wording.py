@@ -897,21 +897,51 @@ def protects(plan: Plan) -> list[str]:
     ]
 
 
-def trusted(plan: Plan, traffic: Mapping[str, Any]) -> list[str]:
-    """Return which parties had to be trusted, in sentences."""
+def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows on who could learn what, and on which conditions.
+
+    Args:
+        plan: the plan of the campaign.
+        traffic: the traffic of its secure sum; fields that only a run knows may be missing.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> learned(plan, {"method": "ideal"})[1]
+    ('Whoever made the sums', 'all that each client holds, for no secure sum was run')
+    """
     method, noun = traffic["method"], who(plan)
-    said = {
-        "ideal": "No secure sum was run: whoever made the sums had to be trusted with the data.",
-        "two-server": "The two servers had to be trusted not to collude.",
-    }.get(
-        method,
-        f"The server saw no {noun}'s part, as long as at most so many {noun}s of each sum worked"
-        " with it as the plan counts as corrupt.",
-    )
     central = plan.privacy is not None and plan.privacy.event.trust == "central"
-    is_proven = traffic.get("validity") == "proofs"
-    return [
-        said,
-        *(["The leader of the two had to be trusted to refuse wrong reports."] * is_proven),
-        *(["Whoever added the noise had to be trusted: that party saw exact sums."] * central),
-    ]
+    adds = ", and added the noise" * central
+    reader = "what noised sums show: what it protects is above"
+    if plan.privacy is None:
+        reader = f"what exact sums show, also of what few {noun}s hold"
+    elif plan.privacy.not_private:
+        reader = "whatever the sums show: nothing is guaranteed"
+    rows = [("Readers of this page", reader)]
+    if method == "ideal":
+        everything = f"all that each {noun} holds, for no secure sum was run{adds}"
+        return [*rows, ("Whoever made the sums", everything)]
+    exact = "exact" if plan.privacy is None or central else "noised"
+    sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
+    if method == "two-server":
+        proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")
+        rows += [
+            ("The two servers", "who took part"),
+            ("", f"no {noun}'s part, as long as they do not work together"),
+            ("The leading server", f"{sums}{proven}"),
+            (f"Other {noun}s", "nothing"),
+        ]
+    else:
+        is_curious = traffic["adversary"] == "semi-honest"
+        follows = "it follows the protocol and " * is_curious
+        corrupt = f"at most {counted(traffic['corrupt'], noun)} of a sum work with it"
+        rows += [
+            ("The server", f"who took part, and {sums}"),
+            ("", f"no {noun}'s part, as long as {follows}{corrupt}"),
+            (f"Other {noun}s", "how many took part" if is_curious else "who took part"),
+        ]
+    if "cohorts" in traffic and "engine" not in traffic:
+        everything = f"all that each {noun} holds: the {noun}s were simulated"
+        rows.append(("Whoever ran this", everything))
+    return rows
