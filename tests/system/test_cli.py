@@ -583,6 +583,7 @@ def test_a_merged_answer_fits_one_screen(
         assert call(*run, "--epsilon", noise, "--top", "1")[0] == 0
     monkeypatch.setenv("COLUMNS", str(columns))
     code, out, _ = call("merge", "1", "2")
+    assert code == 0 and call("merge", "1", "2", "--report", "1")[0] == 2  # what it reads
     lines = out.splitlines()
     assert code == 0 and len(lines) <= (35 if columns >= 80 else 50)
     assert max(map(len, lines)) <= columns

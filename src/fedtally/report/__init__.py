@@ -1,7 +1,7 @@
 """Results as text for a person at a terminal, and as JSON for a program.
 
 The rooms are `fields` (JSON, and what its fields are called), `wording` (lines of text),
-`terminal` (tables and headings) and `page` (HTML).
+`terminal` (tables and headings), `page` (HTML) and `merged` (several results together).
 Frequencies are shown in percent of the clients, their errors in percentage points, and sizes in
 decimal units (1 kB = 1000 bytes).
 """
@@ -17,6 +17,7 @@ from fedtally.report.fields import (
     privacy_fields,
     told,
 )
+from fedtally.report.merged import merged_answer, merged_document, write_merged_page
 from fedtally.report.page import check_report_path, write_page
 from fedtally.report.tables import Column, FittedTable, new_table, printable
 from fedtally.report.terminal import (
@@ -91,6 +92,8 @@ __all__ = [
     "is_told_from_zero",
     "level",
     "limits_fields",
+    "merged_answer",
+    "merged_document",
     "more_lines",
     "new_table",
     "no_candidates",
@@ -111,5 +114,6 @@ __all__ = [
     "told",
     "validity",
     "who",
+    "write_merged_page",
     "write_page",
 ]
