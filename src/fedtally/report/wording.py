@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedtally._text import escaped
-from fedtally.domain import Domain, OpenStrings
+from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.result import Estimate, NameEvaluation, Result
@@ -300,9 +300,11 @@ def spelled(plan: Plan) -> str:
 def candidates(domain: Domain) -> str:
     """Return what the candidate items are, and whether they are public, in words.
 
-    >>> from fedtally.domain import Dictionary, IntegerRange, Strings
+    >>> from fedtally.domain import Grid, IntegerRange, Strings
     >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
     ('9 integers, public', '1 string, not public: taken from the input itself')
+    >>> candidates(Grid(25, 50, -130, -60, 0.1))
+    '175,000 cells, public; each is 0.1 degrees wide, and named by its centre'
     """
     noun = {
         "range": "integer",
@@ -314,6 +316,8 @@ def candidates(domain: Domain) -> str:
     if isinstance(domain, OpenStrings):
         return f"any string, by a hash of {domain.bits} bits: nobody has the list"
     known = "public" if domain.public else "not public: taken from the input itself"
+    if isinstance(domain, Grid):
+        known = f"{known}; each is {domain.step:g} degrees wide, and named by its centre"
     return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
 
 
