@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -35,6 +36,7 @@ _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
 _ROUNDING = 1e-9  # of a share: a narrower interval has no width
 _NARROW = 4.0  # inches of a figure for a phone: its text is as large as the page's
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
+_NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts of boxes, and of pictures
 _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
 
 
@@ -94,8 +96,9 @@ def top_items(
 
     True frequencies are marked where they are known. A second panel shows how far each estimate is
     from its truth, or from its limits where there is no truth. Control characters are escaped.
-    Letters that the fonts lack are drawn as replacement characters, behind the item's rank, and a
-    line says so: name more fonts in matplotlib's setting `font.family`.
+    Letters that the fonts of matplotlib's settings lack are drawn in another font of the machine
+    that has them. If none has, they are drawn as replacement characters, behind the item's rank,
+    and a line says so.
 
     Args:
         estimates: objects with an item, its frequency (share of clients, 0 to 1) and the limits of
@@ -126,7 +129,8 @@ def top_items(
     ratios = (3, 2) if has_spread else (1,)
     width = _NARROW if narrow else 9.5 if has_spread else 7.0
     figure, axes, *spread = _new_figure(width, height, ratios)
-    places, drawn = range(len(estimates)), _drawn()
+    places = range(len(estimates))
+    families, drawn = _fonts("".join(escaped(str(estimate.item)) for estimate in estimates))
     bars = [100 * estimate.frequency for estimate in estimates]
     axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
     name = "interval" if confidence is None else f"{100 * confidence:.12g} % interval"
@@ -146,7 +150,7 @@ def top_items(
     if truth is not None or around:
         figure.legend(frameon=False, loc="outside lower center", ncols=3)  # beside no bar
     labels = [_label(rank, e.item, drawn, narrow) for rank, e in enumerate(estimates, start=1)]
-    axes.set_yticks(places, labels)
+    axes.set_yticks(places, labels, fontfamily=families)
     # From large to small: the first item stands on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     # To the right: beside long labels the panel may be narrower than this text.
@@ -341,6 +345,8 @@ def cell_map(
     )
     axes.set_xlabel("longitude (degrees)")
     axes.set_ylabel("latitude (degrees)")
+    if narrow:  # numbers such as -102.5 are wide
+        axes.locator_params(axis="x", nbins=5)
     axes.grid(color="0.9")
     return figure
 
@@ -451,15 +457,31 @@ def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) ->
     return text.replace("$", r"\$")  # matplotlib reads $...$ as mathematics
 
 
-def _drawn() -> set[int]:
-    """Return the code points that the fonts of matplotlib's settings (`font.family`) can show."""
+def _fonts(text: str) -> tuple[list[str], set[int]]:
+    """Return the names of fonts for the letters of a text, and the code points that they can show.
+
+    The fonts of matplotlib's settings (`font.family`) come first, and then others of the machine
+    that have letters which these lack.
+    """
+    import matplotlib as mpl
     from matplotlib import font_manager
 
-    families = font_manager.FontProperties().get_family()
-    # One font a family, as matplotlib itself chooses them.
-    fonts = [font_manager.FontProperties(family=[name]) for name in families]
-    paths = {font_manager.findfont(font) for font in fonts}
-    return {code for path in paths for code in font_manager.get_font(path).get_charmap()}
+    def shown(name: str) -> set[int]:
+        # one font a family, as matplotlib itself chooses them
+        path = font_manager.findfont(font_manager.FontProperties(family=[name]))
+        return set(font_manager.get_font(path).get_charmap())
+
+    families = list(font_manager.FontProperties().get_family())
+    drawn = set().union(*map(shown, families))
+    lacking = set(map(ord, text)) - drawn
+    own = mpl.get_data_path()  # its other fonts are for formulas
+    others = [font for font in font_manager.fontManager.ttflist if not font.fname.startswith(own)]
+    for name in sorted({font.name for font in others}) if lacking else ():
+        if not _NO_LETTERS.search(name) and lacking & (found := shown(name)):
+            families.append(name)
+            drawn |= found
+            lacking -= found
+    return families, drawn
 
 
 def _new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> list[Any]:

@@ -525,7 +525,10 @@ def test_inspect_plans_and_sketches(call: Call, words: str) -> None:
     for name in ("plan.toml", "plan.json"):
         plan.save(name)
         assert answered(call, "inspect", name)["fingerprint"] == plan.fingerprint
-        assert plan.fingerprint in call("inspect", name)[1]
+        shown = " ".join(call("inspect", name)[1].split())
+        assert plan.fingerprint in shown
+        # fields within fields have names in words, and a client of one person needs no word
+        assert "domain kind: strings; number of candidates: " in shown and "people" not in shown
     sketch = CountSketch(
         SketchSpec(rows=3, width=8, schedule="shared", num_rounds=1, seed=bytes(32)), 0
     )  # type: ignore[arg-type]
@@ -580,6 +583,7 @@ def test_a_merged_answer_fits_one_screen(
         assert call(*run, "--epsilon", noise, "--top", "1")[0] == 0
     monkeypatch.setenv("COLUMNS", str(columns))
     code, out, _ = call("merge", "1", "2")
+    assert code == 0 and call("merge", "1", "2", "--report", "1")[0] == 2  # what it reads
     lines = out.splitlines()
     assert code == 0 and len(lines) <= (35 if columns >= 80 else 50)
     assert max(map(len, lines)) <= columns

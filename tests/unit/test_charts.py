@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,20 @@ ITEMS = [
     Item("a$b$ \x1b[31m" + "x" * 99, 0.125),
     Item("rare", -0.001),
 ]
+
+
+@pytest.fixture(autouse=True)
+def fonts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Leave the fonts that come with matplotlib, whatever the machine has, and return them."""
+    if find_spec("matplotlib") is None:
+        return []
+    import matplotlib as mpl
+    from matplotlib import font_manager
+
+    manager = font_manager.fontManager
+    own = [font for font in manager.ttflist if font.fname.startswith(mpl.get_data_path())]
+    monkeypatch.setattr(manager, "ttflist", own)
+    return own
 
 
 def test_a_missing_matplotlib_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +145,28 @@ def test_letters_of_a_further_font_are_drawn(tmp_path: Path) -> None:
         axes = figure.axes[0]
         assert axes.get_yticklabels()[0].get_text() == shown
         assert ("not in the fonts" in axes.get_xlabel()) == ("�" in shown)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["Other", "Last Resort", "Noto Color Emoji"])
+def test_letters_of_another_font_of_the_machine_are_drawn(
+    name: str, fonts: list[Any], tmp_path: Path
+) -> None:
+    """A font with these names has no letters, or none that matplotlib draws."""
+    pytest.importorskip("matplotlib")
+    import matplotlib as mpl
+    from matplotlib import font_manager
+
+    [known] = [font for font in fonts if font.fname.endswith("DejaVuSans.ttf")]
+    copy = tmp_path / "other.ttf"
+    copy.write_bytes(Path(known.fname).read_bytes())
+    fonts[:] = [font for font in fonts if font.name == "STIXGeneral"]
+    fonts.append(font_manager.FontEntry(fname=str(copy), name=name))
+    with mpl.rc_context({"font.family": ["STIXGeneral"]}):
+        figure = charts.top_items([Item("مرحبا", 0.5)], 10, path=tmp_path / "top.png")
+    label = figure.axes[0].get_yticklabels()[0]
+    assert label.get_text() == ("مرحبا" if name == "Other" else "1. �����")
+    assert (name in label.get_fontfamily()) == (name == "Other")
 
 
 @pytest.mark.filterwarnings("error")

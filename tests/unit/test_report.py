@@ -147,6 +147,18 @@ def test_an_answer_fits_a_screen_and_counts_the_notes_that_do_not(columns: int) 
     assert len(text_of(result, columns, top=30, hints=hints).splitlines()) <= 45
 
 
+@pytest.mark.parametrize("columns", [60, 72, 80])
+def test_hints_make_no_narrow_answer_longer_than_a_screen(columns: int) -> None:
+    """At its longest without notes: 20 items, and four hints of two lines each."""
+    items = [item for item in range(1, 41) for _ in range(300 - item)]
+    result = fedtally.estimate(items, domain="range:1..50000", num_rounds=3, seed=1, evaluate=True)
+    assert not result.cautions
+    hints = [(f"fedtally estimate --option {n}", "an answer of another kind") for n in range(4)]
+    text = text_of(result, columns, top=20, hints=hints)
+    assert len(text.splitlines()) <= 35 and "Try      --details" in text
+    assert text_of(result, 160, top=20, hints=hints).count("--option") == 4
+
+
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
 def test_odds_are_those_of_the_best_test(relation: str) -> None:
     """The best guess between neighbours at even odds errs with (1 - delta) / (1 + e^epsilon)."""

@@ -10,6 +10,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,11 @@ from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
-from fedtally.report import page, write_page
+from fedtally.report import page, wording, write_merged_page, write_page
 from fedtally.result import Result
 
 pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
+EXACT = "the sums of each round are exact"
 HOSTILE = '<script>alert("x")</script>'
 
 
@@ -94,16 +96,58 @@ def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, nu
     text = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options))
     assert 'role="note"' not in text  # the banner of runs without privacy
     assert "is right in at most 88.1 % of cases" in text  # e^2 : 1
+    assert numbers in re.sub("<[^>]*>", "", text)
     for said in (
-        numbers,
         "predicted from the plan",
         "<dt>noise, in units of one client&#39;s effect</dt>",
-        "had to be trusted",
+        "Who could learn what",
     ):
         assert said in text
     marked = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options, not_private=True, seed=1))
     assert marked.index("Not private: nothing is guaranteed") < marked.index("<h1>")
     assert "of cases" not in marked
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, ["Whoever made the sums all that each client holds", "what exact sums show"]),
+        (
+            {"secure_sum": "secagg"},
+            [
+                "The server who took part, and exact sums over at least 19 clients",
+                "as long as it follows the protocol and at most 1 client of a sum work with it",
+                "Other clients how many took part Whoever ran this all that each client holds",
+            ],
+        ),
+        (
+            {"secure_sum": "secagg", "adversary": "active", "epsilon": 4.0},
+            [
+                "The server who took part, and noised sums over",
+                "no client's part, as long as at most",
+                "Other clients who took part",
+            ],
+        ),
+        (
+            {"secure_sum": "two-server", "epsilon": 4.0},
+            ["as long as they do not work together The leading server noised sums over at least"],
+        ),
+        (
+            {"secure_sum": "secagg", "epsilon": 4.0, "trust": "central"},
+            ["exact sums over at least 19 clients, and added the noise", "what noised sums show"],
+        ),
+    ],
+    ids=["ideal", "semi-honest", "active", "two-server", "central"],
+)
+def test_a_report_says_who_could_learn_what(options: dict[str, Any], said: list[str]) -> None:
+    result = fedtally.estimate([1, 2, 2, 3] * 5, domain="range:1..9", **options)
+    text = html.unescape(re.sub("<[^>]*>", " ", _text_of(result)))
+    text = " ".join(text.partition("Who could learn what")[2].split())
+    assert all(each in text for each in said)
+    # agents are no simulation
+    agents = result.secure_sum | {"engine": "agents"}
+    rows = dict(wording.learned(result.plan, agents))
+    assert "Whoever ran this" not in rows
 
 
 def test_the_report_of_a_grid_has_a_map() -> None:
@@ -258,10 +302,12 @@ def test_a_report_says_why_a_larger_share_may_be_less_certain() -> None:
     sure, doubtful = (replace(result.top(1)[0], low=low) for low in (0.1, 0.0))
     why = "An item's margin depends on the items in its counters."
     for rows, is_said in (([sure, doubtful], False), ([doubtful, sure], True), ([sure], False)):
-        assert (why in page._table(result, rows, "Most frequent items")["doubts"]) == is_said
+        listed = page.table(page._listed(result, rows), rows, page.LIST)
+        assert (why in listed["doubts"]) == is_said
     alone = fedtally.estimate(["tea"] * 30 + ["milk"], domain=["tea", "milk"], seed=1)
     assert alone.plan.is_histogram
-    assert why not in page._table(alone, [doubtful, sure], "Most frequent items")["doubts"]
+    rows = [doubtful, sure]
+    assert why not in page.table(page._listed(alone, rows), rows, page.LIST)["doubts"]
 
 
 def test_text_breaks_between_words() -> None:
@@ -274,10 +320,42 @@ def test_text_breaks_between_words() -> None:
     assert f"<code>{said}</code>" in text
 
 
-def test_a_report_of_merged_results_is_refused_in_words(tmp_path: Path) -> None:
-    parts = [fedtally.estimate(["tea"] * n, domain=["tea", "milk"], seed=n) for n in (2, 3)]
-    with pytest.raises(InvalidInputError, match=r"a report is of one Result, got Merged: .*export"):
-        write_page(Merged(parts), [], command="", path=tmp_path / "page.html")  # type: ignore[arg-type]
+def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "page.html"
+    domain = [HOSTILE, "milk"]
+    parts = [
+        fedtally.estimate([HOSTILE] * 8 * n + ["milk"] * 4, domain=domain, **options)
+        for n, options in ((1, {"epsilon": 2.0}), (2, {"epsilon": 3.0, "secure_sum": "secagg"}))
+    ]
+    merged = Merged(parts)
+    with pytest.raises(InvalidInputError, match=r"got Merged: write_merged_page writes"):
+        write_page(merged, [], command="", path=path)  # type: ignore[arg-type]
+    files = ["a/<i>.fed", "b/two.fed"]
+    asked = merged.estimates(["milk"])
+    write_merged_page(merged, files, merged.top(2), asked, command="merge <b>", path=path)
+    markup = path.read_text("utf-8")
+    assert HOSTILE not in markup and "<i>" not in markup and "<b>" not in markup
+    assert 'role="note"' not in markup  # both are private
+    text = " ".join(html.unescape(re.sub("<[^>]*>", " ", markup.split("<main>")[1])).split())
+    for said in (
+        "Items asked for",
+        "Results <i>.fed 12 clients; two.fed 20 clients",
+        "Who could learn what of <i>.fed Readers",
+        f"a client in all of them: {merged.joint_guarantee}",
+        "A client in both results counts in each",
+        "Whoever made the sums all that each client holds",
+        "as long as it follows the protocol",
+        f"Plan of two.fed {parts[1].plan.fingerprint}",
+        *(f"in at most {sure} % of cases" for sure in ("88.1", "95.3")),
+    ):
+        assert said in text, said
+    exact = [fedtally.estimate(["milk"] * 9, domain=domain, seed=seed) for seed in (1, 2)]
+    for every, of in (((parts[0], exact[0]), " (two.fed)"), (exact, "")):
+        write_merged_page(Merged(every), files, [], command="", path=path)
+        said = f'<p class="banner" role="note">No differential privacy: {EXACT}{of}</p>'
+        assert said in path.read_text("utf-8")
 
 
 def test_a_report_of_exact_counts_has_no_limits_and_says_what_is_left_out() -> None:

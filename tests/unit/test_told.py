@@ -64,7 +64,7 @@ def show(result):
     plan, said = result.plan, result.secure_sum
     wording.secure_sum_rows(said, wording.part_of_sum(result), wording.who(plan))
     wording.attendance(said, wording.part_of_sum(result))
-    wording.trusted(plan, said)
+    wording.learned(plan, said)
     wording.privacy_rows(plan, said)
     report.document(result, result.top(1))
     return result.warnings

@@ -223,10 +223,10 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
     private = fields.get("privacy")
     if private is not None:
         fields["privacy"] = f"{report.guarantee(private)}; population {private['population']}"
+    of_silos = fields.get("people", 1) > 1
     rows = [
-        (report.field_name(name), report.printable(_readable(name, value)))
-        for name, value in fields.items()
-        if value is not None
+        (report.field_name(name, of_silos), report.printable(_readable(name, value)))
+        for name, value in report.told(fields).items()
     ]
     rows += [("warning", report.printable(warning)) for warning in warnings]
     console.show(report.heading(f"{kind.capitalize()} {file}"))
@@ -332,8 +332,8 @@ def _readable(name: str, value: Any) -> str:
         size = report.size(value)
         return size if size == f"{value} B" else f"{size} ({value:,} bytes)"
     if isinstance(value, dict):
-        return ", ".join(
-            f"{report.field_name(key)} {_readable(key, part)}" for key, part in value.items()
+        return "; ".join(
+            f"{report.field_name(key)}: {_readable(key, part)}" for key, part in value.items()
         )
     if isinstance(value, list):
         return "; ".join(map(str, value)) or "none"

@@ -1,7 +1,7 @@
 """Results as text for a person at a terminal, and as JSON for a program.
 
-The rooms are `fields` (JSON), `wording` (lines of text), `terminal` (tables and headings) and
-`page` (HTML).
+The rooms are `fields` (JSON, and what its fields are called), `wording` (lines of text),
+`terminal` (tables and headings), `page` (HTML) and `merged` (several results together).
 Frequencies are shown in percent of the clients, their errors in percentage points, and sizes in
 decimal units (1 kB = 1000 bytes).
 """
@@ -10,11 +10,14 @@ from fedtally.report.fields import (
     SCHEMA,
     document,
     estimate_fields,
+    field_name,
     intervals_fields,
     limits_fields,
     plan_fields,
     privacy_fields,
+    told,
 )
+from fedtally.report.merged import merged_answer, merged_document, write_merged_page
 from fedtally.report.page import check_report_path, write_page
 from fedtally.report.tables import Column, FittedTable, new_table, printable
 from fedtally.report.terminal import (
@@ -43,7 +46,6 @@ from fedtally.report.wording import (
     decimals,
     dimensions,
     encoded,
-    field_name,
     guarantee,
     holds,
     level,
@@ -90,6 +92,8 @@ __all__ = [
     "is_told_from_zero",
     "level",
     "limits_fields",
+    "merged_answer",
+    "merged_document",
     "more_lines",
     "new_table",
     "no_candidates",
@@ -107,7 +111,9 @@ __all__ = [
     "size",
     "sizing_rows",
     "target_rows",
+    "told",
     "validity",
     "who",
+    "write_merged_page",
     "write_page",
 ]

@@ -9,22 +9,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedtally.domain import Grid
+from fedtally.domain import Domain, Grid
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.report import wording
-from fedtally.report.fields import plan_fields, privacy_fields
+from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
 from fedtally.report.tables import printable
 from fedtally.report.terminal import certainty, digits_of, has_widths, is_told_from_zero
 from fedtally.result import Estimate, Result
 
-_LIST = "Most frequent items"
+LIST, ASKED = "Most frequent items", "Items asked for"
 _BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
 
 
@@ -76,17 +78,13 @@ def write_page(
         MissingExtraError: Jinja2 or matplotlib is not installed.
         InvalidInputError: the name does not end in .html, or this is no one result.
     """
-    from fedtally._archive import replacing
-
     if not isinstance(result, Result):
         raise InvalidInputError(
-            f"a report is of one Result, got {type(result).__name__}: write a report of each result"
-            " that was merged, and the merged answer as a table (export)"
+            f"a report is of one Result, got {type(result).__name__}: write_merged_page writes that"
+            " of a merged answer"
         )
     check_report_path(path)
-    text = page(result, estimates, queried, command=command, charged=charged)
-    with replacing(path) as temporary:
-        Path(temporary).write_text(text, encoding="utf-8")
+    write(_content(result, estimates, queried, command, charged), path)
 
 
 def page(
@@ -98,6 +96,65 @@ def page(
     charged: str = "",
 ) -> str:
     """Return the report of a result as an HTML document; the arguments are `write_page`'s."""
+    return _rendered(_content(result, estimates, queried, command, charged))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What lists of estimates have in common.
+
+    Attributes:
+        unit: the noun for the things that are counted.
+        confidence: that of the limits.
+        shares_counters: whether items share counters; in a histogram none does.
+        domain: the candidates.
+        draw: draws the list as bars, for a phone if it is called with True.
+        truth: returns the true frequencies of items, or None where they are not known.
+        left_out: what the list leaves out, in words.
+    """
+
+    unit: str
+    confidence: float
+    shares_counters: bool
+    domain: Domain
+    draw: Callable[[bool], Any]
+    truth: Callable[[Sequence[str | int]], Sequence[float] | None] = lambda _: None
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a page shows.
+
+    Attributes:
+        title: the question.
+        banner: what stands above it; "": nothing.
+        drawn: what stands below it; "": nothing.
+        short: what an answer on one screen says below its list.
+        tables: the lists, each of `table`.
+        figures: those of `figures`.
+        sections: each of `section`.
+    """
+
+    title: str
+    banner: str
+    short: Sequence[tuple[str, str]]
+    tables: Sequence[Mapping[str, Any]]
+    figures: Sequence[Mapping[str, str]]
+    sections: Sequence[Mapping[str, Any]]
+    drawn: str = ""
+
+
+def write(content: Content, path: str | os.PathLike[str]) -> None:
+    """Write a page to a file, whole or not at all."""
+    from fedtally._archive import replacing
+
+    text = _rendered(content)
+    with replacing(path) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
+
+
+def _rendered(content: Content) -> str:
     import jinja2
     from markupsafe import Markup
 
@@ -114,20 +171,13 @@ def page(
         policy=policy,
         style=Markup(style),  # noqa: S704 - our own file, and so is the script
         script=Markup(script),  # noqa: S704
-        title=wording.question(result),
-        banner=wording.banner(result.plan),
-        drawn=wording.drawn_away(result.draw),
-        short=_section("In short", _short(result, estimates, queried)),
-        tables=[
-            _table(result, shown, caption)
-            for shown, caption in (
-                (estimates, _LIST),
-                (queried, "Items asked for"),
-            )
-            if shown
-        ],
-        figures=_figures(result, estimates),
-        sections=_sections(result, estimates, queried, command, charged),
+        title=content.title,
+        banner=content.banner,
+        drawn=content.drawn,
+        short=section("In short", content.short),
+        tables=content.tables,
+        figures=content.figures,
+        sections=content.sections,
         version=metadata.version("fedtally"),
     )
 
@@ -136,12 +186,52 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
-    truth = result.true_frequencies([estimate.item for estimate in estimates])
+def _content(
+    result: Result,
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+    command: str,
+    charged: str,
+) -> Content:
+    of = _listed(result, estimates)
+    return Content(
+        title=wording.question(result),
+        banner=wording.banner(result.plan),
+        drawn=wording.drawn_away(result.draw),
+        short=[
+            ("Error", wording.sure(result, estimates, queried, limits="the limits cover")),
+            ("Privacy", wording.privacy_sentence(result.plan)),
+            ("Upload", wording.short_cost(result.plan)),
+        ],
+        tables=[
+            table(of, shown, caption)
+            for shown, caption in ((estimates, LIST), (queried, ASKED))
+            if shown
+        ],
+        figures=figures(of, estimates),
+        sections=_sections(result, estimates, queried, command, charged),
+    )
+
+
+def _listed(result: Result, estimates: Sequence[Estimate]) -> Listed:
+    return Listed(
+        unit=result.unit,
+        confidence=result.confidence,
+        shares_counters=not result.plan.is_histogram,
+        domain=result.domain,
+        draw=lambda narrow: result.plot(estimates=estimates, narrow=narrow),
+        truth=result.true_frequencies,
+        left_out=wording.left_out(result, estimates),
+    )
+
+
+def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
+    """Return a list of estimates with its caption."""
+    truth = of.truth([estimate.item for estimate in estimates])
     digits = digits_of(estimates)
     has_limits = has_widths(estimates)
-    limits = (f"{wording.level(result.confidence)}: from", "to") if has_limits else ()
-    columns = ["item", "share", *limits, *(["true"] if truth is not None else []), result.unit]
+    limits = (f"{wording.level(of.confidence)}: from", "to") if has_limits else ()
+    columns = ["item", "share", *limits, *(["true"] if truth is not None else []), of.unit]
     rows = []
     for place, estimate in enumerate(estimates):
         shares = [estimate.frequency, *((estimate.low, estimate.high) if has_limits else ())]
@@ -158,27 +248,15 @@ def _table(result: Result, estimates: Sequence[Estimate], caption: str) -> dict[
     grey = [not is_told_from_zero(estimate) for estimate in estimates]
     told = "may be 0 (in grey): they cannot be told from it."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
-    if (
-        grey != sorted(grey) and not result.plan.is_histogram
-    ):  # then a larger share is less certain than a smaller one
+    if grey != sorted(grey) and of.shares_counters:
+        # then a larger share is less certain than a smaller one
         doubts += " An item's margin depends on the items in its counters."
-    if caption == _LIST and (rest := wording.left_out(result, estimates)):
-        doubts += f" {rest}."
+    if caption == LIST and of.left_out:
+        doubts += f" {of.left_out}."
     return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts.strip()}
 
 
-def _short(
-    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
-) -> list[tuple[str, str]]:
-    """Return what an answer on one screen says below its list."""
-    return [
-        ("Error", wording.sure(result, listed, named, limits="the limits cover")),
-        ("Privacy", wording.privacy_sentence(result.plan)),
-        ("Upload", wording.short_cost(result.plan)),
-    ]
-
-
-def _figures(result: Result, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
+def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
     """Return each figure twice, for a screen and for a phone, with its caption."""
     from fedtally import charts
 
@@ -187,20 +265,16 @@ def _figures(result: Result, estimates: Sequence[Estimate]) -> list[dict[str, st
     number = wording.counted(len(estimates), "item")
     shares = [estimate.frequency for estimate in estimates]
     drawn: list[tuple[Callable[[bool], Any], str, str]] = [
-        (
-            lambda narrow: result.plot(estimates=estimates, narrow=narrow),
-            "Estimated frequencies, most frequent first.",
-            f"Bars of {number}",
-        ),
+        (of.draw, "Estimated frequencies, most frequent first.", f"Bars of {number}"),
         (
             lambda narrow: charts.rank_frequency(shares, narrow),
             "Frequency by rank, of the listed items.",
             f"Curve of {number} by rank",
         ),
     ]
-    if isinstance(result.domain, Grid):
-        places = result.domain.locate([estimate.item for estimate in estimates])
-        centres = result.domain.centres(places).tolist()
+    if isinstance(of.domain, Grid):
+        places = of.domain.locate([estimate.item for estimate in estimates])
+        centres = of.domain.centres(places).tolist()
         drawn.append(
             (
                 lambda narrow: charts.cell_map(centres, shares, narrow),
@@ -229,10 +303,10 @@ def _sections(
     plan, traffic = result.plan, result.secure_sum
     private = privacy_fields(plan, traffic) or {}
     return [
-        _section("How sure it is", certainty(result, listed, named)),
-        _section("Notes", [], [_sentence(printable(text).plain) for text in result.warnings]),
-        _section("What it protects, in words", [], wording.protects(plan)),
-        _section(
+        section("How sure it is", certainty(result, listed, named)),
+        section("Notes", [], sentences(result.warnings)),
+        section("What it protects, in words", [], wording.protects(plan)),
+        section(
             "What it protects, in numbers",
             [
                 *wording.privacy_rows(plan, traffic),
@@ -240,13 +314,15 @@ def _sections(
                 *_named(private, plan),
             ],
         ),
-        _section(
-            "Who had to be trusted",
-            wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
-            wording.trusted(plan, traffic),
+        section(
+            "Who could learn what",
+            [
+                *wording.learned(plan, traffic),
+                *wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
+            ],
         ),
-        _section("What it cost", [("Upload", wording.cost(plan))]),
-        _section(
+        section("What it cost", [("Upload", wording.cost(plan))]),
+        section(
             "How it was made",
             [
                 ("Command", command),
@@ -261,7 +337,7 @@ def _sections(
     ]
 
 
-def _section(
+def section(
     title: str, rows: Sequence[tuple[str, str]], lines: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return a section; a row without a name goes on with the row before it."""
@@ -271,19 +347,25 @@ def _section(
             grouped.append((name, [text]))
         else:
             grouped[-1][1].append(text)
-    name = title.lower().replace(",", "").replace(" ", "-")
-    return {"id": name, "title": title, "rows": grouped, "lines": list(lines)}
+    return {
+        "id": re.sub(r"\W+", "-", title.lower()),
+        "title": title,
+        "rows": grouped,
+        "lines": list(lines),
+    }
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def sentences(notes: Iterable[str]) -> list[str]:
+    """Return notes as sentences that a browser may show."""
+    shown = [printable(note).plain for note in notes]
+    return [text[:1].upper() + text[1:] for text in shown]
 
 
 def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
     return [
-        (wording.field_name(name, plan.is_of_silos), _shown(name, value))
-        for name, value in fields.items()
-        if value is not None and not isinstance(value, bool)
+        (field_name(name, plan.is_of_silos), _shown(name, value))
+        for name, value in told(fields).items()
+        if not isinstance(value, bool)
     ]
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
-_LINES_IF_NARROW = 50  # where fewer columns break more lines
+_LINES_IF_NARROW = 50  # of an answer with notes in fewer columns
 _LISTED = 20
 _NARROWEST_PURPOSE = 24  # columns that the purpose of a hint needs to stand beside its command
 _EVEN = 1.1  # a ratio of the two sides of an interval, up to which they are shown as one
@@ -71,7 +71,8 @@ def answer(
         estimates: the top items.
         queried: estimates of items that were asked for by name.
         details: also say how the estimates were made. Otherwise the view has at most `LINES` lines
-            in 80 columns, and more only for a longer list or for items that were asked for.
+            in 80 columns, and more only for a longer list or for items that were asked for. In
+            fewer columns notes may take more lines.
         hints: what to try next: commands or options, each with its purpose.
         how: the option or the command that shows the details.
         charged: what a ledger says after the campaign was charged; "": it was not.
@@ -144,8 +145,7 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.top
-        most = self.more + (LINES if options.max_width >= 80 else _LINES_IF_NARROW)
-        left = most - len(console.render_lines(self.top, options, pad=False))
+        taken = len(console.render_lines(self.top, options, pad=False)) - self.more
         notes = noted(self.notes)
         # Hints go first where lines are short, the last one before the others, and then notes.
         sizes = [(len(notes), number) for number in range(len(self.hints), -1, -1)]
@@ -156,7 +156,9 @@ class Screen:
             more = f"{counted(hidden, 'more note')}, and " if hidden else ""
             last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]
             view = facts([*self.rows, *notes[:shown], *_next(last)])
-            if len(console.render_lines(view, options, pad=False)) <= left:
+            # where fewer columns break more lines, notes get more of them, and hints do not
+            most = LINES if hints or options.max_width >= 80 else _LINES_IF_NARROW
+            if taken + len(console.render_lines(view, options, pad=False)) <= most:
                 break
         yield view
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedtally._text import escaped
-from fedtally.domain import Domain, OpenStrings
+from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.result import Estimate, NameEvaluation, Result
@@ -26,47 +26,6 @@ _COVERED = {  # by the limits of a kind
     "simultaneous": "all true shares at once with {} confidence",
 }
 _COVERED_ALONE = "the true share of an item named beforehand with {} confidence"
-_FIELDS = {  # of JSON documents, in words
-    "num_rounds": "rounds",
-    "num_clients": "clients",
-    "num_clients_landed": "clients in the sums",
-    "num_contributions": "contributions",
-    "num_silos": "silos",
-    "max_round_clients": "most clients of a round",
-    "max_items": "most items of a client",
-    "domain_size": "number of candidates",
-    "domain_public": "candidates are public",
-    "modulus_bits": "bits of a counter",
-    "one_hot_bytes_per_client": "one-hot vector, bytes per client",
-    "binary_bytes_per_client": "the item itself, bytes per client",
-    "rounds_landed": "rounds in the answer",
-    "missing_keys": "keys that are missing",
-    "epsilon_replace_one": "epsilon if items are replaced",
-    "epsilon_realised": "epsilon with those that took part",
-    "rho": "zCDP: rho",
-    "rho_delta": "zCDP: except with probability",
-    "neighbours": "what changes (neighbours)",
-    "noise_multiplier": "noise, in units of one client's effect",
-    "noise_variance": "variance of the noise in a counter",
-    "l2_sensitivity": "most effect of one client (l2 norm)",
-    "participations": "most rounds of a client",
-    "clip_norm": "norm that a client's sketch is clipped to",
-    "honest_survivors": "clients whose noise is counted on",
-    "silos_per_person": "most silos of a person",
-    "method": "how it was proven",
-}
-_FIELDS_OF_SILOS = {  # where clients are silos, and frequencies are shares of their people
-    "num_clients": "people in the sums",
-    "people": "most people of a silo",
-    "max_items": "most items of a person",
-    "one_hot_bytes_per_client": "one-hot vector, bytes per silo",
-    "binary_bytes_per_client": "the item itself, bytes per silo",
-    "noise_multiplier": "noise, in units of one person's effect",
-    "l2_sensitivity": "most effect of one person (l2 norm)",
-    "participations": "most rounds of a person",
-    "clip_norm": "norm that a person's sketch is clipped to",
-    "honest_survivors": "silos whose noise is counted on",
-}
 _MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
@@ -217,16 +176,6 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
     return f"{counted(rest, 'more candidate')} {have} an estimate below half a {unit}"
 
 
-def field_name(name: str, of_silos: bool = False) -> str:
-    """Return the name of a field of JSON documents in plain words, also where clients are silos.
-
-    >>> field_name("one_hot_bytes_per_client"), field_name("max_items")
-    ('one-hot vector, bytes per client', 'most items of a client')
-    """
-    known = _FIELDS | _FIELDS_OF_SILOS if of_silos else _FIELDS
-    return known.get(name, name.replace("_", " "))
-
-
 def drawn_away(draw: Mapping[str, Any] | None) -> str:
     """Return the share of the clients' items that the bound on them left out; "" for none.
 
@@ -351,9 +300,11 @@ def spelled(plan: Plan) -> str:
 def candidates(domain: Domain) -> str:
     """Return what the candidate items are, and whether they are public, in words.
 
-    >>> from fedtally.domain import Dictionary, IntegerRange, Strings
+    >>> from fedtally.domain import Grid, IntegerRange, Strings
     >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
     ('9 integers, public', '1 string, not public: taken from the input itself')
+    >>> candidates(Grid(25, 50, -130, -60, 0.1))
+    '175,000 cells, public; each is 0.1 degrees wide, and named by its centre'
     """
     noun = {
         "range": "integer",
@@ -365,6 +316,8 @@ def candidates(domain: Domain) -> str:
     if isinstance(domain, OpenStrings):
         return f"any string, by a hash of {domain.bits} bits: nobody has the list"
     known = "public" if domain.public else "not public: taken from the input itself"
+    if isinstance(domain, Grid):
+        known = f"{known}; each is {domain.step:g} degrees wide, and named by its centre"
     return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
 
 
@@ -948,21 +901,51 @@ def protects(plan: Plan) -> list[str]:
     ]
 
 
-def trusted(plan: Plan, traffic: Mapping[str, Any]) -> list[str]:
-    """Return which parties had to be trusted, in sentences."""
+def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows on who could learn what, and on which conditions.
+
+    Args:
+        plan: the plan of the campaign.
+        traffic: the traffic of its secure sum; fields that only a run knows may be missing.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> learned(plan, {"method": "ideal"})[1]
+    ('Whoever made the sums', 'all that each client holds, for no secure sum was run')
+    """
     method, noun = traffic["method"], who(plan)
-    said = {
-        "ideal": "No secure sum was run: whoever made the sums had to be trusted with the data.",
-        "two-server": "The two servers had to be trusted not to collude.",
-    }.get(
-        method,
-        f"The server saw no {noun}'s part, as long as at most so many {noun}s of each sum worked"
-        " with it as the plan counts as corrupt.",
-    )
     central = plan.privacy is not None and plan.privacy.event.trust == "central"
-    is_proven = traffic.get("validity") == "proofs"
-    return [
-        said,
-        *(["The leader of the two had to be trusted to refuse wrong reports."] * is_proven),
-        *(["Whoever added the noise had to be trusted: that party saw exact sums."] * central),
-    ]
+    adds = ", and added the noise" * central
+    reader = "what noised sums show: what it protects is above"
+    if plan.privacy is None:
+        reader = f"what exact sums show, also of what few {noun}s hold"
+    elif plan.privacy.not_private:
+        reader = "whatever the sums show: nothing is guaranteed"
+    rows = [("Readers of this page", reader)]
+    if method == "ideal":
+        everything = f"all that each {noun} holds, for no secure sum was run{adds}"
+        return [*rows, ("Whoever made the sums", everything)]
+    exact = "exact" if plan.privacy is None or central else "noised"
+    sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
+    if method == "two-server":
+        proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")
+        rows += [
+            ("The two servers", "who took part"),
+            ("", f"no {noun}'s part, as long as they do not work together"),
+            ("The leading server", f"{sums}{proven}"),
+            (f"Other {noun}s", "nothing"),
+        ]
+    else:
+        is_curious = traffic["adversary"] == "semi-honest"
+        follows = "it follows the protocol and " * is_curious
+        corrupt = f"at most {counted(traffic['corrupt'], noun)} of a sum work with it"
+        rows += [
+            ("The server", f"who took part, and {sums}"),
+            ("", f"no {noun}'s part, as long as {follows}{corrupt}"),
+            (f"Other {noun}s", "how many took part" if is_curious else "who took part"),
+        ]
+    if "cohorts" in traffic and "engine" not in traffic:
+        everything = f"all that each {noun} holds: the {noun}s were simulated"
+        rows.append(("Whoever ran this", everything))
+    return rows

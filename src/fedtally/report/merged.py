@@ -1,0 +1,306 @@
+"""An answer of several results together: in a terminal, as a JSON document and as a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedtally._text import escaped
+from fedtally.report import page, wording
+from fedtally.report.fields import limits_fields, privacy_fields
+from fedtally.report.tables import printable
+from fedtally.report.terminal import (
+    Screen,
+    estimates_table,
+    facts,
+    heading,
+    more_lines,
+    no_candidates,
+    none_listed,
+    noted,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fedtally.merged import Merged
+    from fedtally.result import Estimate
+
+T = TypeVar("T")
+_NAMED = 3  # results that one screen names, each by itself
+
+
+def merged_document(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+) -> dict[str, Any]:
+    """Return everything as JSON-able values.
+
+    Args:
+        merged: the results together.
+        paths: the file of each result.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name.
+    """
+    parts = [
+        {
+            "file": path,
+            "fingerprint": part.plan.fingerprint,
+            "num_clients": part.num_clients,
+            "privacy": privacy_fields(part.plan, part.secure_sum),
+            "warnings": list(part.warnings),
+        }
+        for path, part in zip(paths, merged.results, strict=True)
+    ]
+    about = merged.about
+    fields = {
+        "schema": "fedtally-merged/1",
+        "num_clients": merged.num_clients,
+        "warnings": list(merged.warnings),
+        "intervals": about and limits_fields(merged.confidence, merged.interval_kind, about),
+        "results": parts,
+        "together": merged.joint_guarantee.to_dict(),
+    }
+    named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
+    return fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named
+
+
+def merged_answer(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+    *,
+    details: bool = False,
+) -> RenderableType:
+    """Return the answer as a terminal shows it: on one screen, or with all details.
+
+    The other arguments are `merged_document`'s.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    of: dict[str, Any] = {"unit": merged.unit, "shares_counters": _shares_counters(merged)}
+    parts: list[RenderableType] = [heading(_question(merged))]
+    if estimates or not queried:
+        parts += [Text(), estimates_table(estimates, **of) if estimates else none_listed()]
+    if queried:
+        asked = estimates_table(queried, ranked=False, **of)
+        parts += [Text(), heading("Items asked for"), Text(), asked]
+        strangers = no_candidates(merged.domain, queried)
+        parts += [strangers] if strangers else []
+    parts.append(Text())
+    if details:
+        rows = [
+            *_certainty(merged, estimates, queried),
+            # The path is not the label: a long one would leave no room for the text.
+            *(("Result", f"{path}: {said}") for path, said in _each(merged, paths)),
+            ("Together", _together(merged)),
+        ]
+        return Group(*parts, facts([*rows, *noted(merged.warnings)]))
+    alarms = {note for part in merged.results for note in part.alarms}
+    more = more_lines(estimates, queried)
+    rows = _short(merged, paths, estimates, queried)
+    return Screen(Group(*parts), rows, merged.cautions, (), more, alarms=len(alarms))
+
+
+def write_merged_page(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate] = (),
+    *,
+    command: str,
+    path: str | os.PathLike[str],
+) -> None:
+    """Write the report of results together to a file, whole or not at all.
+
+    Args:
+        merged: the results together.
+        paths: the file of each result.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name.
+        command: the command that made it, without secrets.
+        path: the file, which ends in .html.
+
+    Raises:
+        MissingExtraError: Jinja2 or matplotlib is not installed.
+        InvalidInputError: the name does not end in .html.
+    """
+    from fedtally import charts
+
+    page.check_report_path(path)
+    results = merged.results
+    of = page.Listed(
+        unit=merged.unit,
+        confidence=merged.confidence,
+        shares_counters=_shares_counters(merged),
+        domain=merged.domain,
+        draw=lambda narrow: charts.top_items(
+            estimates,
+            merged.num_contributions,
+            confidence=merged.confidence,
+            note=merged.not_private,
+            unit=merged.unit,
+            narrow=narrow,
+        ),
+    )
+    banners = [wording.banner(part.plan) for part in results]
+    names = [printable(os.path.basename(each), longest=len(each)).plain for each in paths]
+    content = page.Content(
+        title=_question(merged),
+        banner="; ".join(
+            f"{banner} ({', '.join(of)})" if len(of) < len(names) else banner
+            for banner, of in _by_result(names, banners)
+            if banner
+        ),
+        short=_short(merged, paths, estimates, queried, "the limits cover", "it is below"),
+        tables=[
+            page.table(of, shown, caption)
+            for shown, caption in ((estimates, page.LIST), (queried, page.ASKED))
+            if shown
+        ],
+        figures=page.figures(of, estimates),
+        sections=[
+            page.section("How sure it is", _certainty(merged, estimates, queried)),
+            page.section("Notes", [], page.sentences(merged.warnings)),
+            page.section("The results", _each(merged, names)),
+            page.section(
+                "What it protects, in words",
+                [
+                    (", ".join(of) if len(of) < len(names) else "Each result", " ".join(lines))
+                    for lines, of in _by_result(
+                        names, [tuple(wording.protects(part.plan)) for part in results]
+                    )
+                ]
+                + [("Together", _together(merged))] * any(part.plan.privacy for part in results),
+            ),
+            *(
+                page.section(f"Who could learn what{_of(of, names)}", rows)
+                for rows, of in _by_result(
+                    names,
+                    [tuple(wording.learned(part.plan, part.secure_sum)) for part in results],
+                )
+            ),
+            page.section(
+                "What it cost",
+                [
+                    (name, wording.cost(part.plan))
+                    for name, part in zip(names, results, strict=True)
+                ],
+            ),
+            page.section(
+                "How it was made",
+                [
+                    ("Command", command),
+                    ("Version", f"fedtally {metadata.version('fedtally')}"),
+                    ("Candidates", wording.candidates(merged.domain)),
+                    *(
+                        (f"Plan of {name}", part.plan.fingerprint)
+                        for name, part in zip(names, results, strict=True)
+                    ),
+                ],
+            ),
+        ],
+    )
+    page.write(content, path)
+
+
+def _question(merged: Merged) -> str:
+    is_open = merged.results[0].plan.is_open
+    among = "all strings" if is_open else wording.counted(merged.domain.size, "candidate")
+    return (
+        f"Share of each item among {merged.num_contributions:,} {merged.unit} in"
+        f" {len(merged.results):,} results; {among}"
+    )
+
+
+def _shares_counters(merged: Merged) -> bool:
+    return not all(part.plan.is_histogram for part in merged.results)
+
+
+def _short(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+    limits: str = "± covers",
+    more: str = "--details lists them",
+) -> list[tuple[str, str]]:
+    """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
+    results = merged.results
+    is_exact = all(part.is_exact for part in results)
+    kind, unit = merged.interval_kind, merged.unit
+    sure = (
+        wording.holds(
+            merged.confidence, kind, estimates, queried, unit, limits=limits, is_exact=is_exact
+        )
+        if merged.about
+        else ["not estimated: the confidence is 0"]
+    )
+    said = {wording.privacy_sentence(part.plan) for part in results}
+    private = said.pop() if len(said) == 1 else f"each result has its own: {more}"
+    least, most = (
+        wording.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
+    )
+    sizes = least if least == most else f"{least} to {most}"
+    named = [
+        f"{escaped(os.path.basename(path))} {part.num_contributions:,} {part.unit}"
+        for path, part in zip(paths, results, strict=True)
+    ]
+    return [
+        *([("Error", "; ".join(sure))] if sure else []),
+        ("Privacy", private),
+        *([("Together", _together(merged))] if any(part.plan.privacy for part in results) else []),
+        ("Upload", f"{sizes} per {wording.who(results[0].plan)} and round"),
+        ("Results", "; ".join(named) if len(named) <= _NAMED else f"{len(named):,}"),
+    ]
+
+
+def _certainty(
+    merged: Merged, estimates: Sequence[Estimate], queried: Sequence[Estimate]
+) -> list[tuple[str, str]]:
+    about = merged.about
+    if not about:
+        return []
+    return wording.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
+
+
+def _each(merged: Merged, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what is said of each result, by its name."""
+    said = []
+    for name, part in zip(names, merged.results, strict=True):
+        private = privacy_fields(part.plan, part.secure_sum)
+        guaranteed = wording.NO_PRIVACY if private is None else wording.guarantee(private)
+        size = (
+            f"{wording.contributions(part)}, {wording.dimensions(part.plan)}, plan"
+            f" {part.plan.fingerprint[:16]}"
+        )
+        said.append((printable(name, longest=len(name)).plain, f"{size}; {guaranteed}"))
+    return said
+
+
+def _by_result(names: Sequence[str], said: Sequence[T]) -> list[tuple[T, list[str]]]:
+    """Return what is said of results, each once, with the names of its results.
+
+    >>> _by_result(["a", "b", "c"], ["exact", "noised", "exact"])
+    [('exact', ['a', 'c']), ('noised', ['b'])]
+    """
+    found: dict[T, list[str]] = {}
+    for name, each in zip(names, said, strict=True):
+        found.setdefault(each, []).append(name)
+    return list(found.items())
+
+
+def _of(of: Sequence[str], names: Sequence[str]) -> str:
+    return f" of {', '.join(of)}" if len(of) < len(names) else ""
+
+
+def _together(merged: Merged) -> str:
+    nouns = {part.plan.nouns[0] for part in merged.results}
+    return f"a {' or '.join(sorted(nouns))} in all of them: {merged.joint_guarantee}"
