@@ -812,16 +812,28 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
 def test_ctrl_c_while_importing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> int:
+        if is_compiled:  # as pybind11 says it
+            raise ImportError("initialization failed") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedtally.cli.app.run", interrupted)
     with pytest.raises(SystemExit) as left:
         main(["--version"])
     assert (left.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")
+
+
+def test_an_import_that_fails_by_itself_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> int:
+        raise ImportError("no such module") from OSError()
+
+    monkeypatch.setattr("fedtally.cli.app.run", broken)
+    with pytest.raises(ImportError, match="no such module"):
+        main(["--version"])
 
 
 def test_outputs_spare_the_input_and_each_other(call: Call, tmp_path: Path) -> None:

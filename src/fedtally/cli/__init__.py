@@ -31,7 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         from fedtally.cli.app import run
 
         code = run(sys.argv[1:] if arguments is None else arguments)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ImportError) as error:
+        # A compiled module that is interrupted while it loads raises ImportError because of it.
+        if not any(isinstance(each, KeyboardInterrupt) for each in (error, error.__cause__)):
+            raise
         # Plain `print`: nothing better may be imported yet.
         print("error: interrupted", file=sys.stderr)  # noqa: T201
         code = 130

@@ -142,7 +142,10 @@ def query(
     help="How many items are listed (20).",
 )
 def report(result: str, output: str | None, top: int) -> None:
-    """Write the report of a saved result: one HTML file that loads nothing (extra `report`)."""
+    """Write the report of a saved result: one HTML file that loads nothing (extra `report`).
+
+    `fedtally merge --report` writes that of several results together.
+    """
     from fedtally.report import check_report_path, write_page
     from fedtally.result import Result
 
