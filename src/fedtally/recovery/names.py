@@ -1,10 +1,12 @@
 """The names of hashes that stand out, read from the spelling of the sums.
 
-The sums hold, for each position t, a sketch of hash * 256 + symbol_t over all clients. For a hash
-that joint recovery found, only 256 integers a position are looked at: each has a score z, the mean
-of its counters over the rows, in standard deviations of their noise. A name is accepted if its own
-hash is the one that was found, and if the scores of its symbols look like a string of that
-frequency. Nothing else is: a hash whose name cannot be read stays a hash.
+A string is spelled by symbols at positions: copies of its bytes with an end mark, and then parity
+(`fedtally.domain.symbols`). For each position t, the sums hold a sketch of hash * 256 + symbol_t
+over the clients that spell this position. For a hash that joint recovery found, only 256 integers a
+position are looked at: each has a score z, the mean of its counters over the rows, in standard
+deviations of their noise. A name is accepted if its own hash is the one that was found, and if the
+scores of its symbols look like a string of that frequency. Nothing else is: a hash whose name
+cannot be read stays a hash.
 
 Hashes are read from the most frequent to the rarest, in several sweeps. What a hash explains is
 taken out of the sums before the next one is read, symbol by symbol, with a value of its own at each
@@ -12,8 +14,8 @@ position, since the clients of a position are a sample of their own.
 
 Symbols are decoded softly. The scores are log likelihoods, and the bytes of names that were read
 before are the prior of the next ones: a Markov chain of bytes. Words are tried in an order that
-both suggest, at most `MOST_TRIES` for each hash, whatever it is: each try of a wrong word passes
-with a probability of 2^-bits. docs/open-domain.md states the rules.
+both suggest, at most `MOST_TRIES` for each hash: a wrong word has the hash by chance with a
+probability of 2^-bits, where a hash has so many bits. docs/open-domain.md states the rules.
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ MOST_TRIES = 16_384  # words for one hash, in all sweeps together
 MOST_NAMES = 4096  # hashes that are read, the most frequent ones
 SWEEPS = 6
 _PATIENT_FROM = 2  # the sweep from which more lengths and more words are tried
-_WITHOUT_END = 3  # the sweep from which the next one is made only if this one read a name
+_WITHOUT_END = 3  # from this sweep on, the first one that reads no name is the last one
 _MEASURE_EVERY = 16  # hashes between two measurements of the noise
-_SURE = 6.0  # scores count as no more certain than this: hashes that share a cell are no noise
-_STANDS_OUT = 3.0  # of a symbol that is taken out although its name is not known
-_LEADS = 1.0  # by which it exceeds the second best
-# A name is not tried if its symbols have smaller scores than this, all copies and parity together;
-# and a hash whose names of _SHORT symbols would have none is not looked at.
+_SURE = 6.0  # the most that a score weighs: hashes that share a counter err more than noise does
+_STANDS_OUT = 3.0  # the least score of a symbol that is taken out while its hash has no name
+_LEADS = 1.0  # by how much such a score must exceed the second best one
+# A length of names is tried only if a symbol is expected to score more than this, with all copies
+# and parity together.
+# If even names of _SHORT symbols do not reach this, the hash is not looked at.
 _READABLE, _SHORT = 1.5, 4
 # Least share of the expected scores that the symbols of a name must have. A name of less than
 # _WHOLE leaves room for a second string of its hash.
@@ -52,7 +55,7 @@ _FITS, _WHOLE = 0.5, 0.8
 # only if it exceeds all others of its hash by so much. Both are standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # bytes by which the list of likeliest words grows at each place
-_LISTED = 24  # symbols of a name up to which the likeliest words are listed, parity or not
+_LISTED = 24  # names of at most so many symbols are listed by likelihood, also if they have parity
 _TINY = 1e-300  # stands for a probability of 0
 
 
@@ -60,10 +63,10 @@ class _Effort(NamedTuple):
     """How much is tried in a sweep.
 
     Attributes:
-        lengths: of names, those whose end marks are clearest.
+        lengths: how many lengths of names, those with the clearest end marks.
         words: in the list of the likeliest.
         flips: of the least certain symbols; all their combinations are tried.
-        replaced: chosen places that give way to the next one, one at a time.
+        replaced: how many chosen places are exchanged, one at a time, for the surest other one.
     """
 
     lengths: int
@@ -90,8 +93,9 @@ def read_names(
         domain: the open domain, with the seed of the campaign.
         frequencies: of the hashes that stand out. The `MOST_NAMES` most frequent are read.
         progress: called with the hashes looked at, and the hashes to look at, over all sweeps.
-        words: of a public list, those that have each of the hashes, in the form in which they are
-            hashed. They are tried before all others.
+        words: for a hash, the words of a public list that have it, in the form in which they are
+            hashed. If scores are strong enough, they are compared with the words that are spelled,
+            by the same rule.
 
     >>> from fedtally.domain import Names
     >>> from fedtally.sketch import SketchSpec, Spelling
@@ -328,7 +332,7 @@ class _Reader:
 
     def _sizes(self, z: F64, expected: F64, effort: _Effort) -> list[int]:
         """Return the sizes of names, in symbols, whose end marks are clearest, in that order."""
-        # Of a mark that must be there a share is: 1, or 0 of none. A mark is no more certain than
+        # A share is about 1 at an end mark of the hash, and 0 elsewhere. A mark counts no more than
         # its weight, so that strong ones of another size, or of another string of the same hash, do
         # not outweigh those that are missing.
         shares = z[:, symbols.END] / np.maximum(expected, _TINY)
@@ -404,7 +408,7 @@ def _log_sum(logs: F64) -> F64:
 
 
 def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
-    """Return the log probability of each byte at each place of names, given all their places.
+    """Return the log probability of each byte at each place, given the scores of all places.
 
     Forward and backward through the chain (Baum and others 1970), scaled at each step, for all
     names at once: a product with a few vectors takes as long as one with a single one.
@@ -416,7 +420,7 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
     Returns:
         For each name, [places, 256].
     """
-    # the longest first, so that the names with a place of that number are the first ones
+    # the longest first, so that the names that are long enough to have a place are the first ones
     order = sorted(range(len(every)), key=lambda name: -len(every[name]))
     lengths = np.array([len(every[name]) for name in order], np.int64)
     shape = (len(order), int(lengths.max(initial=0)), 256)
@@ -468,9 +472,10 @@ def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
 def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     """Return words through the places that are surest, of the name and of its parity.
 
-    The order-statistics decoding of Fossorier and Lin (1995): the surest places of enough symbols,
-    all combinations of the second best symbols at the least sure of them, and the chosen places
-    with one replaced by the next surest.
+    The order-statistics decoding of Fossorier and Lin (1995). The surest places are chosen, as many
+    as the name has symbols, because so many give the word. Words are made from the best symbols,
+    with all combinations of the second best ones at the least sure chosen places, and then again
+    with one chosen place replaced by the next surest.
     """
     size = len(posterior) + 1
     logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
