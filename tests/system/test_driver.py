@@ -1587,3 +1587,16 @@ def test_a_tick_leaves_out_only_what_would_change_nothing(folder):
     # Nobody answers, so that each session fails, and its clients are there again after a while.
     assert len(opened) > 5
     assert left_out > 100
+
+
+@pytest.mark.parametrize("trust", ["central", "distributed"])
+def test_a_ledger_that_was_put_back_keeps_no_sum_from_leaving(folder, trust):
+    books = folder / "books.db"
+    world = World(folder, plan_of(trust=trust, clients=4), 4, ledger_at=str(books))
+    shutil.copy(books, folder / "copy.db")
+    world.run()
+    assert world.driver.is_complete
+    shutil.copy(folder / "copy.db", books)
+    assert world.ledger.reserved(world.plan.fingerprint) == []
+    assert [sketch.num_clients > 0 for sketch in world.driver.release()] == [True]
+    assert world.ledger.reserved(world.plan.fingerprint) == [0]

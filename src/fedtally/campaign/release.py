@@ -42,7 +42,11 @@ def release_sums(
     # the first. Shares belong to single rounds, so that a round that lands later is released later.
     if is_noised_before(plan):
         opened = books.sums(plan) if used is None else used
-        books.release(plan, {release_of(plan, sketch.round): sketch for sketch in opened})
+        noised = {release_of(plan, sketch.round): sketch for sketch in opened}
+        for number in noised:
+            # It was reserved before it was opened. A ledger that was put back since has forgotten.
+            charge(books, plan, number)
+        books.release(plan, noised)
     elif _terms(plan).by_clients or not books.released(plan):
         books.release(plan, add_noise(plan, books.sums(plan), random, books))
     released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]

@@ -46,7 +46,7 @@ def read_mark(path: Path, name: str) -> int | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(f"cannot read the mark {path}: {error}") from error
-    if not text:  # a crash, or a full disk, when it was to be written for the first time
+    if not text:  # of `new_mark`; or a crash, or a full disk, when it was to be written first
         return None
     found, _, writes = text.strip().partition(" ")
     if found != name or not writes.isdecimal():
