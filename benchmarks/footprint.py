@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def python(code: str) -> tuple[float, float]:
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def import_goals(turns: int) -> list[Goal]:
+def import_goals(turns: int) -> list[Goal | str]:
     """Time `import fedtally` above a bare interpreter; the two take turns."""
     pairs = [(python("pass")[0], python("import fedtally")[0]) for _ in range(turns)]
     bare, loaded = (min(times) for times in zip(*pairs, strict=True))
@@ -43,19 +44,19 @@ def import_goals(turns: int) -> list[Goal]:
     ]
 
 
-def help_goals(turns: int) -> list[Goal]:
+def help_goals(turns: int) -> list[Goal | str]:
     """Take the CPU time of `fedtally --help`, interpreter included."""
     best = min(python(COMMAND.format(["--help"]))[1] for _ in range(turns))
     return [Goal("fedtally --help, CPU", 1e3 * best, 200, " ms", at_most=True)]
 
 
-def demo_goals(turns: int) -> list[Goal]:
+def demo_goals(turns: int) -> list[Goal | str]:
     """Time `fedtally demo`."""
     best = min(python(COMMAND.format(["demo"]))[0] for _ in range(min(turns, 3)))
     return [Goal("fedtally demo", best, 5, " s", at_most=True)]
 
 
-def wheel_goals(_: int) -> list[Goal]:
+def wheel_goals(_: int) -> list[Goal | str]:
     """Weigh the wheel."""
     with tempfile.TemporaryDirectory() as folder:
         return [
@@ -63,8 +64,11 @@ def wheel_goals(_: int) -> list[Goal]:
         ]
 
 
-def install_goals(_: int) -> list[Goal]:
-    """Weigh a fresh virtual environment with fedtally and all base dependencies, pip included."""
+def install_goals(_: int) -> list[Goal | str]:
+    """Weigh a fresh virtual environment with fedtally and all base dependencies, pip included.
+
+    The largest packages in it follow as a note.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheel = build_wheel(folder)
@@ -72,13 +76,18 @@ def install_goals(_: int) -> list[Goal]:
         _call([sys.executable, "-m", "venv", str(environment)])
         pip = environment / ("Scripts" if os.name == "nt" else "bin") / "pip"
         _call([str(pip), "install", "--quiet", "--disable-pip-version-check", str(wheel)])
-        size = sum(
-            path.stat().st_size
-            for path in environment.rglob("*")
-            if path.is_file() and not path.is_symlink()
-        )
+        sizes: Counter[str] = Counter()
+        for path in environment.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                found, inside = str(path).partition("site-packages" + os.sep)[1:]
+                # libraries that a wheel brings lie beside its package
+                package = inside.split(os.sep)[0].removesuffix(".libs") if found else "other"
+                sizes[package] += path.stat().st_size
+    largest = ", ".join(f"{package} {own / 1e6:.0f}" for package, own in sizes.most_common(8))
+    total = sum(sizes.values()) / 1e6
     return [
-        Goal("fresh installation with all base dependencies", size / 1e6, 500, " MB", at_most=True)
+        Goal("fresh installation with all base dependencies", total, 500, " MB", at_most=True),
+        f"the largest packages of it, in MB: {largest}",
     ]
 
 
@@ -132,5 +141,6 @@ def _call(arguments: Sequence[str], **variables: str) -> None:
 def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:
     """Measure import, --help, demo, wheel and installation."""
     chosen = parts or [part for part in PARTS if not (quick and part in ("wheel", "install"))]
-    goals = [goal for part in chosen for goal in PARTS[part](1 if quick else 10)]
-    Report(machine(), goals=goals).emit(as_json)
+    found = [each for part in chosen for each in PARTS[part](1 if quick else 10)]
+    goals = [each for each in found if isinstance(each, Goal)]
+    Report(machine(), goals=goals, notes=[x for x in found if isinstance(x, str)]).emit(as_json)

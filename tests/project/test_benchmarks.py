@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -213,6 +214,11 @@ def test_tables_are_counted_in_processes_of_their_own(
     assert runs[0]["engine"] == "fedtally"
     assert {run["total"] for run in runs} == {20_000}
     assert all(run["memory"] > 0 and run["cpu"] > 0 for run in runs)
+
+
+def test_a_large_table_is_counted_in_a_process_of_its_own() -> None:
+    measured = document("large", "--rows", "2000", "--engine", "here")
+    assert re.fullmatch(r"here: \d+ s, [\d,]+ MB at most in a process", measured["notes"][0])
 
 
 @pytest.mark.parametrize("engine", tables.ENGINES)

@@ -95,7 +95,13 @@ def from_table(table: Any, columns: Columns) -> Source:
 
 
 def _refuse_of_workers(value: Any) -> None:
-    """Refuse a data frame or column of Dask, which would be fetched whole from its workers."""
+    """Refuse a frame of Dask or Spark, which would be fetched whole from its workers."""
+    if hasattr(value, "sparkSession") and hasattr(value, "toArrow"):
+        raise InvalidInputError(
+            "a Spark data frame lies on its executors: count it there with"
+            " fedtally.engines.dataframe.spark.tally_spark and pass the tally; if it fits into this"
+            " process, pass frame.toArrow()"
+        )
     if hasattr(value, "npartitions") and hasattr(value, "compute"):
         raise InvalidInputError(
             "a Dask data frame lies on its workers: count it there with"

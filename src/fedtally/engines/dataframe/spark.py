@@ -1,0 +1,137 @@
+"""Count a Spark data frame on its executors.
+
+Only this module imports `pyspark` (extra `spark`). Spark moves rows and bytes, and decides nothing:
+`partial_tally` counts each partition, and `merge_tallies` adds up what they counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.functions import col
+
+from fedtally import errors
+from fedtally.domain import Domain, domain_of
+from fedtally.engines.local.estimate import for_python
+from fedtally.engines.local.partial import Content
+from fedtally.engines.local.partitions import merge_tallies, partial_tally
+from fedtally.errors import InvalidInputError
+from fedtally.sources import Columns, item_columns
+
+
+@for_python
+def tally_spark(
+    frame: Any,
+    *,
+    item: str | tuple[str, str] | None = None,
+    client: str | None = None,
+    round: str | None = None,
+    count: str | None = None,
+    domain: Domain | str | Sequence[str | int] | None = None,
+    num_rounds: int | None = None,
+    max_items: int | None = None,
+    seed: int | str | bytes | None = None,
+    outside: str | None = None,
+    private: bool = False,
+    memory: int | str | None = None,
+) -> bytes:
+    """Count a Spark data frame on its executors, for a campaign over all of it.
+
+    It does what `fedtally.engines.dataframe.dask.tally_dask` does, and takes the same options. With
+    `client` Spark repartitions the frame by that column. A partition is in the memory of one Python
+    worker at a time. The executors need fedtally, too.
+
+    Args:
+        frame: a data frame of `pyspark.sql`.
+        item: as for `estimate`.
+        client: as for `estimate`; not with `round`, since a client's draws depend on all rounds.
+        round: as for `estimate`.
+        count: as for `estimate`.
+        domain: the candidates of the campaign, as for `estimate`, but not open.
+        num_rounds: of the campaign (1).
+        max_items: of the campaign (1).
+        seed: of the campaign, as for `partial_tally`.
+        outside: as for `partial_tally`.
+        private: as for `partial_tally`.
+        memory: as for `estimate`, for each partition that is being counted.
+
+    Returns:
+        The tally of all partitions, as `merge_tallies` returns it.
+
+    Raises:
+        InvalidInputError: the frame is none of Spark, or data or options cannot be used. Options
+            are checked before any row is counted.
+    """
+    if not all(hasattr(frame, name) for name in ("mapInArrow", "repartition", "columns")):
+        raise InvalidInputError(
+            f"frame must be a Spark data frame, got {type(frame).__name__}: fedtally.estimate takes"
+            " the tables of one machine"
+        )
+    columns = Columns(item_columns(item, domain), client, round, count)
+    columns = columns.resolve(frame.columns, "the frame")
+    keywords = {part: getattr(columns, part) for part in ("item", "client", "round", "count")} | {
+        "domain": None if domain is None else domain_of(domain),
+        "num_rounds": num_rounds,
+        "max_items": max_items,
+        "seed": seed,
+        "outside": outside,
+        "private": private,
+        "memory": memory,
+    }
+    names = columns.names()
+    # `mapInArrow` takes the dot of a name for the path to a part of a column.
+    frame = frame.select(*(col(_quoted(name)).alias(f"c{i}") for i, name in enumerate(names)))
+    # Without rows, so that a wrong option is an error now, and not after hours of work.
+    no_rows = frame.limit(0).toArrow().rename_columns(names)
+    partial_tally(no_rows, partition="no rows", **keywords)
+    where = "the frame"
+    if client is not None:
+        frame = frame.repartition(f"c{names.index(client)}")
+        where = f"the frame, by {client}"
+    count_each = partial(_count, names=names, where=where, keywords=keywords)
+    counted = frame.mapInArrow(count_each, "tally binary, kind string, error string")
+    tallies = []
+    for tally, kind, error in counted.collect():
+        if error is not None:
+            raise getattr(errors, kind, InvalidInputError)(error)
+        tallies.append(bytes(tally))
+    # Spark has no partition, or those without rows are not counted.
+    tallies = tallies or [partial_tally(no_rows, partition=0, **keywords)]
+    content = Content.unpack(merge_tallies(tallies))
+    # The columns that stayed where they are, of which `estimate` may have to warn.
+    return replace(content, columns=replace(content.columns, others=columns.others)).pack()
+
+
+def _quoted(name: str) -> str:
+    """Return the name of a column as Spark reads it, whatever letters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _count(
+    batches: Iterable[Any], *, names: list[str], where: str, keywords: dict[str, Any]
+) -> Iterator[Any]:
+    """Yield one row: the tally of a partition, or its error, which says which partition it is."""
+    import pyarrow as pa
+
+    number = TaskContext.get().partitionId()
+    held = list(batches)
+    kind = error = tally = None
+    if not held:
+        return
+    try:
+        rows = pa.Table.from_batches(held).rename_columns(names)
+        tally = partial_tally(rows, partition=number, **keywords)
+    except InvalidInputError as raised:
+        kind, error = type(raised).__name__, f"partition {number} of {where}: {raised}"
+    yield pa.RecordBatch.from_arrays(
+        [
+            pa.array([tally], pa.binary()),
+            pa.array([kind], pa.string()),
+            pa.array([error], pa.string()),
+        ],
+        ["tally", "kind", "error"],
+    )
