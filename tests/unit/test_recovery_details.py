@@ -685,11 +685,11 @@ def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
     released as its value if
     that exceeds the threshold, else as b' of it; integrated over its error.
     """
-    monkeypatch.setattr(joint_error, "_normal_equivalent", lambda *_: lambda x: x / wide)
+    monkeypatch.setattr(joint_error, "normal_equivalent", lambda *_: lambda x: x / wide)
     distribution = np.arange(1, 2001.0) ** -1.1
     plan = Shape(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
     found = joint_error.predict(np.sort(distribution / distribution.sum()), plan)
-    f, number = joint_error._drawn(np.sort(distribution / distribution.sum()), plan)
+    f, number = joint_error.drawn(np.sort(distribution / distribution.sum()), plan)
     state = joint_error._Ladder(f, number, plan, 0.6).at(np.array([found.scale]))
     assert state.left[0] > 0.5
     z = np.linspace(-24, 24, 24_001)
@@ -710,7 +710,7 @@ def test_the_tail_of_a_few_large_items(fresh):
     rows, width, batches, items = 3, 40, 2, 10
     plan = Shape(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
     size = np.array([np.sqrt(rows * width * batches / items)])  # variance 1
-    normal = joint_error._normal_equivalent(size, np.array([float(items)]), plan)
+    normal = joint_error.normal_equivalent(size, np.array([float(items)]), plan)
     rng, total = np.random.default_rng(1), np.zeros(1_000_000)
     for _ in range(rows):
         if fresh:

@@ -228,7 +228,7 @@ def test_a_threshold_is_that_of_halving(
 ) -> None:
     law = np.sort(np.arange(1, 3001.0) ** -exponent)
     shape = Shape(rows, width, np.ones(1), False, 20_000, 0.0, 3000, 1.0)
-    f, number = joint_error._drawn(law / law.sum(), shape)
+    f, number = joint_error.drawn(law / law.sum(), shape)
     ladder, s = joint_error._Ladder(f, number, shape, 0.3), np.array(scales)[:, None]
     found, halved = ladder._threshold(s), by_halving(ladder, s)
     # Where whole items fill the support exactly, rounding decides which of many thresholds halving
@@ -264,7 +264,7 @@ def test_the_scale_is_that_of_halving(
 ) -> None:
     law = np.sort(np.arange(1, 3001.0) ** -exponent)
     shape = Shape(rows, width, np.ones(batches), False, 20_000, noise**2, 3000, 1.0)
-    f, number = joint_error._drawn(law / law.sum(), shape)
+    f, number = joint_error.drawn(law / law.sum(), shape)
     ladder = joint_error._Ladder(f, number, shape, 0.3)
     found = ladder.largest_scale()
     if found == 0.0:
