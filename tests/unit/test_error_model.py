@@ -273,6 +273,12 @@ def test_errors_of_beliefs_are_those_of_posterior_means():
         assert known.beyond(size) == pytest.approx(expected, rel=0.06)
 
 
+def test_recovery_is_not_taken_to_be_exact_since_counts_are_whole():
+    """Measured is a largest error of three clients, and a prior of whole numbers promises none."""
+    plan = PLAN | {"rows": 16, "width": 200, "schedule": "shared", "num_clients": 10**6}
+    assert 2.0 < 1e6 * predict(zipf(2.0, 10_000), **plan, recovery="belief").linf < 6.0
+
+
 def test_where_beliefs_gain_nothing_the_prediction_is_that_of_joint_recovery():
     """Noise outweighs all items, recovery is exact, or rows are so few that messages may fail."""
     for law, plan in (

@@ -28,7 +28,9 @@ _Z = np.linspace(-FAR, _NEAR + 5.0, 211)
 # Messages stand still where their variance falls by less than this, as the decoder judges.
 _STILL = STILL_RATIO ** (1.0 / STILL_OVER)
 _MOST = 500  # repetitions
-_EXACT = 1e-3  # clients: a smaller standard deviation is taken as none
+# Clients: the least standard deviation that is predicted. The prior of (2) knows that counts are
+# whole, which would make recovery exact. The decoder's prior does not know it.
+_LEAST = 1.0
 _TINY = 1e-300
 
 
@@ -96,7 +98,7 @@ class _Evolution:
         for _ in range(_MOST):
             before = variance
             variance = (plan.noise + float(self.number @ errors) / plan.width) / rows
-            if variance > _STILL * before or variance < _EXACT**2:
+            if variance > _STILL * before or variance < _LEAST**2:
                 break
             # A message rests on all rows but the one that it goes to.
             errors = self.errors(variance * rows / (rows - 1))
@@ -150,10 +152,9 @@ def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -
     f, number = joint_error.drawn(frequencies, plan, number)
     counts = f * plan.clients
     variance, errors = _Evolution(counts, number, plan).still()
-    stddev = math.sqrt(variance)
+    stddev = max(math.sqrt(variance), _LEAST)
     if stddev > largest_share(plan.rows) * scale * plan.clients:
         return None
-    stddev = max(stddev, _EXACT)
     channel = _Channel(counts, number, stddev)
     normal = joint_error.normal_equivalent(np.sqrt(errors) / stddev, number, plan)
     near, own = number[channel.near], channel.counts
