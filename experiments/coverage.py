@@ -61,13 +61,20 @@ REAL = {  # file, clients: as many as the study that the table stands for
 }
 REAL_ROUNDS = {"hours": "brightkite_us_hourly.npz", "decades": "us_baby_names.parquet"}
 NOISES = ("off", "on", "skellam")
-ROUNDS = ("gamma 0.5", "gamma 2", "one round", "1..10", "1..100", "missing")
+ROUNDS = (
+    *("gamma 0.5", "gamma 2", "one round", "1..10", "1..100", "missing"),
+    *("gamma 2, 1..10", "one round, 1..10"),
+)
+# The worst lies where the items are about to be found: there one more or less tips the others.
+PLATEAUS = ("plateau:0.05:8", "plateau:0.1:9", "plateau:0.2:8", "plateau:0.2:12")
 BATCHED = ("batched:2", "batched:5")
 UNUSUAL_SIZES = ("3x1600", "4x1200", "6x800")  # few rows, even numbers of rows
 ZERO = 1e-3  # clients: an error below is none
 
 LEAST = 0.93
+PLATEAU, OTHERS = "plateau", "others"  # the bands of a population that has a plateau
 # fitted items beyond rank 20,000 are false positives almost all: the winner's curse
+UNJUDGED = (("on", f"{LIGHT}-"), ("on", OTHERS))
 LEAST_LIGHT_FITTED = 0.88
 MOST_LIGHT = 0.975
 WIDEST = 1.4
@@ -78,7 +85,7 @@ class Case(NamedTuple):
     """One cell of the experiment.
 
     Attributes:
-        population: an exponent, zm, or the name of a real table.
+        population: an exponent, zm, the name of a real table, or plateau:SHARE:Z (`plateau`).
         schedule: shared, fresh, hybrid or batched:B.
         rows: of the sketch.
         width: of the sketch.
@@ -98,6 +105,16 @@ class Case(NamedTuple):
     def size(self) -> str:
         """Rows and width, as they are given on the command line."""
         return f"{self.rows}x{self.width}"
+
+    @property
+    def flat(self) -> bool:
+        """Whether the population is a plateau."""
+        return self.population.startswith("plateau:")
+
+    @property
+    def raised(self) -> int:
+        """The number of items on the plateau."""
+        return max(1, int(float(self.population.split(":")[1]) * self.rows * self.width))
 
 
 class Scale(NamedTuple):
@@ -190,6 +207,27 @@ def population(name: str, scale: Scale) -> tuple[rounds.F64, int]:
     return table[:, np.argsort(-table.sum(axis=0), kind="stable")], clients
 
 
+def plateau(case: Case, scale: Scale) -> rounds.F64:
+    """Return a law of items alike above many others alike: float64 [1, d].
+
+    The population is plateau:SHARE:Z. The items above the others are SHARE times as many as the
+    cells, and each stands out by Z standard deviations of the errors that the others alone cause.
+    """
+    deviations = float(case.population.split(":")[2])
+    batches = Schedule.parse(case.schedule).num_batches(NUM_ROUNDS)
+    few, many = case.raised, scale.items - case.raised
+    low, high = 0.0, scale.clients / few
+    for _ in range(60):
+        count = (low + high) / 2
+        other = (scale.clients - few * count) / many
+        # of the sum of squares of Poisson counts, each batch's own
+        error = np.sqrt(many * (other + other**2 / batches) / (case.rows * case.width))
+        low, high = (count, high) if count < deviations * error else (low, count)
+    other = (scale.clients - few * low) / many
+    found: rounds.F64 = np.repeat([low, other], [few, many])[None] / scale.clients
+    return found
+
+
 def _read(path: Path) -> rounds.F64:
     """Return a table of counts, or of shares: float64 [rounds, d], in all items that have any."""
     if path.suffix == ".parquet":
@@ -226,7 +264,7 @@ def draw(laws: rounds.F64, clients: int, kind: str, rng: np.random.Generator) ->
         clients: all rounds together, about.
         kind: equal; `gamma C`, each item's share in each round times a gamma variable of mean 1 and
             coefficient of variation C; `one round`, each item in one round only; `1..K`, rounds
-            from 1 to K parts in equal ratios.
+            from 1 to K parts in equal ratios; or several of these, with commas.
         rng: what draws.
     """
     if len(laws) > 1:
@@ -235,13 +273,15 @@ def draw(laws: rounds.F64, clients: int, kind: str, rng: np.random.Generator) ->
         )
     parts = np.ones(NUM_ROUNDS)
     shares: rounds.F64 = np.repeat(laws, NUM_ROUNDS, axis=0)
-    first, _, last = kind.partition(" ")
-    if first == "gamma":
-        shares *= rng.gamma(float(last) ** -2, size=shares.shape)
-    elif kind == "one round":
-        shares *= np.arange(NUM_ROUNDS)[:, None] == rng.integers(NUM_ROUNDS, size=shares.shape[1])
-    elif kind.startswith("1.."):
-        parts = rng.permutation(np.geomspace(1, float(kind[3:]), NUM_ROUNDS))
+    for one in kind.split(", "):
+        first, _, last = one.partition(" ")
+        if first == "gamma":
+            shares *= rng.gamma(float(last) ** -2, size=shares.shape)
+        elif one == "one round":
+            held_in = rng.integers(NUM_ROUNDS, size=shares.shape[1])
+            shares *= np.arange(NUM_ROUNDS)[:, None] == held_in
+        elif one.startswith("1.."):
+            parts = rng.permutation(np.geomspace(1, float(one[3:]), NUM_ROUNDS))
     sizes = (clients * parts / parts.sum()).astype(int)
     return np.stack([rng.multinomial(n, p / p.sum()) for n, p in zip(sizes, shares, strict=True)])
 
@@ -296,7 +336,10 @@ def campaign(case: Case, scale: Scale, repeat: int) -> tuple[rounds.I64, U64, li
     Ids are in random order: an order by frequency would settle ties in favour of what is there.
     """
     rng = np.random.default_rng([scale.seed, repeat, zlib.crc32(repr(tuple(case)).encode())])
-    counts = draw(*population(case.population, scale), case.rounds, rng)
+    laws, clients = (
+        (plateau(case, scale), scale.clients) if case.flat else population(case.population, scale)
+    )
+    counts = draw(laws, clients, case.rounds, rng)
     ids = rounds.FIRST_ID + rng.permutation(counts.shape[1]).astype(np.uint64)
     sketches = sums(counts, ids, case.schedule, case.rows, case.width, rng)
     if case.rounds == "missing":
@@ -336,10 +379,12 @@ def measure(case: Case, scale: Scale, repeat: int) -> Tallies:
         *(np.ones(size), held, items.fitted, held & items.fitted),
         *(half, errors**2, own**2, half < 1 + ZERO, np.abs(errors) < ZERO),
     )
+    bands = {f"{first}-{last or ''}": (first, last) for first, last in BANDS if first < size}
+    if case.flat:
+        bands = {PLATEAU: (0, case.raised), OTHERS: (case.raised, None)}
     return {
-        f"{first}-{last or ''}": Tally(*(float(column[first:last].sum()) for column in columns))
-        for first, last in BANDS
-        if first < size
+        band: Tally(*(float(column[first:last].sum()) for column in columns))
+        for band, (first, last) in bands.items()
     }
 
 
@@ -421,7 +466,7 @@ def checks(found: dict[Case, Tallies]) -> list[Check]:
         shares = [
             (*pool(by_band[band]).coverage(which), f"rank {band}")
             for band in bands
-            if (which, band) != ("on", light)
+            if (which, band) not in UNJUDGED
         ]
         made.append(_least(f"coverage, {which}", shares, LEAST))
     shares = [
@@ -492,23 +537,29 @@ def _most(what: str, figures: Sequence[tuple[float | None, str]], bound: float |
     )
 
 
-def lowest(found: dict[Case, Tallies]) -> dict[str, object]:
-    """Return the lowest coverage of any band, pooled over cells, and where it is."""
-    bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
+def lowest(found: dict[Case, Tallies], bands: Sequence[str]) -> dict[str, object]:
+    """Return the coverage of every band, pooled over cells, and the lowest with its place."""
     pooled = {
-        band: pool(tallies[band] for tallies in found.values() if band in tallies) for band in bands
+        band: pool(tallies[band] for tallies in found.values() if band in tallies)
+        for band in bands
+        if any(band in tallies for tallies in found.values())
     }
     places = [
         (*pooled[band].coverage(which), band, which)
-        for band in bands
+        for band in pooled
         for which in ("all", "on", "off")
-        if (which, band) != ("on", f"{LIGHT}-")
+        if (which, band) not in UNJUDGED
     ]
     share, number, band, which = min(place for place in places if place[1] >= FEWEST)
     error = float(np.sqrt(0.05 * 0.95 / number))
-    return {"lowest": share, "+-": error, "band": band, "items": f"{which} {number:,}"} | {
-        name: pooled[one].coverage("all")[0] if one in pooled else "."
-        for name, one in (("top 20", bands[0]), ("light", f"{LIGHT}-"))
+    shares: dict[str, object] = {
+        one: pooled[one].coverage("all")[0] if one in pooled else "." for one in bands
+    }
+    return shares | {
+        "lowest": share,
+        "+-": error,
+        "of": f"{band}, {which} {number:,}",
+        "width": _text(width(list(pooled.values()))),
     }
 
 
@@ -571,6 +622,8 @@ def _key(case: Case) -> tuple[str, str]:
 
 
 def _robust_key(case: Case) -> tuple[str, ...]:
+    if case.flat:
+        return case.population, case.schedule, case.size, case.noise
     what = f"real rounds, {case.population}" if case.population in REAL_ROUNDS else case.rounds
     return what, case.schedule, case.size, case.noise
 
@@ -614,22 +667,27 @@ def report(found: dict[Case, Tallies]) -> bool:
     return all(check.holds is not False for _, _, check in judged)
 
 
-def report_lowest(found: dict[Case, Tallies]) -> None:
-    """Print a line for every kind of rounds, schedule, size and noise."""
-    names = ("rounds", "schedule", "size", "noise")
-    lines = [
-        dict(zip(names, key, strict=True)) | lowest(cells)
-        for key, cells in group(found, _robust_key).items()
-    ]
-    output.show(lines)
+def report_lowest(found: dict[Case, Tallies], first: str) -> bool:
+    """Print a line for every kind of rounds, or population, schedule, size and noise.
+
+    Return whether the items of every plateau are covered as they must be.
+    """
+    names = (first, "schedule", "size", "noise")
+    bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
+    lines = {
+        key: dict(zip(names, key, strict=True)) | lowest(alike, bands)
+        for key, alike in group(found, _robust_key).items()
+    }
+    output.show(list(lines.values()))
     click.echo(
-        "lowest coverage of a band, over all items, on or off the support, pooled over populations,"
-        " with the"
+        "coverage by band, pooled over populations; the lowest of a band, over all items, on or off"
+        " the support,"
     )
     click.echo(
-        "standard error of as many independent items; coverage of the 20 heaviest and of light"
-        " items"
+        "with the standard error of as many independent items; half-widths over the oracle's"
     )
+    held = [line.get(PLATEAU, 1.0) for line in lines.values()]
+    return all(isinstance(share, float) and share >= LEAST for share in held)
 
 
 def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
@@ -657,12 +715,18 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
 @options.schedules(help="[default: shared, fresh, hybrid; robustness: batched too]")
 @options.sizes(help="Rows x width.  [default: 5x1000, 16x200, 16x1000]")
 @options.laws(
-    help="An exponent, zm, or a real table. [default: 1.1, 1.5, 2, zm; tables with --data]"
+    help="An exponent, zm, a real table, or plateau:SHARE:Z, so many items as a share of the cells"
+    " that stand out by Z standard deviations. [default: 1.1, 1.5, 2, zm; tables with --data]"
 )
 @click.option("--noise", "noises", multiple=True, type=click.Choice(NOISES), default=("off", "on"))
 @options.data()
 @click.option(
-    "--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead."
+    "--robustness",
+    is_flag=True,
+    help="Measure other rounds, batches, noise and sizes instead.",
+)
+@click.option(
+    "--plateaus", is_flag=True, help="Measure items alike about the threshold of the fit instead."
 )
 @options.domain_size(100_000, help="Of the synthetic populations.")
 @options.clients(1_000_000, help="Of the synthetic populations.")
@@ -677,6 +741,7 @@ def command(
     noises: tuple[str, ...],
     data: Path | None,
     robustness: bool,
+    plateaus: bool,
     domain_size: int,
     clients: int,
     repeats: int,
@@ -692,6 +757,13 @@ def command(
     if robustness:
         schedules, sizes = schedules or (*SCHEDULES, *BATCHED), sizes or ("5x1000", "16x200")
         cases = robust_cases(laws or LAWS, schedules, sizes, noises, data is not None)
+    elif plateaus:
+        cases = main_cases(
+            [law for law in laws if law.startswith("plateau:")] or PLATEAUS,
+            schedules or ("shared", "hybrid", "batched:2"),
+            sizes or ("5x500", UNUSUAL_SIZES[0]),
+            noises,
+        )
     else:
         populations = laws or (LAWS if data is None else (*LAWS, *REAL))
         cases = main_cases(
@@ -700,6 +772,6 @@ def command(
     found = dict(in_turn(cases, work, jobs))
     output.save(details(found), path)
     if robustness:
-        report_lowest(found)
-    elif not report(found):
+        report_lowest(found, "rounds")
+    elif not (report_lowest(found, "population") if plateaus else report(found)):
         sys.exit(1)

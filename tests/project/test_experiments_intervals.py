@@ -88,6 +88,25 @@ def test_rounds_differ_as_they_are_named():
     assert real.sum(axis=1).tolist() == [400, 400] and real[1, 0] == 0
 
 
+def test_rounds_differ_in_two_ways_at_once():
+    rng = np.random.default_rng(0)
+    drawn = coverage.draw(np.full((1, 2000), 1 / 2000), 10**6, "one round, 1..100", rng)
+    sizes = drawn.sum(axis=1)
+    assert np.all(np.count_nonzero(drawn, axis=0) <= 1)
+    assert sizes.max() / sizes.min() == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize(("schedule", "batches"), [("shared", 1), ("batched:2", 2), ("fresh", 10)])
+def test_a_plateau_stands_out_as_far_as_it_says(schedule, batches):
+    """The error that others cause, from counts drawn for every batch: 5 sd of a mean of squares."""
+    case, scale = Case("plateau:0.1:9", schedule, 5, 500, "off"), Scale(20_000, 200_000)
+    counts = 200_000 * coverage.plateau(case, scale)[0]
+    assert case.raised == 250 and counts.sum() == pytest.approx(200_000)
+    assert len(np.unique(counts[:250])) == len(np.unique(counts[250:])) == 1
+    drawn = np.random.default_rng(0).poisson(counts[250:] / batches, (batches, 19_750))
+    assert counts[0] / np.sqrt((drawn**2.0).sum() / 2500) == pytest.approx(9, rel=0.04)
+
+
 @pytest.mark.parametrize(("schedule", "batches"), [("hybrid", 10), ("shared", 1), ("batched:4", 4)])
 def test_noise_is_as_private_as_it_says(schedule, batches):
     """Central: one draw for what a batch adds up to. Distributed: one in every round.
@@ -294,6 +313,18 @@ def test_robustness_prints_a_line_for_every_kind():
     kinds = [line.split()[0] for line in result.output.splitlines()]
     assert {"gamma", "one", "1..10", "missing", "equal"} <= set(kinds)
     assert all(word in result.output for word in ("batched:2", "skellam", "3x1600"))
+    assert "one round, 1..10" in result.output
+
+
+def test_plateaus_print_a_line_for_each_and_fail_on_a_miss(monkeypatch):
+    small = ("--plateaus", "--quick", "--law", "plateau:0.1:9", "--law", "plateau:0.2:12")
+    given = (*small, "--schedule", "shared", "--size", "3x1600")
+    result = run(coverage.command, *given)
+    lines = [line.split()[:2] for line in result.output.splitlines()]
+    assert [line[0] for line in lines][2:5] == ["population", "plateau:0.1:9", "plateau:0.2:12"]
+    assert "plateau  others  lowest" in result.output and "means nothing" not in result.output
+    monkeypatch.setattr(coverage, "LEAST", 1.1)
+    assert "what a quick run misses" in run(coverage.command, *given).output
 
 
 def test_sizes_are_checked():

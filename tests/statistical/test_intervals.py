@@ -57,6 +57,27 @@ def test_limits_hold_given_that_an_item_was_fitted_or_not(kappa, alpha, least, s
                 )
 
 
+@pytest.mark.parametrize("kappa", [1.2, 1.6, 2.0])
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_limits_hold_where_errors_grow_with_the_item(kappa, alpha):
+    """Z ~ N(mu, s^2), where s grows from 1 for light items to kappa at the threshold.
+
+    The upper limit of an item that was not fitted is of a larger item, with larger errors: by the
+    scale of z alone, limits of means about the threshold held in .90 at kappa 1.6.
+    """
+    z = np.arange(-9.0, 25.0, 0.002)
+    for mean in np.arange(0.0, 12.0, 0.25):
+        scale = 1 + (kappa - 1) * np.clip((mean - 1) / 3, 0, 1)
+        density = stats.norm.pdf((z - mean) / scale)
+        fitted = z > 4.0
+        low, high = selective_limits(z, fitted, 4.0, kappa, alpha)
+        assert density[high < mean].sum() / density.sum() <= alpha / 2 + 0.002, mean
+        assert density[low > mean].sum() / density.sum() <= alpha / 2 + 0.002, mean
+        side = density[~fitted]
+        if side.sum() / density.sum() > 0.01:
+            assert side[high[~fitted] < mean].sum() / side.sum() <= alpha / 2 + 0.002, mean
+
+
 def test_far_from_the_threshold_selection_does_not_matter():
     half = stats.norm.ppf(0.975)
     low, high = selective_limits(

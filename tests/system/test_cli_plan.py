@@ -62,6 +62,7 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
         "largest error of all frequencies 0.50 points, exceeded in at most 10 % of campaigns"
         in said
     )
+    assert "the fewest bytes for that in one round (--rounds 10 may take fewer); predicted" in said
     assert "any: the target holds for all; the hardest here are" in said
     assert re.search(r"zipf:a=1.1 0.\d+ points; zipf:a=0.8 0.\d+ points; geometric:q=0.99", said)
     assert plan.target is not None and plan.target.frequencies == "any"
@@ -69,6 +70,9 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     cheaper = re.search(r"--like (zipf:a=1.1,d=2000) would take (\d+ x \d+) and", said)
     assert cheaper is not None
     assumed = words_of(call(*FLEET, *asked, "--like", cheaper[1])[1])
+    in_rounds = words_of(call(*FLEET, *asked, "--like", cheaper[1], "--rounds", "10")[1])
+    assert "the fewest bytes for that; predicted" in in_rounds
+    assert _upload(in_rounds) < _upload(assumed)
     assert f"{cheaper[2]} (the plan)" in assumed
     assert f"assumed to be like {cheaper[1]}; if they are not, the target may be missed" in assumed
     assert re.search(r"predicted for the hardest, \d+ items of equal frequency: \d", assumed)
@@ -79,6 +83,11 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     assert plan.target is not None and plan.target.linf == 0.005
     assert "wrote plan.toml: try fedtally simulate --plan plan.toml" in err
     assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def _upload(said: str) -> float:
+    number, unit = re.search(r"Upload ([0-9.]+) (kB|B) per client", said).groups()  # type: ignore[union-attr]
+    return float(number) * (1000 if unit == "kB" else 1)
 
 
 def test_bytes_that_gain_little_are_said_to(call: Call) -> None:

@@ -125,8 +125,11 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
     if proposal.names is not None and proposal.names.least <= proposal.names.threshold:
         above = f"{100 * proposal.names.threshold:.3g} %"
         asked += f"; names of strings that more than {above} hold are read"
+    # collisions cancel over rounds, which a plan does not choose by itself
+    may_be_fewer = chosen.num_rounds == 1 and not (chosen.is_histogram or chosen.is_open)
     how = {
-        "bytes": "the fewest bytes for that",
+        "bytes": "the fewest bytes for that"
+        + " in one round (--rounds 10 may take fewer)" * may_be_fewer,
         "error": "the smallest for these bytes",
         "epsilon": "the least epsilon for that",
     }[proposal.found]

@@ -268,32 +268,38 @@ def selective_limits(
     """Return limits of the means of which values z are seen, in standard deviations.
 
     An item is fitted exactly where its z exceeds the threshold. The limits take that selection into
-    account.
+    account. The larger an item is, the larger are its errors (`_growth`). A lower limit goes by the
+    size that is seen, and an upper limit by the size that it stands for: the item that chance made
+    small has the errors of a large one.
 
     Args:
         z: float64 [n], values over their standard deviation.
         fitted: bool [n].
         threshold: c, in the same unit.
         kappa: the factor by which the unit is too small at and above the threshold. For light items
-            the factor is 1, and linear in z between.
+            the factor is 1, and linear between.
         alpha: probability of error, half on each side.
     """
-    grow = _growth(z, threshold, kappa)
-    z, c = z / grow, threshold / grow
     half = float(-ndtri(alpha / 2))
-    low, high = z - half, z + half
-    gaps, below, above = _selection_table(alpha / 2)
-    gap = z - c
+    grow = _growth(z, threshold, kappa)
+    gap = z - threshold
+    low = z - half * grow
     # A fitted item near the threshold may be a light one that stood out by chance: its lower limit
     # falls, but not below 0 on this account, since no frequency is negative.
-    near = fitted & (gap < _NORMAL_MAX)
-    reached = np.interp(np.maximum(gap[near], gaps[0]), gaps, below) + c[near]
+    near = fitted & (gap < _NORMAL_MAX * grow)
+    gaps, below = _lows_above(alpha / 2)
+    reached = (
+        np.interp(np.maximum(gap[near] / grow[near], gaps[0]), gaps, below) * grow[near] + threshold
+    )
     low[near] = np.minimum(low[near], np.maximum(reached, np.minimum(low[near], 0.0)))
     # An item near the threshold that was not fitted may be a heavy one that fell short by chance.
+    high = _means_above(z, half, threshold, kappa)
     near = ~fitted & (gap > -_NORMAL_MAX)
-    reached = np.interp(np.maximum(-gap[near], gaps[0]), gaps, above) + c[near]
-    high[near] = np.maximum(high[near], np.minimum(reached, z[near] + max(_REACH, half + _BEYOND)))
-    return low * grow, high * grow
+    gaps, above = _highs_below(alpha / 2, threshold, kappa)
+    reached = np.interp(np.maximum(-gap[near], gaps[0]), gaps, above)
+    most = _means_above(z[near], max(_REACH, half + _BEYOND), threshold, kappa)
+    high[near] = np.maximum(high[near], np.minimum(reached, most))
+    return low, high
 
 
 def list_lows(
@@ -324,7 +330,7 @@ def list_lows(
     if reached is None:
         return (z - most) * grow
     cut = np.where(fitted, np.maximum(reached, threshold), reached) / grow
-    gaps, below, _ = _selection_table(tail)
+    gaps, below = _lows_above(tail)
     gap = z - cut
     low = np.where(gap < _NORMAL_MAX, np.interp(gap, gaps, below) + cut, z + ndtri(tail))
     return np.maximum(low, z - most) * grow
@@ -336,24 +342,57 @@ def _growth(z: F64, threshold: float, kappa: float) -> F64:
     return grown
 
 
-def _selection_table(tail: float) -> tuple[F64, F64, F64]:
-    """Return distances from the threshold, and the lower and upper limits of the mean at each.
+def _means_above(z: F64, distance: float, threshold: float, kappa: float) -> F64:
+    """Return the largest means that lie above values by this many of their own deviations.
+
+    >>> _means_above(np.array([-5.0, 0.0, 5.0]), 2.0, 4.0, 1.3).round(9).tolist()
+    [-3.0, 2.25, 7.6]
+    """
+    # A mean at either end of the growth has a known deviation, and the growth is linear between.
+    last = threshold - distance * kappa
+    grown: F64 = np.interp(z, [min(1.0 - distance, last), last], [1.0, kappa])
+    return z + distance * grown
+
+
+def _lows_above(tail: float) -> tuple[F64, F64]:
+    """Return distances above the threshold, and the lower limit of the mean at each.
 
     The limits are one-sided and relative to the threshold. For an item that was fitted at distance
-    g above, the limit is the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1). For an item
-    that was not fitted at g below, it is the mean with P(Z <= -g | Z <= 0) = tail; by symmetry this
-    is the negative of the first.
+    g above, the limit is the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1).
     """
     gaps = np.linspace(0.005, _NORMAL_MAX, 600)
-    # Bounds for the bisection: at the smallest distance the limit is about log(tail) / 0.005.
-    low, high = np.full(gaps.shape, -2000.0), np.full(gaps.shape, 20.0)
+    # At the smallest distance the limit is about log(tail) / 0.005. Logarithms, since for means far
+    # below 0 both probabilities underflow.
+    return gaps, _crossing(
+        lambda mean: np.log(tail) + log_ndtr(mean) - log_ndtr(mean - gaps), len(gaps)
+    )
+
+
+def _highs_below(tail: float, threshold: float, kappa: float) -> tuple[F64, F64]:
+    """Return distances below the threshold, and the upper limit of the mean at each.
+
+    For an item that was not fitted at distance g below the threshold c, the limit is the mean lam
+    with P(Z <= c - g | Z <= c) = tail for Z ~ N(lam, its own deviation).
+    """
+    gaps = np.linspace(0.005, _NORMAL_MAX, 600)
+
+    def excess(mean: F64) -> F64:
+        room, deviation = threshold - mean, _growth(mean, threshold, kappa)
+        found: F64 = log_ndtr((room - gaps) / deviation) - log_ndtr(room / deviation) - np.log(tail)
+        return found
+
+    return gaps, _crossing(excess, len(gaps))
+
+
+def _crossing(falling: Callable[[F64], F64], number: int) -> F64:
+    """Return where each of so many falling functions of means passes zero, by bisection."""
+    low, high = np.full(number, -2000.0), np.full(number, 4000.0)
     for _ in range(70):
         middle = (low + high) / 2
-        # In logarithms: for means far below 0 both probabilities underflow.
-        rare = log_ndtr(middle - gaps) - log_ndtr(middle) < np.log(tail)
-        low, high = np.where(rare, middle, low), np.where(rare, high, middle)
-    below = (low + high) / 2
-    return gaps, below, -below
+        above = falling(middle) > 0
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    found: F64 = (low + high) / 2
+    return found
 
 
 class PhantomLaw:
