@@ -367,8 +367,13 @@ def _run_pilot(
     check_enough(pilot)
     assert draft.spec.tau is not None
     held = sum(part.num_clients for part in pilot)
-    share = 0.0 if draft.spec.is_private else held / (held + draft.clients[0])
-    size = pilot_size(simulation.sizing_method, draft.spec.max_bytes, draft.spec.tau, share)
+    size = pilot_size(
+        simulation.sizing_method,
+        draft.spec.max_bytes,
+        draft.spec.tau,
+        held / (held + draft.clients[0]),
+        draft.spec.is_private,
+    )
     spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
     of_pilot = Draft.fit(spec, site.domain, [part.num_clients for part in pilot], seed=site.seed)
     plan, keys = of_pilot.finish(of_pilot.for_bytes(), site.keys, site.report)

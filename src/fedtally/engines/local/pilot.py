@@ -40,9 +40,9 @@ _HOLDERS_BY_NOISE = 30
 # Bytes of a pilot's sketch for a tau of 0.001. A smaller tau may have more items above it, and
 # needs more counters to tell them apart.
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
-# Without noise a pilot costs at most this number / tau bytes, as a mean over all clients, which is
-# less than most campaigns. With 8 kB a pilot of a tenth of the clients cost 12 times the campaign:
-# `python -m experiments pilots`. With noise a smaller sketch misses items a little above tau.
+# A pilot costs at most this number / tau bytes, as a mean over all clients, which is less than most
+# campaigns. With 8 kB a pilot of a tenth of the clients cost 12 times the campaign: `python -m
+# experiments pilots`. Twice as much with noise: a smaller sketch misses items a little above tau.
 _MEAN_BYTES = 0.8
 _LEAST_BYTES = 800  # 8 x 50 counters of two bytes
 # of plans whose cost is looked at before the width is known: an event does not depend on the width
@@ -151,7 +151,7 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
 
 
 def pilot_size(
-    sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0
+    sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0, private: bool = False
 ) -> dict[str, Any]:
     """Return rows, width and bytes of the pilot's sketch.
 
@@ -163,6 +163,7 @@ def pilot_size(
         max_bytes: the upload per client that the campaign was asked for.
         tau: the target of the campaign.
         share: the pilot's share of all clients; 0: its cost is not looked at.
+        private: whether the pilot has noise.
 
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
     [8000, 4000, 800]
@@ -173,7 +174,8 @@ def pilot_size(
         return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
     most = min(DEFAULT_MAX_BYTES, int(_USUAL_BYTES * max(1.0, _USUAL_TAU / tau)))
     if share:
-        most = min(most, max(_LEAST_BYTES, round(_MEAN_BYTES / (tau * share))))
+        mean = _MEAN_BYTES * (1 + private) / tau
+        most = min(most, max(_LEAST_BYTES, round(mean / share)))
     return {
         "rows": Pilot.rows,
         "width": None,
