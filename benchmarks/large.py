@@ -113,7 +113,7 @@ def on_workers(folder: Path, memory: str) -> Counted:
             n_workers=2,
             threads_per_worker=1,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address=":0",
             memory_limit=memory,
             silence_logs="CRITICAL",
         ) as cluster,

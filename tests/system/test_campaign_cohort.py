@@ -557,9 +557,11 @@ def test_rounds_of_shares_are_released_as_they_land() -> None:
     assert books.asked == [
         ("reserve", 0),
         ("land", 0),
+        ("reserve", 0),  # again: the ledger may have been put back since
         ("release", 0),
         ("reserve", 1),
         ("land", 1),
+        ("reserve", 1),
         ("release", 1),
         ("release",),
         ("reserve", 0),

@@ -71,7 +71,7 @@ def cluster():
             n_workers=2,
             threads_per_worker=1,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs="CRITICAL",
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
