@@ -320,6 +320,37 @@ def test_a_client_without_an_item_abstains_unseen_under_privacy() -> None:
     assert helpers + leaders == plan.bytes_per_client
 
 
+def test_a_client_that_lies_counts_once_in_each_release_and_can_be_in_all() -> None:
+    """The limit that the page states: servers do not ask which other releases it is in."""
+    plan = plan_of(num_rounds=2, schedule="fresh", max_dropout=0.6)
+    server, opened = FrequencyServer(plan), 0
+    journals = two_server.MemoryJournal(), two_server.MemoryJournal()
+    for release, rounds in enumerate(plan.releases):
+        leader = server.leader(release, POLICY, ALLOWED, journals[0], LEADER_KEY)
+        helper = server.helper(release, POLICY, ALLOWED, journals[1], KEY)
+        honest = range(1 + 12 * release, 13 + 12 * release)  # each is in one release
+        for i, take in ((0, 0), (0, 1), *((i, 0) for i in honest)):
+            made = FrequencyClient(plan, DOMAIN, [7 + i]).report(
+                rounds.start,
+                POLICY,
+                journal=MemoryJournal(),  # who lies has a new one each time
+                identity=PEOPLE[i],
+                random=stream("report", release, i, take),
+                now=NOW,
+            )
+            got = helper.receive(made.helper, NOW), leader.receive(made.leader, NOW)
+            assert {str(each) for each in got} == {("accepted", "second report")[take]}
+        for frame in helper.checks():
+            leader.judge(frame)
+        leader.stop()
+        total = leader.finish(helper.answer(leader.query(helper.offer())))
+        expected = CountSketch(plan.spec, rounds.start)
+        expected.add(DOMAIN.encode([7 + i for i in (0, *honest)]), num_clients=13)
+        np.testing.assert_array_equal(total, expected.vector)
+        opened += 1
+    assert opened == 2
+
+
 def gone(*_: object) -> Any:
     raise OSError("the disk, or the source of randomness, is gone")
 
