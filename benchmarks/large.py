@@ -1,9 +1,9 @@
 """A table that is larger than memory: on one machine, and on a Dask cluster of two workers.
 
 The table is a folder of files that this command writes: text items by Zipf's law, and clients of
-twenty rows each, which lie in all files. `fedtally estimate` counts it in a process of its own. The
-workers count it under a limit on their memory, and one of them is killed meanwhile. All sums must
-be the same, to the last bit.
+about twenty rows each, which lie in all files. `fedtally estimate` counts it in a process of its
+own. The workers count it under a limit on their memory, and one of them is killed meanwhile. All
+sums must be the same, to the last bit.
 """
 
 from __future__ import annotations

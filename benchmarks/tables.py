@@ -145,7 +145,7 @@ def _peak_memory() -> float:
     status = Path("/proc/self/status")
     if status.exists():  # getrusage counts what the process was before it became this program
         [line] = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1e3
+        return int(line.split()[1]) * 1.024e-3
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS
 
 

@@ -260,10 +260,12 @@ def row(rows: int, width: int, most: int, clients: int, goal: float) -> list[dic
     today, field = report_bytes(rows, width, clients, most), field_for_sums(clients)
     bits = field.prime.bit_length()
     clip = clipped(rows, width, most, field)
-    each = OneHot((width,) * rows * most, field, True, num_checksum_entries(bits))
+    wide = field_for_sums(most * clients)  # each item of a client adds one to a counter
+    wide_bits = wide.prime.bit_length()
+    each = OneHot((width,) * rows * most, wide, True, num_checksum_entries(wide_bits))
     flp = FullyLinearProof(each)
-    element = field.degree * field.word_bytes
-    vectors = (most - 1) * rows * width * field.word_bytes
+    element, wide_element = (one.degree * one.word_bytes for one in (field, wide))
+    vectors = (most - 1) * rows * width * wide.word_bytes
     found = {
         "clip": (
             rows * (width + len(clip.weights) + 1),
@@ -276,11 +278,11 @@ def row(rows: int, width: int, most: int, clients: int, goal: float) -> list[dic
         "an item each": (
             each.products,
             flp.proof_length,
-            report_bytes(rows, width, clients, 1, bits) + vectors + element * flp.proof_length
-            + DIGEST + most * field.word_bytes,
-            64 + element * flp.verifier_length,
-            math.log2(each.degree) - size_of(field),
-            math.log2(2 * flp.nodes - 1) - size_of(field),
+            report_bytes(rows, width, clients, 1, wide_bits) + vectors
+            + wide_element * flp.proof_length + DIGEST + most * wide.word_bytes,
+            64 + wide_element * flp.verifier_length,
+            math.log2(each.degree) - size_of(wide),
+            math.log2(2 * flp.nodes - 1) - size_of(wide),
         ),
     }  # fmt: skip
     return [

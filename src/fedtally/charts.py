@@ -475,9 +475,15 @@ def _fonts(text: str) -> tuple[list[str], set[int]]:
     drawn = set().union(*map(shown, families))
     lacking = set(map(ord, text)) - drawn
     own = mpl.get_data_path()  # its other fonts are for formulas
-    others = [font for font in font_manager.fontManager.ttflist if not font.fname.startswith(own)]
-    for name in sorted({font.name for font in others}) if lacking else ():
-        if not _NO_LETTERS.search(name) and lacking & (found := shown(name)):
+    others = {  # upright and of usual weight: of other families matplotlib warns
+        font.name
+        for font in font_manager.fontManager.ttflist
+        if font.weight in (400, "normal")
+        and font.style == "normal"
+        and not font.fname.startswith(own)
+    }
+    for name in sorted(others):
+        if lacking and not _NO_LETTERS.search(name) and lacking & (found := shown(name)):
             families.append(name)
             drawn |= found
             lacking -= found

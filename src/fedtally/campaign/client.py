@@ -137,7 +137,7 @@ class FrequencyClient:
         Each person contributes what one client would: of more than the plan's max_items distinct
         items some are drawn, and under privacy the clip holds for each person. `contribution` adds
         them up, and puts the number of people behind the counters. Under privacy a silo of more
-        people than the plan allows contributes for the most that it allows, drawn anew for each
+        people than the plan allows contributes as many as it allows, drawn anew for each
         contribution: a refusal would show that it has more.
 
         Args:

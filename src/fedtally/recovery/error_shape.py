@@ -1,4 +1,4 @@
-"""What the error models of both decoders share: a prediction, the shape of a plan, and groups."""
+"""What the error models of all decoders share: a prediction, the shape of a plan, and groups."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fedtally._text import escaped
 from fedtally.report import page, wording
 from fedtally.report.fields import limits_fields, privacy_fields
-from fedtally.report.tables import printable
 from fedtally.report.terminal import (
     Screen,
     estimates_table,
@@ -151,7 +150,7 @@ def write_merged_page(
         ),
     )
     banners = [wording.banner(part.plan) for part in results]
-    names = [printable(os.path.basename(each), longest=len(each)).plain for each in paths]
+    names = _names(paths)
     content = page.Content(
         title=_question(merged),
         banner="; ".join(
@@ -220,6 +219,19 @@ def _question(merged: Merged) -> str:
     )
 
 
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return the base name of each file, since a folder may name a person; equal ones numbered.
+
+    >>> _names(["jan/r.fed", "feb/r.fed", "all.fed"])
+    ['r.fed #1', 'r.fed #2', 'all.fed']
+    """
+    names = [escaped(os.path.basename(path)) for path in paths]
+    return [
+        f"{name} #{number}" if names.count(name) > 1 else name
+        for number, name in enumerate(names, start=1)
+    ]
+
+
 def _shares_counters(merged: Merged) -> bool:
     return not all(part.plan.is_histogram for part in merged.results)
 
@@ -250,8 +262,8 @@ def _short(
     )
     sizes = least if least == most else f"{least} to {most}"
     named = [
-        f"{escaped(os.path.basename(path))} {part.num_contributions:,} {part.unit}"
-        for path, part in zip(paths, results, strict=True)
+        f"{name} {part.num_contributions:,} {part.unit}"
+        for name, part in zip(_names(paths), results, strict=True)
     ]
     return [
         *([("Error", "; ".join(sure))] if sure else []),
@@ -281,7 +293,7 @@ def _each(merged: Merged, names: Sequence[str]) -> list[tuple[str, str]]:
             f"{wording.contributions(part)}, {wording.dimensions(part.plan)}, plan"
             f" {part.plan.fingerprint[:16]}"
         )
-        said.append((printable(name, longest=len(name)).plain, f"{size}; {guaranteed}"))
+        said.append((escaped(name), f"{size}; {guaranteed}"))
     return said
 
 

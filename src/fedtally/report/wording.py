@@ -466,7 +466,12 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
             f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"
         )
         who = counted(pilot["num_clients"], "client")
-        noised = f" and noised for epsilon {pilot['epsilon']:g}" if pilot.get("epsilon") else ""
+        noised = ""
+        if pilot.get("epsilon"):
+            noised = (
+                f" and noised for epsilon {pilot['epsilon']:g}; if many items are all a little"
+                " above that error, more campaigns may exceed it"
+            )
         rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates{noised}"))
     named = said.get("names")
     if named is not None:

@@ -469,7 +469,8 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
         return fewest, []
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     group = next(group for group in groups if group.num_rows)  # the first ones may be empty
-    # A dictionary of a whole row group saves comparing its rows; ids of all rows cost more with it.
+    # Without clients only distinct items become ids, which a dictionary already has; with clients
+    # each row needs an id, and a dictionary makes that slower.
     is_counted = columns.client is None and group.num_rows <= most
     row_bytes, grouped = 0.0, []
     for name in columns.names():

@@ -55,26 +55,16 @@ class Encoder(ABC):
         self.remember(found)
         return found.ids, found.inside
 
+    @abstractmethod
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
         """Return the ids of rows, or of the distinct items of all rows with their counts.
 
         Nothing is remembered, so that several threads may look up.
         """
-        if counted:
-            values, counts = _counted(items)
-            return Encoded(*self.encode_each(values), counts)
-        if not is_grouped(items):
-            return Encoded(*self.encode_each(items))
-        values, places = distinct(items)
-        return Encoded(*_of_rows(*self.encode_each(values), places))
 
     @abstractmethod
     def remember(self, found: Encoded) -> None:
         """Keep the items that were looked up, where the candidates are those of the input."""
-
-    @abstractmethod
-    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items that are no dictionary; see `encode`."""
 
     @abstractmethod
     def domain(self) -> Domain:
@@ -123,6 +113,16 @@ class Declared(Encoder):
         self._domain = domain
         self._drop = outside == "drop"
         self._inside = domain.inside if unreadable else domain.contains
+
+    def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
+        """Return the ids of rows, or of the distinct items of all rows; see `Encoder.look_up`."""
+        if counted:
+            values, counts = _counted(items)
+            return Encoded(*self.encode_each(values), counts)
+        if not is_grouped(items):
+            return Encoded(*self.encode_each(items))
+        values, places = distinct(items)
+        return Encoded(*_of_rows(*self.encode_each(values), places))
 
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids of items that are no dictionary; see `Encoder.encode`."""
@@ -196,10 +196,6 @@ class FromInput(Encoder):
         # a million on top: looking for equal ones takes as long as there are items, new or not
         if self._waiting > self._known + (1 << 20):
             self._merge()
-
-    def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items that are no dictionary; see `Encoder.encode`."""
-        return self._read(items)[:2]
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
         """Return the ids, the mask, and the texts of the ids; None: they are integers."""

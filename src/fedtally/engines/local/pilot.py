@@ -35,7 +35,7 @@ MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share i
 # no smaller, and each sends more than a client of the campaign: docs/planning.md, "Pilots".
 _HOLDERS = 20
 # As many more at epsilon 1: items as frequent as tau must stand out from noise. With fewer a table
-# of items that are all a little above tau got a sketch that was too small.
+# of items that are all a little above tau got a sketch that was too small; it may even so.
 _HOLDERS_BY_NOISE = 30
 # Bytes of a pilot's sketch for a tau of 0.001. A smaller tau may have more items above it, and
 # needs more counters to tell them apart.
@@ -184,7 +184,7 @@ def pilot_size(
 
 
 def without_pilot(draft: Draft, max_bytes: int | None) -> Sized | None:
-    """Return the histogram that meets the target, if it costs a client no more than a pilot would.
+    """Return the histogram that meets the target, if it costs a client no more than a small pilot.
 
     Its error needs no frequencies, and so no pilot.
 
