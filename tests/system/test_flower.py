@@ -220,7 +220,7 @@ def test_a_hostile_app_and_a_killed_node_cost_their_own_vectors(
 
     write_app, held = launch.write_app, Path(f"{here.processes.agent(5)}.held")
     monkeypatch.setattr(launch, "write_app", write_hostile)
-    place = campaign(here, tmp_path, phase=240, max_dropout=0.34)  # one phase waits so long
+    place = campaign(here, tmp_path, phase=120, max_dropout=0.34)  # one phase waits so long
     killing = threading.Thread(target=kill)
     killing.start()
     assert run(command("run", place)) == 0

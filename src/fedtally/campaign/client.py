@@ -63,7 +63,7 @@ class FrequencyClient:
         domain: the candidate items, of which the plan holds the description.
         items: the client's items, as a list, a NumPy or Arrow array or a series of text or
             integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
-            nothing that others can see depends on them: items that are no candidates are left out,
+            no refusal depends on their values: items that are no candidates are left out,
             of too many some are drawn, and a client without any takes part with zeros.
         bounded: whether, under a plan without privacy too, items that are no candidates are left
             out, and of too many some are drawn. The draw is that of `contribution`.
@@ -77,7 +77,7 @@ class FrequencyClient:
             are more than the plan's max_items.
 
     An error about the items shows none of them: neither in its message, nor in what it is chained
-    to, nor in the variables of its traceback.
+    to, nor in the variables of its traceback, except those of the caller's own frames.
     """
 
     # Where a silo's people begin in its ids, int64 [people + 1]; None: the ids are of one person.
@@ -285,9 +285,10 @@ class FrequencyClient:
         return self._names.spell(ids, self._plan.spec.num_positions)
 
     def _drawn_people(self, ids: U64, random: Callable[[int], bytes]) -> tuple[U64, I64 | None]:
-        """Return the items of as many people as the plan allows, drawn uniformly, if it has more.
+        """Return the items of the people who contribute, and where the items of each begin.
 
-        The order of distinct random words is uniform, and looks at nobody's items.
+        If the silo has more people than the plan allows, as many as it allows are drawn uniformly.
+        The draw sorts people by random words, and so does not depend on anybody's items.
         """
         starts, number, most = self._starts, self._num_people, self._plan.people
         if starts is None or number <= most:
@@ -348,21 +349,21 @@ class FrequencyClient:
         Args:
             round: 0 .. num_rounds - 1; `secagg.client.read_invite` tells the round of an Invite.
             policy: the client's demands, whatever the plan says.
-            journal: the journal of these items, and of this round if it is of one round. The items
+            journal: the journal of these items. If it has a round, that must be this one. The items
                 are spent once in it. A `store.Journal` of another round may let them count again,
                 as often as the plan's participations allow.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
             privacy: the client's demands on the plan's differential privacy. None demands nothing:
-                the client also accepts a plan without any, with an epsilon of 100, or of a server
-                that sees exact sums.
+                the client then also accepts a plan without differential privacy, with an epsilon
+                of 100, or with a server that sees exact sums.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
-            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the
-                journal is of another plan or round, or the allow-list is not the plan's.
+            InvalidInputError: the plan has another secure sum or lacks a key, there is no such
+                round, the journal is of another plan or round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
         policy.check_invite(terms.parameters)  # before anything of its size is allocated
@@ -390,7 +391,8 @@ class FrequencyClient:
 
     def _checked_round(self, round: int, journal: Journal) -> int:
         """Return the round, if it is one of the plan and the journal books no other one."""
-        # What is sent must be what is booked: a journal of another plan or round would charge that.
+        # What is sent must be what is booked. A journal of another plan or round would charge the
+        # client for that plan or round instead.
         round = _validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
@@ -425,7 +427,7 @@ class FrequencyClient:
             policy: the client's demands, whatever the plan says; they are checked first.
             now: seconds since 1970. The client signs it, and servers refuse a report that is too
                 old.
-            journal: the journal of these items, and of this round if it is of one round. The items
+            journal: the journal of these items. If it has a round, that must be this one. The items
                 are spent before the report is returned.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
@@ -436,9 +438,9 @@ class FrequencyClient:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
             LocalProtocolError: the journal refuses: the items were reported, or summed, before, or
-                the part in the round is one too many or cannot be counted.
-            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the
-                journal is of another plan or round, or the identity is no SigningKey.
+                the client took part in as many rounds as it may, or the cost cannot be added up.
+            InvalidInputError: the plan has another secure sum or lacks a key, there is no such
+                round, the journal is of another plan or round, or the identity is no SigningKey.
             Exception: what `journal` or `random` raised, as it was.
         """
         parameters, proof = _two_server(self._plan), self._plan.report_proof
@@ -526,8 +528,8 @@ def _is_column(domain: Domain, items: Any) -> bool:
         return False
     if not isinstance(domain, Grid) or len(shape) != 1:
         return len(shape) == 1 or (isinstance(domain, Grid) and shape[1:] == (2,))
-    # Numbers one by one are no coordinates. NumPy makes numbers of a list of text, too, if there is
-    # nothing in it or only what is missing: refusing these would tell that the client holds
+    # Numbers one by one are no coordinates. But NumPy also makes numbers of a list of text that is
+    # empty, or has only missing values: refusing such an array would tell that the client holds
     # nothing.
     return items.dtype.kind not in "iuf" or bool(np.isnan(items).all())
 

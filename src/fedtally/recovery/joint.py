@@ -75,7 +75,8 @@ WELL_CONDITIONED = 0.5
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # stands for a scale of 0, since z = e sqrt(b) / scale
-_SAME = 1e-9  # as a frequency: fit plus residual may differ from the sums by it, by rounding
+# Rounding may make fit plus residual differ from the sums by this much, as a frequency.
+_SAME = 1e-9
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
@@ -307,7 +308,8 @@ class Fit:
         floor = max(threshold * sigma, self._half_a_client)
         found = self._above(medians, "median", floor)
         off = found[~np.isin(found, self.support.positions)]
-        # The residual has what is left of a fitted item, which is judged by all that it has.
+        # The residual holds only the rest of a fitted item. So a fitted item is judged by this rest
+        # plus its fitted value.
         own = medians.at(self.support.ids) + self.fitted
         on = own > floor
         found = np.concatenate([off, self.support.positions[on]])
@@ -349,9 +351,11 @@ class Fit:
         return above
 
     def _look(self, decoder: Decoder, *floors: float) -> list[I64]:
-        """Return the same for each floor from a look at every candidate, and report the progress.
+        """Return, for each floor, the positions of all candidates with values above it.
 
-        Not their values: there may be millions above a low floor.
+        This looks at every candidate, and reports the progress.
+
+        The values are not returned: there may be millions above a low floor.
         """
         found: list[list[I64]] = [[] for _ in floors]
         for start, values in self.candidates.decoded(decoder):

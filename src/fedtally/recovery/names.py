@@ -4,9 +4,9 @@ A string is spelled by symbols at positions: copies of its bytes with an end mar
 (`fedtally.domain.symbols`). For each position t, the sums hold a sketch of hash * 256 + symbol_t
 over the clients that spell this position. For a hash that joint recovery found, only 256 integers a
 position are looked at: each has a score z, the mean of its counters over the rows, in standard
-deviations of their noise. A name is accepted if its own hash is the one that was found, and if the
-scores of its symbols look like a string of that frequency. Nothing else is: a hash whose name
-cannot be read stays a hash.
+deviations of their noise. A name is accepted on three conditions: its own hash is the one that was
+found, the scores of its symbols look like a string of that frequency, and no other string of that
+hash has scores that are nearly as good. A hash whose name cannot be read stays a hash.
 
 Hashes are read from the most frequent to the rarest, in several sweeps. What a hash explains is
 taken out of the sums before the next one is read, symbol by symbol, with a value of its own at each
@@ -14,8 +14,8 @@ position, since the clients of a position are a sample of their own.
 
 Symbols are decoded softly. The scores are log likelihoods, and the bytes of names that were read
 before are the prior of the next ones: a Markov chain of bytes. Words are tried in an order that
-both suggest, at most `MOST_TRIES` for each hash: a wrong word has the hash by chance with a
-probability of 2^-bits, where a hash has so many bits. docs/open-domain.md states the rules.
+scores and prior suggest, at most `MOST_TRIES` for each hash. If a hash has b bits, a wrong word has
+the hash by chance with probability 2^-b. docs/open-domain.md states the rules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ SWEEPS = 6
 _PATIENT_FROM = 2  # the sweep from which more lengths and more words are tried
 _WITHOUT_END = 3  # from this sweep on, the first one that reads no name is the last one
 _MEASURE_EVERY = 16  # hashes between two measurements of the noise
-_SURE = 6.0  # the most that a score weighs: hashes that share a counter err more than noise does
+# The largest weight of a score. More is not certain: other hashes in the same counters cause larger
+# errors than noise does.
+_SURE = 6.0
 _STANDS_OUT = 3.0  # the least score of a symbol that is taken out while its hash has no name
 _LEADS = 1.0  # by how much such a score must exceed the second best one
 # A length of names is tried only if a symbol is expected to score more than this, with all copies
@@ -54,7 +56,7 @@ _FITS, _WHOLE = 0.5, 0.8
 # A word of a public list counts from this strength of the expected scores on; and a word is given
 # only if it exceeds all others of its hash by so much. Both are standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
-_BRANCHES = 16  # bytes by which the list of likeliest words grows at each place
+_BRANCHES = 16  # the likeliest bytes at each place, by which each listed word is continued
 _LISTED = 24  # names of at most so many symbols are listed by likelihood, also if they have parity
 _TINY = 1e-300  # stands for a probability of 0
 
@@ -94,7 +96,7 @@ def read_names(
         frequencies: of the hashes that stand out. The `MOST_NAMES` most frequent are read.
         progress: called with the hashes looked at, and the hashes to look at, over all sweeps.
         words: for a hash, the words of a public list that have it, in the form in which they are
-            hashed. If scores are strong enough, they are compared with the words that are spelled,
+            hashed. If the scores are strong enough, these words and those spelled are compared
             by the same rule.
 
     >>> from fedtally.domain import Names
@@ -151,7 +153,7 @@ class _Reader:
         )
         self._row_starts = np.arange(spelling.rows) * spelling.width
         self._places = np.arange(self._positions)
-        # which positions hold the end mark of a name of `size` symbols: row size - 1
+        # Row size - 1 has a 1 at each position that holds the end mark of a name of `size` symbols.
         self._ends = np.zeros((self._max_size, self._positions))
         for size in range(1, self._max_size + 1):
             self._ends[size - 1, size - 1 : self._positions - self._positions % size : size] = 1.0
@@ -257,9 +259,9 @@ class _Reader:
     def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
         """Give a hash the name that fits, if it is ahead of all other words of that hash.
 
-        Clients of another string of the same hash may be many, perhaps on purpose: so the first
-        word that fits is not taken before others were looked for. Of two that fit none is given,
-        nor one that is hardly better than another.
+        Many clients may hold another string of the same hash, perhaps because somebody wants that.
+        So the search goes on after the first word that fits. If two words fit, none is given. Nor
+        is a word given that is hardly better than another one.
         """
         weights = np.minimum(expected, _SURE)
         sizes = self._sizes(z, expected, effort)
@@ -272,10 +274,10 @@ class _Reader:
     def _check(self, h: int, frequency: float) -> None:
         """Take a name back if the search missed a second string of its hash.
 
-        The symbols of the name hide those of the other one. So a name that leaves room is taken out
-        of the scores, as often as it is there, and the hash is spelled again. This comes last: by
-        then all that other hashes explain is gone, and no name that is taken back is missed by the
-        hashes that are read after it.
+        The symbols of the name hide those of the other one. So if the name has only a share of the
+        expected scores, this share is subtracted from the scores of its symbols, and the hash is
+        spelled again. This comes last: by then all that other hashes explain is gone, and no hash
+        is read later whose reading could rest on a name that is taken back.
         """
         expected, name = self._expected(frequency), self._names[h]
         self._add(self._taken[h], 1.0)
@@ -332,9 +334,10 @@ class _Reader:
 
     def _sizes(self, z: F64, expected: F64, effort: _Effort) -> list[int]:
         """Return the sizes of names, in symbols, whose end marks are clearest, in that order."""
-        # A share is about 1 at an end mark of the hash, and 0 elsewhere. A mark counts no more than
-        # its weight, so that strong ones of another size, or of another string of the same hash, do
-        # not outweigh those that are missing.
+        # A share is about 1 at an end mark of the hash, and 0 elsewhere. A mark that is there
+        # counts for a size, and a missing mark counts against it. Weights are bounded by _SURE:
+        # otherwise a few strong marks, of another size or of another string of the same hash,
+        # would outweigh those that are missing.
         shares = z[:, symbols.END] / np.maximum(expected, _TINY)
         clarity = np.minimum(expected, _SURE) ** 2 * (shares - 0.5)
         clearest = 1 + np.argsort(-(self._ends @ clarity), kind="stable")[: effort.lengths]
@@ -473,7 +476,7 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     """Return words through the places that are surest, of the name and of its parity.
 
     The order-statistics decoding of Fossorier and Lin (1995). The surest places are chosen, as many
-    as the name has symbols, because so many give the word. Words are made from the best symbols,
+    as the name has symbols: that many determine the word. Words are made from the best symbols,
     with all combinations of the second best ones at the least sure chosen places, and then again
     with one chosen place replaced by the next surest.
     """
