@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.measure import Report, machine
+from benchmarks.measure import Report, machine, peak_memory
 from benchmarks.tables import EACH, ITEMS
 
 _PART = 5_000_000  # rows of a file
@@ -73,7 +72,7 @@ def here(folder: Path, memory: str) -> Counted:
         start, peak = time.perf_counter(), 0.0
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             while process.poll() is None:
-                peak = max(peak, _peak_memory(process.pid))
+                peak = max(peak, peak_memory(process.pid))
                 time.sleep(0.1)
         if process.returncode:
             raise click.ClickException("fedtally estimate failed")
@@ -131,7 +130,7 @@ def on_workers(folder: Path, memory: str) -> Counted:
         seconds = time.perf_counter() - start
         if pending.exists():
             raise click.ClickException("no worker was killed")
-        peak = max(client.run(_peak_memory).values())
+        peak = max(client.run(peak_memory).values())
     result = fedtally.estimate(tally, max_items=EACH, seed=_SEED, **_SKETCH)
     return Counted(_digest(result), seconds, peak)
 
@@ -141,16 +140,6 @@ def _digest(result: Any) -> str:
     for sketch in result.sketches:
         state.update(sketch.counters.tobytes())
     return state.hexdigest()
-
-
-def _peak_memory(process: int | str = "self") -> float:
-    """Return the most memory of a process so far, in MB; 0 where that is not known."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except OSError:  # it has ended, or this is no Linux
-        return 0.0
-    found = re.search(r"VmHWM:\s+(\d+)", status)
-    return int(found[1]) * 1.024e-3 if found else 0.0
 
 
 @click.command("large")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -168,6 +170,16 @@ def machine() -> dict[str, str]:
         for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
     ]
     return described | {"caches": ", ".join(caches) or "unknown", "cores": str(os.cpu_count())}
+
+
+def peak_memory(process: int | str = "self") -> float:
+    """Return the most memory of a process so far, in MB; 0 where that is not known."""
+    try:  # getrusage counts what the process was before it became this program
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:  # it has ended, or this is macOS, which counts in bytes
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6 if process == "self" else 0
+    found = re.search(r"VmHWM:\s+(\d+)", status)  # a process that has just ended has none
+    return int(found[1]) * 1.024e-3 if found else 0.0
 
 
 def _read(folder: Path, name: str) -> str:

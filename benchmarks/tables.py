@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.measure import Goal, Report, machine
+from benchmarks.measure import Goal, Report, machine, peak_memory
 
 ITEMS, EACH = 200_000, 20  # distinct items; rows of a client
 FORMATS = ("csv", "parquet")
@@ -137,16 +136,7 @@ def measure_here(engine: str, path: str, job: str) -> Run:
     cpu, start = time.process_time(), time.perf_counter()
     total = _ENGINES[engine](path, job)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    return Run(seconds, cpu, _peak_memory(), total)
-
-
-def _peak_memory() -> float:
-    """Return the most memory of this process so far, in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage counts what the process was before it became this program
-        [line] = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1.024e-3
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS
+    return Run(seconds, cpu, peak_memory(), total)
 
 
 def measured(engine: str, path: str, job: str) -> Run:

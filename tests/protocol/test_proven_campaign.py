@@ -323,7 +323,8 @@ def test_a_client_without_an_item_abstains_unseen_under_privacy() -> None:
 def test_a_client_that_lies_counts_once_in_each_release_and_can_be_in_all() -> None:
     """The limit that the page states: servers do not ask which other releases it is in."""
     plan = plan_of(num_rounds=2, schedule="fresh", max_dropout=0.6)
-    server, opened = FrequencyServer(plan), 0
+    server = FrequencyServer(plan)
+    assert len(plan.releases) == 2
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
     for release, rounds in enumerate(plan.releases):
         leader = server.leader(release, POLICY, ALLOWED, journals[0], LEADER_KEY)
@@ -347,8 +348,6 @@ def test_a_client_that_lies_counts_once_in_each_release_and_can_be_in_all() -> N
         expected = CountSketch(plan.spec, rounds.start)
         expected.add(DOMAIN.encode([7 + i for i in (0, *honest)]), num_clients=13)
         np.testing.assert_array_equal(total, expected.vector)
-        opened += 1
-    assert opened == 2
 
 
 def gone(*_: object) -> Any:

@@ -154,8 +154,8 @@ def write_merged_page(
     content = page.Content(
         title=_question(merged),
         banner="; ".join(
-            f"{banner} ({', '.join(of)})" if len(of) < len(names) else banner
-            for banner, of in _by_result(names, banners)
+            f"{banner} ({', '.join(those)})" if len(those) < len(names) else banner
+            for banner, those in _by_result(names, banners)
             if banner
         ),
         short=_short(merged, paths, estimates, queried, "the limits cover", "it is below"),
@@ -172,16 +172,19 @@ def write_merged_page(
             page.section(
                 "What it protects, in words",
                 [
-                    (", ".join(of) if len(of) < len(names) else "Each result", " ".join(lines))
-                    for lines, of in _by_result(
+                    (
+                        ", ".join(those) if len(those) < len(names) else "Each result",
+                        " ".join(lines),
+                    )
+                    for lines, those in _by_result(
                         names, [tuple(wording.protects(part.plan)) for part in results]
                     )
                 ]
                 + [("Together", _together(merged))] * any(part.plan.privacy for part in results),
             ),
             *(
-                page.section(f"Who could learn what{_of(of, names)}", rows)
-                for rows, of in _by_result(
+                page.section(f"Who could learn what{_of(those, names)}", rows)
+                for rows, those in _by_result(
                     names,
                     [tuple(wording.learned(part.plan, part.secure_sum)) for part in results],
                 )
@@ -309,8 +312,8 @@ def _by_result(names: Sequence[str], said: Sequence[T]) -> list[tuple[T, list[st
     return list(found.items())
 
 
-def _of(of: Sequence[str], names: Sequence[str]) -> str:
-    return f" of {', '.join(of)}" if len(of) < len(names) else ""
+def _of(those: Sequence[str], names: Sequence[str]) -> str:
+    return f" of {', '.join(those)}" if len(those) < len(names) else ""
 
 
 def _together(merged: Merged) -> str:

@@ -248,11 +248,11 @@ class Spelled(FromInput):
         unreadable: leave out items that cannot be read, instead of an error, as for `Declared`.
     """
 
+    _groups_first = True  # bringing a text into the normal form takes longest
+
     def __init__(self, domain: OpenStrings, seed: bytes, unreadable: bool = False) -> None:
         super().__init__(seed)
         self._domain, self._unreadable = domain.with_seed(seed), unreadable
-
-    _groups_first = True  # bringing a text into the normal form takes longest
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
         inside = self._domain.inside(items) if self._unreadable else None
