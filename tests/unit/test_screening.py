@@ -331,7 +331,7 @@ def test_fewer_than_eight_cohorts_are_not_screened() -> None:
         "cohorts": 7,
         "rejected": 0,
         "verdict": "not screened",
-        "why": "7 cohorts landed, and screening needs 8",
+        "why": "7 cohorts of the round landed, and screening needs 8",
     }
     assert FrequencyServer(plan).release() == []  # nothing has landed
 
@@ -551,7 +551,8 @@ def test_an_honest_answer_has_no_note() -> None:
     assert answer().cautions == ()
     [note] = answer("refuse", max_cohort=48).cautions
     assert note == (
-        "the sums of the cohorts could not be screened: 1 cohort landed, and screening needs 8"
+        "the sums of the cohorts could not be screened:"
+        " 1 cohort of the round landed, and screening needs 8"
     )
 
 

@@ -388,7 +388,10 @@ class Screening:
                 f"the cohorts of round {round} cannot be screened: their sums lack the plan's noise"
             )
         if number < FEWEST:
-            why = f"{number} cohort{'s' * (number > 1)} landed, and screening needs {FEWEST}"
+            why = (
+                f"{number} cohort{'s' * (number > 1)} of the round landed, and screening needs"
+                f" {FEWEST}"
+            )
             self.rounds[round] = RoundScreening(
                 round, num_rejected=self.rejected[round], why=why, sizes=sizes
             )

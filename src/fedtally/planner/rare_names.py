@@ -79,8 +79,8 @@ class RareNames(NamedTuple):
         said = (
             f"without epsilon nothing bounds what the sums show: in a sum of {self.clients:,}"
             f" clients and {self.counters:,} counters a string that the server suspects is"
-            f" confirmed from about {max(1.0, self.confirmed):,.0f} holders on, and an unknown name"
-            f" is read from about {max(1.0, self.read):,.0f} on"
+            f" confirmed from about {max(1.0, self.confirmed):,.0f} holders on, and one that"
+            f" nobody suspects can often be read from about {max(1.0, self.read):,.0f} on"
         )
         if self.is_warned:
             return [f"{said}; with a list of likely strings most of what rare clients hold is read"]
