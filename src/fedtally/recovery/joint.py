@@ -5,7 +5,8 @@ an item as noise. But most of that noise is other heavy items, which the same su
 repeats three steps. The first step decodes the *residual*, the part of the sums that no fitted item
 explains yet. The second step takes the items that stand out into the *support*. The third step fits
 the support's values in every round to all cells at once. Each repetition has a lower threshold, or
-the same one. In the end the residual holds the noise of the light items alone.
+the same one: this is the *ladder*. A few *polishes* follow. A polish chooses the support once more,
+by a sharper test, and fits it. In the end the residual holds mostly the noise of the light items.
 
 Joint recovery is post-processing of released sums, so it costs no bytes, and a guarantee of
 differential privacy stays as it is. Without differential privacy there is no such guarantee: joint
@@ -55,11 +56,12 @@ POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
 SELECTED = 4.0
 FALSE_ITEMS = 4
 NUM_PHANTOMS = 20_000  # random ids that no client holds, which show the scale of the errors
-_FEW_PHANTOMS = 4096  # the first phantoms are enough to choose the support
+_FEW_PHANTOMS = 4096  # while the support is being chosen, so many phantoms show the scale
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # A probe fills all cells with random numbers, refits them, and shows the share of a cell that the
-# fit leaves. All probes together fill this number of cells: the first is for one batch of rounds,
-# the second for several (`Landed.several` is the index).
+# fit leaves. All probes together fill at least this number of cells, unless that takes more than 64
+# probes. The first number is for one batch of rounds, the second number for several batches
+# (`Landed.several` is the index).
 PROBED_CELLS = (80_000, 200_000)
 _GROUPS = 10  # groups of cells by load; the share that is left is interpolated between their means
 # If b averages at least this, the estimate b e has a smaller squared error than e, and the largest
@@ -81,11 +83,14 @@ _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whol
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
 _SINGLE = 1e-4  # a relative margin, larger than the rounding of a decoder in single precision
-# In a domain of at least LARGE candidates a look at all of them lists those whose values are among
-# the largest _KEPT_SHARE. Later looks go over the list alone if most phantoms have moved by less
-# than what a candidate off the list would need: the share _STILL of them (see `Kept`).
+# A domain is large if it has at least LARGE candidates. There a look at all candidates makes a list
+# of the candidates with high values. The share _KEPT_SHARE of the phantoms have such high values. A
+# later look goes over the list alone if the values of the share _STILL of the phantoms have changed
+# too little since then to lift a candidate that is off the list above the floor (see `Kept`).
 LARGE = 1 << 20
-LOOKS_AT_LARGE = 6  # at all candidates, usually: measured on open domains of 2^26 hashes
+# So many looks at a large domain usually go over all candidates. The planner counts with this
+# number, which was measured on open domains of 2^26 hashes; the fit does not use it.
+LOOKS_AT_LARGE = 6
 _KEPT_SHARE = 1 / 64
 _STILL = 0.999
 
@@ -135,16 +140,17 @@ class LeaveOneOut(NamedTuple):
 class Kept(NamedTuple):
     """What a look at all candidates of a large domain leaves for later looks.
 
-    The residual changes from look to look, and with it the values of all ids. Ids that no client
-    holds show by how much. A candidate that is off the list had a value of at most `floor`. It
-    exceeds a higher floor now only if its value rose by more than the difference. If 999 of 1,000
-    phantoms moved by less, a look at the list is enough: what it misses is one item in a thousand
-    of those that hardly stand out, and chance decides about these anyway.
+    The residual changes from look to look, and with it the values of all ids. The phantoms, ids
+    that no client holds, show by how much. A candidate that is off the list had a value of at most
+    `floor`. Such a candidate exceeds a higher floor now only if its value rose by more than the
+    difference of the floors. If 999 of 1,000 phantoms moved by less, a look at the list is enough.
+    This look misses about one in a thousand of the items that hardly stand out, and chance decides
+    about such items anyway.
 
     Attributes:
         floor: a value; candidates with larger values are on the list.
-        positions: int64 [n], their places among the candidates, and those of the items on the
-            support at that time.
+        positions: int64 [n], the list: the places, among the candidates, of the candidates with
+            larger values than `floor`, and of the items that were on the support at that time.
         phantoms: float64 [NUM_PHANTOMS], the values of the phantoms at that time.
     """
 
@@ -193,7 +199,7 @@ class FoundFit:
         ):
             return False
         try:
-            np.random.PCG64().state = self.draws
+            np.random.PCG64().state = self.draws  # only a test: raises if this is no such state
         except (KeyError, OverflowError, TypeError, ValueError):
             return False
         explained = self.residual.copy()
@@ -320,8 +326,11 @@ class Fit:
         # the machine, nor on the order of the candidates.
         if len(np.unique(found_totals)) < len(found):
             ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
-            _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
-            ties[of] += self.fitted[place]
+            # The mean residual, too, holds only the rest of a fitted item.
+            _, in_found, on_support = np.intersect1d(
+                found, self.support.positions, return_indices=True
+            )
+            ties[in_found] += self.fitted[on_support]
         self._fit(found[np.lexsort((ids, -ties, -found_totals))[: self.most]], SWEEPS)
 
     def _above(self, decoder: Decoder, fold: str, floor: float) -> I64:
@@ -415,6 +424,7 @@ class Fit:
         landed, support = self.landed, self.support
         cells, signs = self._places
         weights = landed.weights
+        # `_restore` repeats the last probe, from the same state of the generator.
         self._draws = dict(self._rng.bit_generator.state)
         # Suppose that an item's cells change in one batch only. With shrinkage s, the value of the
         # item is mean + s (z - mean), where z is the value without shrinkage. If z changes by 1,
@@ -426,8 +436,9 @@ class Fit:
         if landed.fresh:
             np.add.at(load.reshape(-1), cells, moved[:, None, :])
         else:
-            # `cells` are indexes into [rows, width, batches], and `load` is [rows, width] here:
-            # all batches have the same locations
+            # All batches have the same locations, so `load` is [rows, width] here. An item adds the
+            # mean of `moved` over the batches, weighted by their clients. `cells` are indexes into
+            # [rows, width, batches].
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
         probes = int(np.clip(-(-PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
@@ -469,6 +480,7 @@ class Fit:
         else:
             own = load.reshape(-1)[cells[..., 0] // batches] - (moved @ weights)[:, None]
             self.own_shares = np.interp(np.maximum(own, 0.0), loads, shares).mean(axis=1)
+        # `leave_one_out`, `estimates` and `_find` need these two, which hold until the next fit.
         self._means = landed.decoder(self.residual, "mean", self.candidates.size)
         self._order = np.argsort(support.ids)
 
@@ -478,7 +490,8 @@ class Fit:
         The scale makes the .95 quantile of the phantoms' |z| equal to that of a normal variable.
         """
         self.share = self._shares.at(phantoms)
-        self.null = self._means.at(phantoms) / np.sqrt(self.share)  # e sqrt(b) of the phantoms
+        # The mean residual of an id is b e. So this is e sqrt(b) of the phantoms.
+        self.null = self._means.at(phantoms) / np.sqrt(self.share)
         self.scale = max(quantile(np.abs(self.null), 0.95) / _NORMAL_95, _TINY)
         self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
@@ -531,8 +544,9 @@ class Fit:
     def standing_out(self, least: float) -> tuple[I64, LeaveOneOut, F64]:
         """Return positions, values and z = e sqrt(b) / scale of the candidates that stand out.
 
-        The result has all fitted items and all candidates with z > `least`, and a few more. A
-        candidate with e below half a client may be missing, since it is never chosen.
+        The result has all fitted items and all candidates with z > `least`, and a few more. Two
+        kinds of candidates may be missing: those with e below half a client, which are never
+        chosen, and in a large domain a few that hardly stand out (see `Kept`).
         """
         # If z > `least`, the mean residual b e exceeds `least` * scale * sqrt(b). Each candidate
         # has its own b. With the smallest b of all, one comparison of the mean residual rules most
@@ -638,14 +652,15 @@ class JointDecoder:
             self.kappa, self.largest_error = found.kappa, found.largest_error
         else:
             self.fit = _best_fit(landed, candidates, progress)
-        phantoms = (
+        # A phantom's frequency is 0, so the size of its estimate is an error.
+        median_errors = (
             np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms))
             / self.num_clients
         )
         # If the fit has larger errors than the paper's decoder, on the same phantoms and by more
         # than half a client, the paper's decoder answers.
         self.fallback = None
-        if self.fit.error > quantile(phantoms, 0.999) + 0.5 / self.num_clients:
+        if self.fit.error > quantile(median_errors, 0.999) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
 
     @property
@@ -679,13 +694,14 @@ class JointDecoder:
 
 
 def _merged(one: I64, other: I64) -> I64:
-    """Return the positions that are in one of two arrays, sorted, each once.
+    """Return the positions that are in at least one of two arrays, sorted, each once.
 
     >>> _merged(np.array([5, 2]), np.array([2, 3])).tolist()
     [2, 3, 5]
     """
     # `np.union1d` hashes, which takes ten times as long for millions of candidates.
     both = np.sort(np.concatenate([one, other]))
+    # The last slice takes the leading True away if both arrays are empty.
     once: I64 = both[np.append(True, both[1:] != both[:-1])[: len(both)]]
     return once
 
@@ -693,9 +709,10 @@ def _merged(one: I64, other: I64) -> I64:
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
     """Return the best of several fits with falling bounds on the support.
 
-    The search ends at the first fit that is well-conditioned. With few rows and a light tail, the
-    support can fill with false items. Then the fit can hardly tell some fitted items from their
-    neighbours, and the own shares of these items are small.
+    With few rows and a light tail, the support can fill with false items. Then the fit can hardly
+    tell some fitted items from others that share their cells, and the own shares of these items are
+    small. A smaller bound keeps some false items out. So the bounds are tried one after the other,
+    up to the first fit that is well-conditioned. The best fit has the smallest `Fit.worst`.
     """
     best: Fit | None = None
     for most in (LARGEST_SUPPORT[landed.several], *SMALLER_SUPPORTS):
@@ -759,7 +776,8 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     A cell with more load should keep a smaller share. So a share that rises with the load is noise
     of the probes, and gets the value of the group before.
     """
-    # In a batch of weight 0, shrinkage may leave nothing of an item: its load is rounding then.
+    # In a batch without clients, shrinkage may leave nothing of an item's value. Then the item adds
+    # only rounding to the load of its cells, and so small a load counts as none.
     loaded = loads > 1e-12
     if not loaded.any():
         return np.zeros(1), np.ones(1)

@@ -1,12 +1,15 @@
 """The server of secure summation, sans-IO: it takes the clients' bytes and returns its requests.
 
-The server adds up masked vectors as they come and holds none of them. It closes a phase when its
-caller says so. What it then tells the clients can never change: it is written down before the first
-byte of it leaves, a restored server says the very same, and inputs that come late are refused for
-ever. A second version of one of these messages would open both secrets of a client.
+The server adds up masked vectors as they come and holds none of them. The server closes a phase
+when its caller says so. The message that follows can never change: a journal has it before its
+first byte leaves, a restored server sends the same bytes, and inputs that come late are refused for
+ever. A client has two secrets: the seed of its own mask, and the seed of the key of the masks that
+it shares with neighbours. With a second version of such a message, clients could give the server
+both secrets of one client, and so this client's vector.
 
-docs/protocol.md specifies every byte and check. In `semi_honest` privacy rests on this server; in
-`active` it rests on the clients' checks, and those here keep one bad client from stopping a round.
+docs/protocol.md specifies every byte and check. In `semi_honest` privacy rests on this server. In
+`active` privacy rests on the clients' checks; the checks of this module only keep a bad client from
+stopping a round.
 The protocol is that of Bonawitz et al. 2017, with the ring of Bell et al. 2020 in `semi_honest`.
 """
 
@@ -49,8 +52,8 @@ from fedtally.secagg.params import Adversary, Parameters
 from fedtally.secagg.unmasking import Unmasking
 
 ClientId = int | str  # the types that JSON gives back as they were, for the checkpoint
-# The salt of the result's digest. Without 32 unknown bytes a reader of the announcement could try
-# out likely sums before the sum is published.
+# The salt of the digest in the Result. Without so many unknown bytes a reader of the Result could
+# try out likely sums before the sum is published.
 SALT_BYTES = 32
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
@@ -61,7 +64,8 @@ def check_name(client: ClientId) -> None:
     Raises:
         LocalProtocolError: `client` is no int or str.
     """
-    # No subclass either: of True, a checkpoint would make the name of another client, 1.
+    # No subclass either: True equals the name of another client, 1, and JSON gives a subclass such
+    # as an IntEnum back as a plain int.
     if type(client) not in (int, str):
         raise LocalProtocolError(
             f"a client must be named by an int or a str, got {type(client).__name__}"
@@ -75,9 +79,10 @@ class Closing(NamedTuple):
         code: None if the next phase follows, else why the round would be aborted.
         short: the clients for whose secrets too few holders are left.
         answered: the number of clients that have answered.
-        asked: the number of clients that have answered or still can; a client that sent an Abort
-            cannot. Once all have answered there is nothing to wait for. Before that, waiting in
-            UNMASK gives shares to spare, against wrong ones.
+        asked: the number of clients that have answered or still can; `n_max` while clients
+            advertise. A client that aborted before it answered can answer no more. If `answered`
+            equals `asked`, there is nothing to wait for. Before that, waiting in UNMASK gives the
+            server more shares than it needs, and so a way round wrong shares.
     """
 
     code: AbortCode | None
@@ -89,10 +94,10 @@ class Closing(NamedTuple):
 class Blame(NamedTuple):
     """A share that was wrong, by the pair of clients that it went between.
 
-    Either its owner dealt it wrongly or its holder gave it wrongly; nobody can tell which. So an
-    honest client is named wherever the other one of the pair lied: a dealer can have all its
-    holders named. `holder` is None where the shares that were given do not give the secret that the
-    owner committed to.
+    Either the owner dealt a wrong share, or the holder gave a wrong one; nobody can tell which. So
+    a pair can name an honest client beside one that lied. For instance, an owner that deals wrong
+    shares to all its holders can get all of them named. `holder` is None if the shares that were
+    given do not give the secret that the owner committed to.
     """
 
     owner: ClientId
@@ -109,27 +114,28 @@ class Server:
         fingerprint: the fingerprint of the Plan, 32 bytes.
         round: the round of the campaign.
         not_before: Unix seconds.
-        not_after: Unix seconds; the session ends then.
+        not_after: Unix seconds; a `close_phase` after this time aborts the round.
         salt: 32 uniform bytes, published with the result and not before.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source. It is
             asked once in `semi_honest`, for the order of the roster, after the last advert.
-        allow_list: the identities that may take part; only and always in `active`.
+        allow_list: the identities that may take part; needed in `active`, and None otherwise.
         journal: writes a checkpoint durably before it returns. None: a server that crashes abandons
             the session.
-        reserve: called with this server before the session enters the unmasking phase, from which
-            on its sum can be opened, and after each restart in that phase or later, before the
-            server can send anything. If it raises, the session is closed, and the caller gets the
-            error.
+        reserve: called with this server before the session enters the unmasking phase, since the
+            sum can be opened from then on. `restore` calls it again, before the server can send
+            anything, if the session is in that phase or has a sum. The caller gets an error that
+            `reserve` raises. In `close_phase` such an error also ends the session.
 
     Attributes:
         state: the phase that the session is in.
         invite: the Invite, the same bytes for everybody.
         code: why the round was aborted.
         outcome: the sum, when it is done.
-        blamed: wrong shares that were met while unmasking. Shares beyond the first t are looked at
-            only if one of the first t is wrong. Blame accuses pairs, not clients: a client that
-            deals bad shares puts the names of honest holders here, and a holder that lies the name
-            of an honest dealer. Exclude nobody on the word of one round.
+        blamed: the wrong shares that the server met while unmasking. The server looks at more than
+            t shares of a secret only if one of the first t is wrong. An entry accuses a pair of
+            clients, and only one of them need have lied: an owner that deals wrong shares gets
+            honest holders named, and a holder that gives a wrong share gets an honest owner named.
+            Exclude nobody because of one round.
 
     Use it from one thread at a time. `can_close` takes a pass over all neighbours: call it when a
     deadline is near, not after each message.
@@ -153,18 +159,20 @@ class Server:
     ) -> None:
         if (parameters.adversary is Adversary.ACTIVE) != (allow_list is not None):
             raise InvalidInputError(
-                f"an allow_list goes with the adversary active, got {parameters.adversary}"
+                "an allow_list goes with the adversary active, and with no other: got"
+                f" {'no' if allow_list is None else 'an'} allow_list for {parameters.adversary}"
             )
         for name, value, size in (
             ("session", session, 32),
             ("fingerprint", fingerprint, 32),
-            ("salt", salt, 32),
+            ("salt", salt, SALT_BYTES),
         ):
             if not isinstance(value, bytes) or len(value) != size:
                 raise InvalidInputError(f"{name} must be {size} bytes")
         not_after = _validate.integer(0, 2**63 - 1, not_after=not_after)
         not_before = _validate.integer(0, not_after, not_before=not_before)
         number = _validate.integer(0, 2**32 - 1, round=round)
+        # Zeros in place of the digest say that there is no allow-list.
         listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
         terms = wire.encode_terms(
             Invite(parameters, not_before, not_after, number, fingerprint, listed)
@@ -172,8 +180,9 @@ class Server:
         unsigned = wire.frame(
             Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES)
         )
-        # The signature covers the header, which has the session: without it signed terms could be
-        # replayed in a session of an attacker's.
+        # The frame with zeros for a signature gives the header, which has the length of the body.
+        # The signature covers this header, and so the session: if it covered the terms alone, an
+        # attacker could replay them in another session.
         header = unsigned[: wire.HEADER.size]
         self._begin(
             header + terms + signing_key.sign(Label.INVITE, header, terms),
@@ -223,6 +232,8 @@ class Server:
         self._ranks: list[int] = []  # of the clients in the allow-list, `active` alone
         self._places: dict[ClientId, int] = {}
         self._points: set[bytes] = set()  # all public keys so far: none may come twice
+        # By place: the clients that sent Shares, those whose vectors are in the total, and those
+        # that confirmed the survivors. A bitmap is empty until its phase has closed.
         self._present = self._alive = self._signers = np.zeros(0, np.bool_)
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)  # by client and slot
         self._signatures: dict[int, bytes] = {}
@@ -268,7 +279,7 @@ class Server:
             LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
         """
         message = wire.parse(data)
-        return self.take(client, message) is None if message is not None else False
+        return message is not None and self.take(client, message) is None
 
     def take(self, client: ClientId, message: wire.Frame) -> AbortCode | None:
         """Take a message that is parsed already, as `receive` does.
@@ -278,8 +289,8 @@ class Server:
         check_name(client)
         if message.session != self._session or self.state in _ENDED:
             return AbortCode.WRONG_STATE
-        # Dropped without an answer or an effect: a client whose message was refused may send
-        # another, and one that sends nonsense cannot end the session of the others.
+        # A message that is refused has no effect on the session, and gets no answer. So a client
+        # may send another one, and a client that sends nonsense cannot end the others' session.
         try:
             self._take(client, message)
         except RemoteProtocolError as error:
@@ -302,7 +313,7 @@ class Server:
         if place is None or message.sender not in self._senders(place, message.kind):
             raise RemoteProtocolError(AbortCode.MALFORMED, "the sender is not who it says")
         if message.kind is Kind.ABORT:
-            wire.decode_abort(message.body)
+            wire.decode_abort(message.body)  # raises if the body is no code
             self._waiting[place] = False
             return
         # One answer of each client in each phase: a second vector would be added to the total, and
@@ -340,6 +351,7 @@ class Server:
         """Take an Advertise of an identity that is new, and of keys that nobody else has."""
         advert = wire.decode_advert(message.body, self._parameters.adversary)
         if len(self._clients) >= self._parameters.n_max:
+            # The meaning of this code includes that too many clients advertised.
             raise RemoteProtocolError(AbortCode.TOO_FEW_CLIENTS, "the roster is full")
         rank = message.sender
         if self._allow_list is None:
@@ -358,7 +370,8 @@ class Server:
                 self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed
             )
         # Clients refuse a roster with a key twice or a key of low order (RFC 7748, section 6.1).
-        # Refused here, such an advert costs its sender its place and not all others the round.
+        # This check refuses such an advert, so that its sender loses its place in the roster.
+        # Without the check all clients would lose the round.
         points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
         if len(points) < 2 or points & self._points:
             raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
@@ -371,8 +384,8 @@ class Server:
 
     def _add_vector(self, body: bytes) -> None:
         length = self._parameters.length + self._parameters.checksum_entries
-        # Added at once and not kept: a vector that is stored could be unmasked by itself if both
-        # secrets of its client ever got out. `unpack` raises before it adds anything.
+        # The vector is added at once and not kept: a stored vector could be unmasked by itself if
+        # both secrets of its client ever got out. If `unpack` raises, nothing has been added.
         try:
             self._total += unpack(body, length, self._parameters.bits)
         except InvalidInputError as error:
@@ -391,13 +404,15 @@ class Server:
     def _add_secrets(self, place: int, body: bytes) -> None:
         unmask = wire.decode_unmask(body, self._graph.neighbours)
         if (unmask.given & ~self._present[self._graph.of(place)]).any():
-            raise RemoteProtocolError(AbortCode.MALFORMED, "a share of a client that did not share")
+            raise RemoteProtocolError(
+                AbortCode.MALFORMED, "an Unmask gives a share of a client that sent no Shares"
+            )
         self._begun_unmasking().add(place, unmask)
 
     # ---- phases ----
 
     def can_close(self) -> Closing:
-        """Return what `close_phase` would do now.
+        """Return what `close_phase` would do now, before not_after, if all shares are right.
 
         Raises:
             LocalProtocolError: the session has ended.
@@ -425,15 +440,16 @@ class Server:
             case ServerState.SHARE:
                 if int(self._answered.sum()) < max(threshold, p.min_survivors):
                     return AbortCode.TOO_FEW_CLIENTS, []
-                # Gaps in the ring that corrupt clients could turn into a cut (Bell et al. 2020):
-                # checked before any client spends its item, and in COLLECT again, since others may
-                # have left.
+                # Missing clients leave gaps in the ring, which corrupt clients could turn into a
+                # cut (Bell et al. 2020). The first check comes before any client spends its item.
+                # COLLECT checks again, since further clients may be missing by then.
                 if not self._graph.is_whole(self._answered):
                     return AbortCode.RING_CUT, []
             case ServerState.COLLECT:
                 if int(self._answered.sum()) < p.min_survivors:
                     return AbortCode.BELOW_MIN_SURVIVORS, []
-                # also of the dead, whose pair masks have to come off
+                # A secret of each client that sent Shares must be opened, also of a client that is
+                # missing now: its pair masks have to come off.
                 short = self._short(self._answered)
                 if short:
                     return AbortCode.BELOW_THRESHOLD, short
@@ -482,8 +498,8 @@ class Server:
                 self._make_reservation()
             self._commit()
             self._enter(following)
-            # written before the caller can ask for `outgoing` of the new phase, and in here: what
-            # interrupts the server now ends the session, too
+            # The checkpoint is written before the caller can ask for `outgoing` of the new phase.
+            # The call is inside this `try`, so that an interruption here also ends the session.
             self._save()
         except RemoteProtocolError as error:
             self._end(error.code)
@@ -500,8 +516,9 @@ class Server:
     def _save(self) -> None:
         """Write the checkpoint before anything of the phase can leave.
 
-        A server that sent a bitmap and then lost it could close COLLECT again with another one. The
-        two together open both secrets of a client. So without a checkpoint the session ends.
+        A server that sent a bitmap of survivors and then lost it could close COLLECT again with
+        another bitmap. Two bitmaps together open both secrets of a client. So if the journal
+        raises, the session ends. Without a journal nothing is written, and nothing can be restored.
         """
         try:
             if self._journal is not None:
@@ -519,7 +536,8 @@ class Server:
 
     def _end(self, code: AbortCode) -> None:
         self.state, self.code = ServerState.ABORTED, code
-        self.outcome = None  # its checkpoint was not written
+        # `_commit` may have set the outcome before the journal of its checkpoint raised.
+        self.outcome = None
         self._drop_inputs()
 
     def _drop_inputs(self) -> None:
@@ -559,7 +577,7 @@ class Server:
         unmasking = self._begun_unmasking()
         try:
             return unmasking.open(self._total)
-        finally:
+        finally:  # also if the sum cannot be opened: `blamed` then says whose shares were wrong
             names = self._clients
             self.blamed = [
                 Blame(names[o], None if h is None else names[h]) for o, h in unmasking.blamed
@@ -568,9 +586,10 @@ class Server:
     def _settle_roster(self) -> None:
         """Settle the order of the clients: by identity in `active`, else drawn.
 
-        The order makes ctx2, hence the ring. Drawn after the last advert, it cannot be steered by
-        corrupt clients that choose when they come, in order to be neighbours of one client (t of
-        them would hold its secrets) or to fill two gaps of the ring.
+        The ring follows from ctx2, the digest of the roster, and so from this order. The order is
+        drawn after the last advert. So corrupt clients cannot choose their places in the ring by
+        the time at which they come. With chosen places, t of them could be neighbours of one client
+        and hold its secrets, or some could fill two gaps of the ring.
         """
         n = len(self._clients)
         by = self._ranks if self._is_active else self._drawn(n)
@@ -605,8 +624,9 @@ class Server:
     def _enter(self, state: ServerState) -> None:
         """Begin a phase, which no client has answered yet."""
         n, self.state = len(self._clients), state
-        # Each phase asks only clients that answered the one before: a client that was declared dead
-        # must not come back, since its mask key may be open.
+        # SHARE asks the whole roster, and COLLECT the clients that sent Shares. Later phases ask
+        # the clients whose vectors are in the total, also those that did not confirm. No phase asks
+        # a client that was declared dead, since the client's mask key may be open.
         asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(
             state, self._alive
         )
@@ -710,7 +730,8 @@ class Server:
         clients = [] if state is ServerState.ADVERTISE else self._clients
         sealed = self._sealed[:0]
         if state is ServerState.COLLECT:
-            # all of it as it is, where nobody is missing: a copy would take as long as the rest
+            # An index with a bitmap copies the array, which takes as long as the rest of the
+            # checkpoint. If nobody is missing, no copy is needed.
             sealed = self._sealed if self._present.all() else self._sealed[self._present]
         signatures = self._signatures if state is ServerState.UNMASK else {}
         total = (
@@ -738,7 +759,7 @@ class Server:
         return checkpoints.pack(facts, arrays)
 
     def _packed_total(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """Return the sum as the smallest integers that hold it: it is written and erased once."""
+        """Return the sum as signed integers of the width of a lane: fewer bytes to write."""
         assert self.outcome is not None
         return self.outcome.total.astype(f"<i{lane(self._parameters.bits).itemsize}")
 
@@ -785,7 +806,8 @@ class Server:
                 f"this is not a checkpoint of a session with this allow-list: {error}"
             ) from error
         if server.state in (ServerState.UNMASK, ServerState.DONE):
-            # before anything is sent: the process before may have died, or had other books
+            # This comes before anything is sent: the earlier process may have made its reservation
+            # in other books.
             server._make_reservation()
         return server
 
@@ -805,7 +827,7 @@ class Server:
         }:
             raise ValueError("this adversary has no such phase")
         if len(self._adverts) != n or len(self._ranks) != (n if self._is_active else 0):
-            raise ValueError("as many adverts, and ranks in `active`, as clients are needed")
+            raise ValueError("each client needs one advert, and in `active` one rank")
         if any(len(bits) not in (0, n) for bits in (self._present, self._alive, self._signers)):
             raise ValueError("a bitmap is of another length than the roster")
         if self._clients:
@@ -818,6 +840,7 @@ class Server:
                 ):
                     raise ValueError("sealed shares are missing, or too many")
                 self._sealed[self._present] = arrays["sealed"]
+        # A checkpoint has signatures in UNMASK alone, and keeps the signers after that.
         signers = np.flatnonzero(self._signers).tolist()
         signatures = _pieces(arrays["signatures"], keys.SIGNATURE_BYTES)
         self._signatures = dict(zip(signers, signatures, strict=True)) if signatures else {}
