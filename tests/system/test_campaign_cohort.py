@@ -479,7 +479,7 @@ def test_a_plan_with_privacy_needs_books() -> None:
     ):
         FrequencyServer(plan_of())
     assert FrequencyServer(plan_of(trust=None)).release() == []
-    with pytest.raises(InvalidInputError, match="released with noise: give it randomness"):
+    with pytest.raises(InvalidInputError, match="released with noise: give `random`"):
         FrequencyServer(plan_of(), MemoryBooks()).release()
 
 

@@ -381,7 +381,7 @@ def test_items_are_reported_once() -> None:
     client.report(0, POLICY, **options, now=NOW)
     for round in (0, 1):
         with pytest.raises(
-            LocalProtocolError, match="refuses these items: they may be spent, and a second"
+            LocalProtocolError, match="refuses these items: they are perhaps spent already"
         ):
             client.report(round, POLICY, **options, now=NOW)
 
@@ -412,7 +412,7 @@ def test_a_client_draws_among_its_items_where_it_is_told_to() -> None:
     client = FrequencyClient(plan, DOMAIN, [3, 7, 51], bounded=True)
     seen = {tuple(client.contribution(0, stream(("draw", i))).tolist()) for i in range(30)}
     assert seen == set(alone.values())  # one of the two in all draws: a probability of 2^-29
-    with pytest.raises(InvalidInputError, match="more than 1 items.*give it randomness"):
+    with pytest.raises(InvalidInputError, match="more than 1 items.*give `random`"):
         client.contribution(0)
     one = FrequencyClient(plan, DOMAIN, [3, 51], bounded=True)
     assert tuple(one.contribution(0).tolist()) == alone[3]
@@ -466,7 +466,7 @@ def test_under_privacy_nobody_stays_away_for_what_it_holds() -> None:
 
 def test_under_privacy_a_client_needs_randomness_and_keeps_the_clip() -> None:
     plan = private(max_items=5)
-    with pytest.raises(InvalidInputError, match="give it randomness"):
+    with pytest.raises(InvalidInputError, match="give `random`"):
         FrequencyClient(plan, DOMAIN, [1]).contribution(0)
     assert plan.privacy is not None and plan.privacy.event.clip_norm is not None
     for i in range(50):

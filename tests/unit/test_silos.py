@@ -417,6 +417,7 @@ def test_by_owner_gives_distinct_ids_of_each() -> None:
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], w[:2], 1), "must hold an item"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [1.0, math.nan]), "a missing label"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [None, "a"]), "can be sorted"),
+        (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [[1], [1, 2]]), "can be sorted"),
     ],
 )
 def test_what_no_silo_may_be_made_of(make: Any, message: str) -> None:

@@ -2,7 +2,7 @@
 
 `FrequencyClient` makes a sketch of a client's items for the round that it joins, and takes part in
 the protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the
-sums of a round's cohorts to its sketch. The caller carries the bytes.
+sums of a round's cohorts up to the sketch of that round. The caller carries the bytes.
 
 >>> from fedtally.domain import IntegerRange
 >>> from fedtally.plan import Plan
@@ -63,18 +63,21 @@ class FrequencyClient:
         domain: the candidate items, of which the plan holds the description.
         items: the client's items, as a list, a NumPy or Arrow array or a series of text or
             integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
-            no refusal depends on their values: items that are no candidates are left out,
-            of too many some are drawn, and a client without any takes part with zeros.
-        bounded: whether, under a plan without privacy too, items that are no candidates are left
-            out, and of too many some are drawn. The draw is that of `contribution`.
+            no refusal depends on the values of the items. Items that are no candidates are left
+            out. If more than the plan's max_items are left, `contribution` draws some of them. If
+            none is left, the client takes part with zeros.
+        bounded: without privacy: whether items that are no candidates are left out, and whether
+            `contribution` draws max_items of the items if more are left. With privacy both are
+            done anyway.
 
     Raises:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and the items are
             not bounded.
-        InvalidInputError: the domain is another; the items are no column, by their type and
-            dimensions: a table, bytes, or numbers one by one for a grid. Also, under a plan without
-            privacy: there is no item; or they are not bounded, and one cannot be read, or there
-            are more than the plan's max_items.
+        InvalidInputError: the domain is another; or the items are no column, by their type and
+            dimensions: a table, bytes, or, for a grid, single numbers in place of coordinates. A
+            plan without privacy has a third reason: no item is left. Without privacy and without
+            `bounded` there are two more: an item cannot be read, or there are more than the plan's
+            max_items.
 
     An error about the items shows none of them: neither in its message, nor in what it is chained
     to, nor in the variables of its traceback, except those of the caller's own frames.
@@ -102,11 +105,11 @@ class FrequencyClient:
         Args:
             plan: as for the class.
             ids: the ids; of an open domain, the strings' fingerprints.
-            names: the strings, these and possibly others, where the domain is open.
+            names: where the domain is open, the strings of these ids, and possibly other strings.
 
         Raises:
-            InvalidInputError: the ids are of another type or shape; or there is none, or there are
-                more than the plan's max_items, both without privacy; or an open domain lacks names.
+            InvalidInputError: the ids are of another type or shape; or an open domain lacks names;
+                or, without privacy, there is no id, or there are more than the plan's max_items.
         """
         form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
         client, is_column = (
@@ -134,11 +137,12 @@ class FrequencyClient:
     ) -> Self:
         """Return a silo: a client that holds the items of many people.
 
-        Each person contributes what one client would: of more than the plan's max_items distinct
-        items some are drawn, and under privacy the clip holds for each person. `contribution` adds
-        them up, and puts the number of people behind the counters. Under privacy a silo of more
-        people than the plan allows contributes as many as it allows, drawn anew for each
-        contribution: a refusal would show that it has more.
+        Each person contributes what one client would: if a person has more than the plan's
+        max_items distinct items, some of them are drawn, and under privacy the clip holds for each
+        person. `contribution` adds up the items of the people, and puts their number behind
+        the counters. If, under privacy, a silo has more people than the plan allows, each call of
+        `contribution` draws as many people as the plan allows, and leaves the others out: a refusal
+        would show that the silo has too many people.
 
         Args:
             plan: a plan of silos: one whose `people` is above 1.
@@ -167,6 +171,7 @@ class FrequencyClient:
         elif not is_column:
             problem = f"ids must be uint64 [n], got {form}"
         else:
+            labels = None
             try:
                 labels = np.asarray(people)
                 if labels.shape != ids.shape:
@@ -212,8 +217,8 @@ class FrequencyClient:
             return
         if not number:
             raise InvalidInputError(
-                "there is no item that the plan counts, and under a plan without epsilon a client"
-                " takes part with one at least: it can take part once it holds one"
+                "there is no item that the plan counts: under a plan without epsilon, a client"
+                " needs at least one such item to take part"
             )
         if number > most and not bounded:
             raise InvalidInputError(
@@ -232,8 +237,9 @@ class FrequencyClient:
 
         The counters come row by row, and behind them, under a plan of silos, the number of people.
         The vector is not masked yet. With privacy it is bounded, and holds this client's share
-        of the noise if clients add it. Use the vector once: another call draws anew, and two
-        vectors would show more than one. Proof: docs/privacy-proofs/shares.md.
+        of the noise if clients add it. Send the vector once, and no second vector: another call
+        makes its draws anew, and two vectors together would show more of the client's items than
+        one vector does. Proof: docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -246,7 +252,7 @@ class FrequencyClient:
         privacy = self._plan.privacy
         if random is None and privacy is not None:
             raise InvalidInputError(
-                "a contribution with privacy draws items and noise: give it randomness"
+                "a contribution with privacy draws items and noise: give `random`"
             )
         sketch = CountSketch(self._plan.spec, round)
         vector = np.zeros(self._plan.vector_length, np.int64)
@@ -265,8 +271,9 @@ class FrequencyClient:
             held, starts = self._drawn_people(held, random)
             ids = self._spelled(self._bounded(held, starts, round, random))
             sketch.add(ids, num_clients=1)
-            # In constant time where the table is small: the time of a lookup would tell the draw,
-            # and a draw that is known hides nothing.
+            # The noise is looked up in a table of its distribution. The time of a lookup would tell
+            # the noise, and noise that is known hides nothing. So where the table is small, each
+            # lookup compares with every entry.
             if privacy.by_clients:
                 share = privacy.share()
                 vector += share.draw(
@@ -316,16 +323,16 @@ class FrequencyClient:
         if starts is None:
             if len(ids) > most:
                 raise InvalidInputError(
-                    f"this client holds more than {most} items, of which that many are drawn: give"
-                    " it randomness"
+                    f"this client holds more than {most} items, so {most} of them must be drawn:"
+                    " give `random`"
                 )
             return ids
 
         def words(block: I64) -> U64:
             if random is None:
                 raise InvalidInputError(
-                    f"some people of this silo hold more than {most} items, of which that many are"
-                    " drawn: give it randomness"
+                    f"some people of this silo hold more than {most} items, so {most} of each must"
+                    " be drawn: give `random`"
                 )
             return draw_words(int((starts[block + 1] - starts[block]).sum()), random)
 
@@ -344,14 +351,14 @@ class FrequencyClient:
     ) -> Client:
         """Return this client's side of one session.
 
-        It takes an Invite for this round of the plan alone.
+        This side accepts no Invite for another round, or for another plan.
 
         Args:
             round: 0 .. num_rounds - 1; `secagg.client.read_invite` tells the round of an Invite.
             policy: the client's demands, whatever the plan says.
-            journal: the journal of these items. If it has a round, that must be this one. The items
-                are spent once in it. A `store.Journal` of another round may let them count again,
-                as often as the plan's participations allow.
+            journal: the journal of these items. If the journal has a round, it must be this round.
+                A journal lets the items be spent once. A `store.Journal` of another round may let
+                the items be spent again, as often as the plan's participations allow.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
@@ -366,7 +373,8 @@ class FrequencyClient:
                 round, the journal is of another plan or round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
-        policy.check_invite(terms.parameters)  # before anything of its size is allocated
+        # Checked before memory is allocated whose size the plan sets.
+        policy.check_invite(terms.parameters)
         if privacy is not None:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
@@ -420,7 +428,9 @@ class FrequencyClient:
     ) -> two_server.Report:
         """Return this client's report to two servers, with its proof where the plan has proofs.
 
-        The servers take one report of an identity in each release. The helper's part is sent first.
+        In each release, the servers take one report of an identity. The two servers are the helper
+        and the leader. The caller sends `Report.helper` first, and `Report.leader` once the helper
+        has accepted.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -431,20 +441,21 @@ class FrequencyClient:
                 are spent before the report is returned.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-            privacy: the client's demands on the plan's differential privacy, checked as early. None
-                demands nothing, as in `join`.
+            privacy: the client's demands on the plan's differential privacy, checked before
+                anything is drawn or spent. None demands nothing, as in `join`.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
-            LocalProtocolError: the journal refuses: the items were reported, or summed, before, or
-                the client took part in as many rounds as it may, or the cost cannot be added up.
+            LocalProtocolError: the journal refuses, for instance because the items were reported or
+                summed before, the client took part in as many rounds as it may, or the privacy
+                costs of the client's campaigns cannot be added up.
             InvalidInputError: the plan has another secure sum or lacks a key, there is no such
                 round, the journal is of another plan or round, or the identity is no SigningKey.
             Exception: what `journal` or `random` raised, as it was.
         """
         parameters, proof = _two_server(self._plan), self._plan.report_proof
-        # before anything of its size is allocated
+        # Checked before memory is allocated whose size the plan sets.
         policy.check(parameters, has_proofs=proof is not None)
         if privacy is not None:
             privacy.check(self._plan.privacy)
@@ -459,11 +470,12 @@ class FrequencyClient:
                 report = two_server.make_proven_report(proof, vector, **named, random=random)
         finally:
             vector.fill(0)  # it is not masked, and an error that follows has it in its frames
-        # durable before the report leaves: an item in two sums shows in their difference
+        # The journal records for good that the items are spent, before the report leaves. Otherwise
+        # a crash could let the items into two sums, and the difference of the sums would show them.
         if not journal.spend(parameters.context if proof is None else proof.context):
             why = (
                 getattr(journal, "refusal", "")
-                or "they may be spent, and a second report would count them twice"
+                or "they are perhaps spent already, and a second report would count them twice"
             )
             raise LocalProtocolError(f"the journal refuses these items: {why}")
         return report
@@ -502,8 +514,9 @@ def _read(
         )
     except Exception:  # of codecs, Arrow, or the items themselves
         problem = InvalidInputError(
-            f"items must be a list, an array or a series, got {type(items).__name__}; of one"
-            f" dimension, or coordinates [n, 2]; and each of the form that the domain {domain} has"
+            f"items must be a list, an array or a series, got {type(items).__name__}; it must have"
+            " one dimension, or hold coordinates [n, 2]; and each item must have the form that the"
+            f" domain {domain} takes"
         )
     return _NOTHING, None, problem
 
@@ -511,9 +524,10 @@ def _read(
 def _is_column(domain: Domain, items: Any) -> bool:
     """Return whether a container may hold one item after another.
 
-    Its type and dimensions decide, never its values: the caller chose the former, so that a refusal
-    says nothing of what a client holds. The entries of a list, of an array of objects or of a
-    series of one dimension may be anything.
+    The container's type and dimensions decide, which the caller chose, so that a refusal says
+    nothing of what a client holds. Values count in one case only: a one-dimensional array of
+    numbers for a grid is not refused if it is empty or has only missing values. The entries of a
+    list, of an array of objects or of a series of one dimension may be anything.
     """
     import pyarrow as pa
 
@@ -528,9 +542,9 @@ def _is_column(domain: Domain, items: Any) -> bool:
         return False
     if not isinstance(domain, Grid) or len(shape) != 1:
         return len(shape) == 1 or (isinstance(domain, Grid) and shape[1:] == (2,))
-    # Numbers one by one are no coordinates. But NumPy also makes numbers of a list of text that is
-    # empty, or has only missing values: refusing such an array would tell that the client holds
-    # nothing.
+    # A grid takes coordinates, so an array of single numbers is refused. But an array that was made
+    # from a list of text has numbers, too, if the list was empty or had only missing values (NaN).
+    # Refusing such an array would tell that the client holds nothing.
     return items.dtype.kind not in "iuf" or bool(np.isnan(items).all())
 
 
@@ -588,12 +602,18 @@ def _of_arrow(item: Any) -> Any:
 
 
 def _whole(item: Any) -> Any:
-    """Return the integer that a float is: integers beside a missing one come as floats."""
+    """Return a float without a fraction as an integer, and any other item unchanged.
+
+    Integers come as floats if a missing value is beside them.
+    """
     return int(item) if isinstance(item, float | np.floating) and float(item).is_integer() else item
 
 
 def _secagg(plan: Plan) -> SecAggConfig:
-    """Return the terms of a plan that this protocol sums, with every key that they need."""
+    """Return the terms of a plan's secure aggregation between clients.
+
+    A plan that has another secure sum, or lacks a key, is refused.
+    """
     if not isinstance(plan.secure_sum, SecAggConfig):
         raise InvalidInputError(
             "this plan is not summed by secure aggregation between clients (secure_sum secagg)"

@@ -307,7 +307,7 @@ class FrequencyServer:
             return None
         if random is None:
             raise InvalidInputError(
-                "each server adds the plan's noise before a sum is opened: give it randomness"
+                "each server adds the plan's noise before a sum is opened: give `random`"
             )
         # each draws all of the noise, since the other one may add none
         noise, counters = privacy.noise(), self.plan.vector_length
@@ -448,9 +448,7 @@ class FrequencyServer:
             landed = self._books.sums(self.plan) if used is None else used
             return [copy_of(sketch) for sketch in landed]
         if random is None:
-            raise InvalidInputError(
-                "a plan with privacy is released with noise: give it randomness"
-            )
+            raise InvalidInputError("a plan with privacy is released with noise: give `random`")
         return release_sums(self.plan, self._books, random, used)
 
     def _screened(self) -> list[CountSketch] | None:

@@ -84,9 +84,9 @@ _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whol
 _FEW_CELLS = 400
 _SINGLE = 1e-4  # a relative margin, larger than the rounding of a decoder in single precision
 # A domain is large if it has at least LARGE candidates. There a look at all candidates makes a list
-# of the candidates with high values. The share _KEPT_SHARE of the phantoms have such high values. A
-# later look goes over the list alone if the values of the share _STILL of the phantoms have changed
-# too little since then to lift a candidate that is off the list above the floor (see `Kept`).
+# of the candidates above a first floor, which only the share _KEPT_SHARE of the phantoms exceed. A
+# later look with a higher floor goes over the list alone if, since then, the values of the share
+# _STILL of the phantoms have moved by less than the difference of the two floors (see `Kept`).
 LARGE = 1 << 20
 # So many looks at a large domain usually go over all candidates. The planner counts with this
 # number, which was measured on open domains of 2^26 hashes; the fit does not use it.
@@ -427,8 +427,8 @@ class Fit:
         # `_restore` repeats the last probe, from the same state of the generator.
         self._draws = dict(self._rng.bit_generator.state)
         # Suppose that an item's cells change in one batch only. With shrinkage s, the value of the
-        # item is mean + s (z - mean), where z is the value without shrinkage. If z changes by 1,
-        # the mean over batches changes by the batch's weight w, and z - mean by 1 - w. So the value
+        # item is mean + s (y - mean), where y is the value without shrinkage. If y changes by 1,
+        # the mean over batches changes by the batch's weight w, and y - mean by 1 - w. So the value
         # moves by w + s (1 - w) = s + (1 - s) w.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
@@ -684,7 +684,10 @@ class JointDecoder:
         return self._counts(range(first_id, first_id + count))
 
     def _counts(self, ids: Ids) -> F64:
-        """Return estimated counts, rounded to integers if the residual holds only rounding."""
+        """Return estimated counts.
+
+        If the residual holds only rounding, counts within `_ROUNDING` of an integer are rounded.
+        """
         counts = self.fit.estimates(ids)
         counts *= self.num_clients
         if self.fit.scale * self.num_clients > _ROUNDING:
@@ -743,9 +746,10 @@ def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
     """Return the residuals of many draws after the fit of one batch.
 
-    This is `kernels.refit` in matrices. A sweep sets the items' values x one after the other. Each
-    item gets the part of the draw that the other items leave. In an item's turn, the items before
-    it have their new values, and the items after it have their old ones. With the Gram matrix
+    This is `kernels.refit` in matrices. With one batch, an item's value is its mean over batches,
+    so there is no shrinkage. A sweep sets the items' values x one after the other. Each item gets
+    the part of the draw that the other items leave. In an item's turn, the items before it have
+    their new values, and the items after it have their old ones. With the Gram matrix
     L + 1 + U, where L lies below the diagonal and U above, and with the mean c of each item's
     signed cells: x_new = c - L x_new - U x_old.
 

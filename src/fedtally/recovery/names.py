@@ -3,19 +3,21 @@
 A string is spelled by symbols at positions: copies of its bytes with an end mark, and then parity
 (`fedtally.domain.symbols`). For each position t, the sums hold a sketch of hash * 256 + symbol_t
 over the clients that spell this position. For a hash that joint recovery found, only 256 integers a
-position are looked at: each has a score z, the mean of its counters over the rows, in standard
-deviations of their noise. A name is accepted on three conditions: its own hash is the one that was
-found, the scores of its symbols look like a string of that frequency, and no other string of that
-hash has scores that are nearly as good. A hash whose name cannot be read stays a hash.
+position are looked at. Each integer has a score z: the mean of its signed counters over the rows,
+divided by the standard deviation of the noise of such a mean. A name is accepted on three
+conditions: its own hash is the one that was found, the scores of its symbols look like a string of
+that frequency, and no other string of that hash has scores that are nearly as good. A hash whose
+name cannot be read stays a hash.
 
-Hashes are read from the most frequent to the rarest, in several sweeps. What a hash explains is
-taken out of the sums before the next one is read, symbol by symbol, with a value of its own at each
-position, since the clients of a position are a sample of their own.
+Hashes are read from the most frequent to the rarest, in several sweeps. Before the next hash is
+read, the symbols of this hash are taken out of the sums. Each position has a value of its own to
+take out, since the clients of each position are another sample.
 
-Symbols are decoded softly. The scores are log likelihoods, and the bytes of names that were read
-before are the prior of the next ones: a Markov chain of bytes. Words are tried in an order that
-scores and prior suggest, at most `MOST_TRIES` for each hash. If a hash has b bits, a wrong word has
-the hash by chance with probability 2^-b. docs/open-domain.md states the rules.
+Symbols are decoded softly. A score z times the expected score (at most `_SURE`) is a log
+likelihood, up to a constant. The names that were read before give the prior of the next ones: a
+Markov chain of bytes. Words are tried in an order that log likelihoods and prior suggest, at most
+`MOST_TRIES` for each hash. If a hash has b bits, a wrong word has the hash by chance with
+probability 2^-b. docs/open-domain.md states the rules.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ MOST_TRIES = 16_384  # words for one hash, in all sweeps together
 MOST_NAMES = 4096  # hashes that are read, the most frequent ones
 SWEEPS = 6
 _PATIENT_FROM = 2  # the sweep from which more lengths and more words are tried
-_WITHOUT_END = 3  # from this sweep on, the first one that reads no name is the last one
+_MAY_STOP_FROM = 3  # from this sweep on, reading stops after a sweep that gives no new name
 _MEASURE_EVERY = 16  # hashes between two measurements of the noise
-# The largest weight of a score. More is not certain: other hashes in the same counters cause larger
-# errors than noise does.
+# The largest weight of a score. A larger expected score gets no larger weight: other hashes in the
+# same counters cause larger errors than noise does.
 _SURE = 6.0
 _STANDS_OUT = 3.0  # the least score of a symbol that is taken out while its hash has no name
 _LEADS = 1.0  # by how much such a score must exceed the second best one
@@ -53,11 +55,12 @@ _READABLE, _SHORT = 1.5, 4
 # Least share of the expected scores that the symbols of a name must have. A name of less than
 # _WHOLE leaves room for a second string of its hash.
 _FITS, _WHOLE = 0.5, 0.8
-# A word of a public list counts from this strength of the expected scores on; and a word is given
-# only if it exceeds all others of its hash by so much. Both are standard deviations.
+# The words of a public list are compared only if the expected scores together are at least _STRONG.
+# A word becomes the name only if its scores together exceed those of all other words of its hash by
+# at least _AHEAD. Both numbers are in standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
-_BRANCHES = 16  # the likeliest bytes at each place, by which each listed word is continued
-_LISTED = 24  # names of at most so many symbols are listed by likelihood, also if they have parity
+_BRANCHES = 16  # `_likeliest` continues a word by only so many bytes, the likeliest of each place
+_LISTED = 24  # `_likeliest` makes names with parity only up to so many symbols; others always
 _TINY = 1e-300  # stands for a probability of 0
 
 
@@ -66,9 +69,11 @@ class _Effort(NamedTuple):
 
     Attributes:
         lengths: how many lengths of names, those with the clearest end marks.
-        words: in the list of the likeliest.
-        flips: of the least certain symbols; all their combinations are tried.
-        replaced: how many chosen places are exchanged, one at a time, for the surest other one.
+        words: the most words that `_likeliest` returns for a length.
+        flips: at how many of the least sure chosen places `_interpolated` also tries the second
+            best symbol; all combinations are tried.
+        replaced: at most how many of the least sure chosen places `_interpolated` exchanges, one at
+            a time, for the surest place that was not chosen.
     """
 
     lengths: int
@@ -140,6 +145,7 @@ class _Reader:
         size = spelling.rows * spelling.width
         sums, clients = np.zeros((self._positions, size)), np.zeros(self._positions)
         for sketch in sketches:
+            # Part 0 is the finder, column 0. Column t + 1 belongs to position t.
             for part in spec.parts(sketch.round)[1:]:
                 sums[part.column - 1] += part.of(sketch.vector).reshape(-1)
                 clients[part.column - 1] += sketch.num_clients
@@ -173,7 +179,7 @@ class _Reader:
                     self._measure()
                 self._look_at(h, frequencies[h], _PATIENT if sweep >= _PATIENT_FROM else _QUICK)
                 progress(sweep * len(order) + place + 1, SWEEPS * len(order))
-            if sweep >= _WITHOUT_END and len(self._names) == before:
+            if sweep >= _MAY_STOP_FROM and len(self._names) == before:
                 break
         self._measure()
         for h in order:
@@ -185,6 +191,7 @@ class _Reader:
     def _measure(self) -> None:
         """Measure the noise of a mean over rows, by position, in frequencies."""
         scale = 1.4826 * np.median(np.abs(self._left), axis=1) / self._rows**0.5
+        # If most counters are 0, their median is 0. Then 0.3 clients keep the scores finite.
         self._scale = np.maximum(scale, 0.3 / self._clients)
 
     def _look_at(self, h: int, frequency: float, effort: _Effort) -> None:
@@ -204,7 +211,9 @@ class _Reader:
             chosen = z.argmax(axis=1)
             two = np.partition(z, -2, axis=1)[:, -2:]
             clear = (two[:, 1] > _STANDS_OUT) & (two[:, 1] - two[:, 0] > _LEADS)
-        # the clients of a position are a sample: its value is between the frequency and the mean
+        # The clients of a position are a sample: the variance `drawn` is how much the share of the
+        # hash varies among them. The variance `_scale`^2 is the noise of the mean. So the value
+        # keeps the share drawn / (drawn + _scale^2) of the distance from frequency to mean.
         drawn = frequency / self._clients
         kept = drawn / (drawn + self._scale**2)
         values = frequency + kept * (means[self._places, chosen] - frequency)
@@ -231,8 +240,10 @@ class _Reader:
     def _scores(self, h: int, frequency: float) -> tuple[F64, F64]:
         """Return the mean of each symbol's counters, and that in standard deviations.
 
-        What exceeds the most that the hash can have there belongs to others and is cut off.
+        Each counter is cut to the largest size that the clients of the hash are likely to give it:
+        a larger part comes from other hashes.
         """
+        # 3 standard deviations of the sample of clients, and 2 of the noise of one counter
         most = frequency + 3 * np.sqrt(frequency / self._clients)
         most += 2 * self._scale * self._rows**0.5
         left = self._left.reshape(self._positions, self._rows, -1)
@@ -276,8 +287,8 @@ class _Reader:
 
         The symbols of the name hide those of the other one. So if the name has only a share of the
         expected scores, this share is subtracted from the scores of its symbols, and the hash is
-        spelled again. This comes last: by then all that other hashes explain is gone, and no hash
-        is read later whose reading could rest on a name that is taken back.
+        spelled again. The check comes after all sweeps: by then all that other hashes explain is
+        taken out of the sums, and no hash gets a name afterwards.
         """
         expected, name = self._expected(frequency), self._names[h]
         self._add(self._taken[h], 1.0)
@@ -365,8 +376,8 @@ class _Prior:
         self._update()
 
     def _update(self) -> None:
-        # pairs are mixed with single bytes, and these with what is usual: with the weights of 3 and
-        # of 20 observations
+        # The usual shares count like 20 observed bytes in the shares of single bytes. The shares of
+        # single bytes count like 3 observed pairs in the shares of what follows a byte.
         single = self._pairs.sum(axis=0)
         single = (single + 20 * self._usual) / (single.sum() + 20)
         self.follow = (self._pairs + 3 * single) / (self._pairs.sum(axis=1, keepdims=True) + 3)
@@ -401,6 +412,7 @@ def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Ite
 
 
 def _length(vector: F64) -> float:
+    """Return the Euclidean norm of a vector, or `_TINY` if the norm is smaller."""
     return max(float(np.sqrt(vector @ vector)), _TINY)
 
 
@@ -413,21 +425,24 @@ def _log_sum(logs: F64) -> F64:
 def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
     """Return the log probability of each byte at each place, given the scores of all places.
 
-    Forward and backward through the chain (Baum and others 1970), scaled at each step, for all
-    names at once: a product with a few vectors takes as long as one with a single one.
+    This is the forward-backward algorithm (Baum and others 1970), scaled at each step. In this
+    function a "name" is one possible size of the name that is looked for. All sizes go through the
+    chain together: the product of a matrix with a few vectors takes as long as with one vector.
 
     Args:
-        every: for each name, the log likelihoods of its bytes, [places, 256].
-        prior: of its bytes.
+        every: for each size, the log likelihoods of the bytes of the name, [places, 256].
+        prior: the prior of the bytes.
 
     Returns:
-        For each name, [places, 256].
+        For each size, [places, 256].
     """
-    # the longest first, so that the names that are long enough to have a place are the first ones
+    # The longest name comes first. So the names that have a given place are the first rows.
     order = sorted(range(len(every)), key=lambda name: -len(every[name]))
     lengths = np.array([len(every[name]) for name in order], np.int64)
     shape = (len(order), int(lengths.max(initial=0)), 256)
-    # places count from the first one forward, and from the last one backward
+    # `ahead` and `before` count places from the first one, `back` and `after` from the last one.
+    # `ahead` and `back` hold the likelihoods of a place alone. `before` includes the places up to
+    # this one, and `after` includes those behind it; the end mark is the last of those.
     ahead, back, before, after = (np.zeros(shape) for _ in range(4))
     for row, name in enumerate(order):
         own = np.exp(every[name] - every[name].max(axis=1, keepdims=True))
@@ -473,15 +488,18 @@ def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
 
 
 def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
-    """Return words through the places that are surest, of the name and of its parity.
+    """Return words that are interpolated from the surest places of the name and of its parity.
 
-    The order-statistics decoding of Fossorier and Lin (1995). The surest places are chosen, as many
-    as the name has symbols: that many determine the word. Words are made from the best symbols,
-    with all combinations of the second best ones at the least sure chosen places, and then again
-    with one chosen place replaced by the next surest.
+    This is the order-statistics decoding of Fossorier and Lin (1995). The surest places are chosen,
+    as many as the name has symbols: that many symbols determine the word. Words are made from the
+    best symbols at the chosen places, with all combinations of the second best symbols at the least
+    sure ones of these places. Then the same is done with the least sure chosen place replaced by
+    the surest place that was not chosen, then with the second least sure one replaced, and so on.
     """
     size = len(posterior) + 1
     logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
+    # The end mark is certain: its gap is infinite. So its place is the first in `order`, and the
+    # bounds `size - 1` below keep it from being flipped or replaced.
     logs[size - 1, symbols.END] = 0.0
     every = np.arange(len(logs))
     best = logs.argmax(axis=1)
@@ -499,8 +517,9 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
         places = order[:size]
         if out:
             places = np.append(np.delete(places, size - out), order[size])
-        # The code is linear: a flip of a symbol adds a word of its own to the whole word. So one
-        # word and one for each flip are interpolated, and all combinations are sums of them.
+        # The code is linear: flipping a symbol adds (xor) the same word, whatever the other symbols
+        # are. So the word of the best symbols and one such word for each flip are interpolated. All
+        # combinations are sums of these words.
         known = np.zeros((1 + flips, size), np.uint8)
         known[0] = best[places]
         doubtful = np.arange(size - flips, size)
