@@ -466,7 +466,7 @@ def test_a_list_shorter_than_the_counters_reads_every_count_of_any_number_of_cli
     shares = np.arange(1, 801) ** -1.3
     held = np.bincount(rng.choice(800, 20_000, p=shares / shares.sum()), minlength=800)
     plan = plan_of(num_rounds=1, width=88, num_clients=20_000, max_round_clients=20_000)
-    assert plan.spec.vector_length == 872 and not RareNames(872, 48, 20_000).is_warned
+    assert plan.spec.vector_length == 872 and not RareNames(872, 48, 20_000, 9).is_warned
     items = [f"w{number:03d}" for number in range(800)]
     rows = Names(STRINGS, items).spell(fingerprints(items, STRINGS.key), 9)
     sketch = CountSketch(plan.spec, 0)
@@ -514,8 +514,9 @@ def test_a_made_word_takes_the_place_of_a_string_too_long_to_be_spelled():
 
 
 def test_what_can_be_confirmed_is_said():
-    few, many = RareNames(2000, 64, 1000), RareNames(2000, 64, 100_000)
-    assert round(few.confirmed, 2) == 2.83 and round(many.read) == 194
+    few, many = (RareNames(2000, 64, clients, 16) for clients in (1000, 100_000))
+    assert round(few.confirmed, 2) == 2.83 and round(many.read_longest) == 194
+    assert many.read == many.read_longest / 2  # 4 of 16 symbols
     with pytest.raises(InvalidInputError, match="1,000 clients in 2,000 counters"):
         few.check()
     many.check()

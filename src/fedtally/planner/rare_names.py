@@ -15,6 +15,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.secagg.config import SecAggConfig
 
+_SHORT = 4  # symbols of a short name: three bytes and the end mark
 WARNED = 5  # clients for each counter of the smallest sum, below which the answer has a warning
 
 
@@ -25,11 +26,13 @@ class RareNames(NamedTuple):
         counters: the counters of the sum.
         position: the counters that spell one position.
         clients: the clients in it.
+        positions: the positions that are spelled, over all rounds.
     """
 
     counters: int
     position: int
     clients: int
+    positions: int
 
     @property
     def confirmed(self) -> float:
@@ -38,10 +41,15 @@ class RareNames(NamedTuple):
 
     @property
     def read(self) -> float:
-        """About how many holders this package's reader needs for a name that nobody knows.
+        """About how many holders this package's reader needs for an unknown name of three bytes.
 
-        A name of as many symbols as there are positions; a shorter one needs fewer.
+        The copies of a symbol add up, so a name of n symbols needs √n times as many as one symbol.
         """
+        return self.read_longest * math.sqrt(_SHORT / self.positions)
+
+    @property
+    def read_longest(self) -> float:
+        """About how many it needs for an unknown name of as many symbols as there are positions."""
         return 4.9 * math.sqrt(self.clients / self.position)
 
     @property
@@ -70,8 +78,9 @@ class RareNames(NamedTuple):
             )
 
     def to_dict(self) -> dict[str, float]:
-        """Return the sizes, and the two numbers of holders, as JSON-able values."""
-        return {**self._asdict(), "confirmed": self.confirmed, "read": self.read}
+        """Return the sizes, and the numbers of holders, as JSON-able values."""
+        numbers = {name: getattr(self, name) for name in ("confirmed", "read", "read_longest")}
+        return {**self._asdict(), **numbers}
 
     @property
     def notes(self) -> list[str]:
@@ -80,7 +89,8 @@ class RareNames(NamedTuple):
             f"without epsilon nothing bounds what the sums show: in a sum of {self.clients:,}"
             f" clients and {self.counters:,} counters a string that the server suspects is"
             f" confirmed from about {max(1.0, self.confirmed):,.0f} holders on, and one that"
-            f" nobody suspects can often be read from about {max(1.0, self.read):,.0f} on"
+            f" nobody suspects can often be read from about {max(1.0, self.read):,.0f} on if it has"
+            f" 3 bytes, and from about {max(1.0, self.read_longest):,.0f} on at any length"
         )
         if self.is_warned:
             return [f"{said}; with a list of likely strings most of what rare clients hold is read"]
@@ -107,4 +117,6 @@ def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareName
     # silos are taken to be alike: of a cohort of them the plan says no number of people
     rounds = [(size, held) for size, held in zip(sizes, people, strict=True) if size]
     clients = min(held * min(size, fewest) // size for size, held in rounds)
-    return RareNames(plan.spec.vector_length, plan.spelling.rows * plan.spelling.width, clients)
+    spec, spelling = plan.spec, plan.spelling
+    size = spelling.rows * spelling.width
+    return RareNames(spec.vector_length, size, clients, spec.num_positions)
