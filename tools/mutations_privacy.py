@@ -1508,6 +1508,13 @@ MUTATIONS = (
         f"{_DRIVER}::test_a_process_whose_file_is_put_back_stops_and_leaves_the_mark",
     ),
     _mutation(
+        "jumps-followed",
+        _DRIVER_FILE,
+        "        if 0 < back <= JITTER:\n",
+        "        if False:\n",
+        f"{_DRIVER}::test_a_clock_that_jumps_to_and_fro_costs_nothing",
+    ),
+    _mutation(
         "epoch-given-twice",
         _CAMPAIGNS_FILE,
         ".values(epoch=writes, writes=writes)",
