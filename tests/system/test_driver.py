@@ -1506,6 +1506,11 @@ def test_wrong_keys_and_plans_are_refused(folder):
         Campaigns.open(folder / "campaign.db").claim(
             plan_of(trust="central"), mark=folder / "m", clock=lambda: 1, owner="a"
         )
+    with pytest.raises(InvalidInputError, match="time must be an integer"):
+        Campaigns.open(folder / "campaign.db").claim(  # else no sum could land
+            plan, mark=folder / "mark", clock=lambda: 1.5, owner="a"
+        )
+    assert world.campaigns().status(plan).epoch == 2  # nothing was claimed
 
 
 def test_deadlines_are_checked():

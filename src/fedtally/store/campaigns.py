@@ -287,14 +287,16 @@ class Campaigns(Database):
             ledger: the ledger to charge for the releases, in SQLite or PostgreSQL.
 
         Raises:
-            InvalidInputError: the plan has privacy and there is no ledger; or this file has fewer
-                writes than its mark says, because a copy was put back; or the mark is gone.
+            InvalidInputError: the plan has privacy and there is no ledger; or the clock returns no
+                whole seconds; or this file has fewer writes than its mark says, because a copy was
+                put back; or the mark is gone.
         """
         if plan.privacy is not None and ledger is None:
             raise InvalidInputError(
                 "a plan with privacy is charged before a sum is opened: name the ledger"
             )
         owner, place = checked_name(owner=owner), real_path(mark)
+        seconds(clock())  # before a client is asked for its items: sums land with their time
         with self._marked(plan, place) as connection:
             row = _run(connection, plan)
             writes = 0 if row is None else row.writes
