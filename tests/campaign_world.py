@@ -238,6 +238,7 @@ class World:
         error: raised instead, with the process alive.
         on_step: called at each step, with what it is.
         ledger_at: the place of the ledger; None: in the file of the campaigns.
+        jump: returns by how many seconds the server's clock is off at a call of the driver.
         domain: the candidates.
         hold: returns the items of a client, by its number.
     """
@@ -251,6 +252,7 @@ class World:
     on_step: Callable[[str], None] | None = None
     ledger_at: str | None = None
     absent: Callable[[int, Kind], bool] = lambda number, kind: False  # who never answers what
+    jump: Callable[[], int] = lambda: 0
     domain: Domain = DOMAIN
     hold: Callable[[int], list[Any]] = lambda number: [1 + number]
 
@@ -280,6 +282,10 @@ class World:
             self.on_step(what)
         if self.steps in self.stops:
             raise (Crash if self.error is None else self.error)(what)
+
+    def clock(self) -> int:
+        """Return the time as the server's clock has it."""
+        return self.now + self.jump()
 
     def campaigns(self) -> Campaigns:
         return Campaigns.open(self.folder / "campaign.db", create=True)
@@ -316,8 +322,8 @@ class World:
     def hand(self, person: Person) -> None:
         """Let a client ask what to do, and answer the process that it has asked."""
         driver = self.driver
-        driver.check_in(person.number, self.now)
-        frame = driver.next(person.number, self.now)
+        driver.check_in(person.number, self.clock())
+        frame = driver.next(person.number, self.clock())
         if frame is None:
             return
         message = wire.parse(frame)
@@ -330,7 +336,8 @@ class World:
         if answer is not None:
             person.answers.append(answer)
             self.step(f"answer of {person.number}")
-            self.receipts.append((person.number, driver.receive(person.number, answer, self.now)))
+            receipt = driver.receive(person.number, answer, self.clock())
+            self.receipts.append((person.number, receipt))
 
     def note(self, message: wire.Frame, number: int) -> None:
         """Note what a client was told."""
@@ -371,7 +378,7 @@ class World:
             try:
                 for person in self.persons:
                     self.hand(person)
-                driver.tick(self.now)
+                driver.tick(self.clock())
             except caught as stop:
                 if isinstance(stop, Crash):
                     self.driver = self.start()

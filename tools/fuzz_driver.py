@@ -6,8 +6,8 @@
 A seed chooses a plan (adversary, privacy, rounds, cohorts, smallest session), its people, and what
 happens at which call of the store or the ledger and at which frame: the process dies; the store
 fails; a second process takes over while the first one sleeps, and the first one wakes again; the
-only process is suspended for minutes; a copy of the file is put back. Clients stay away, and frames
-come late, twice, cut, or from somebody else.
+only process is suspended for minutes; a copy of the file is put back; the server's clock jumps to
+and fro by seconds. Clients stay away, and frames come late, twice, cut, or from somebody else.
 
 Whatever happens: the sums that landed are those of the vectors of their clients, bit for bit; no
 client is in two sums of a round or asked too often; no session shows two sets of survivors; nothing
@@ -25,6 +25,7 @@ import tempfile
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from campaign_world import DEADLINES, Crash, N, World, plan_of  # noqa: E402
 
-from fedtally.campaign.driver import Receipt  # noqa: E402
+from fedtally.campaign.driver import JITTER, Receipt  # noqa: E402
 from fedtally.errors import OvertakenError  # noqa: E402
 from fedtally.secagg.messages import Kind  # noqa: E402
 from fedtally.store import StoreError  # noqa: E402
@@ -70,6 +71,7 @@ class Schedule:
                 ("put back", 0.005),
                 ("absent", 0.02),
                 ("frame", 0.1),
+                ("jump", 0.7),
             )
         }
         self.happened: Counter[str] = Counter()
@@ -82,7 +84,10 @@ class Schedule:
             self.plan,
             people=rounds * cohorts * N,
             error=StoreError,
+            # In a short presence a driver that counted each jump would see nobody.
+            deadlines=replace(DEADLINES, presence=int(rng.choice([20, DEADLINES.presence]))),
             absent=self.absent,
+            jump=self.jump,
         )
 
     def happens(self, what: str) -> bool:
@@ -95,6 +100,10 @@ class Schedule:
     def absent(self, number: int, kind: Kind) -> bool:
         """Tell whether a frame is lost on its way to a client."""
         return self.happens("absent")
+
+    def jump(self) -> int:
+        """Return by how many seconds the clock is off now: it never jumps back by more than 10."""
+        return int(self.rng.integers(-JITTER // 2, JITTER // 2 + 1)) if self.happens("jump") else 0
 
     def step(self, what: str) -> None:
         """Let something go wrong at a step."""
@@ -112,7 +121,8 @@ class Schedule:
             world.now += seconds
         if self.happens("copy"):
             shutil.copy(self.folder / "campaign.db", kept)
-        if kept.exists() and self.happens("put back"):
+        # A process that starts holds the mark, which who puts a file back needs.
+        if kept.exists() and not world.is_starting and self.happens("put back"):
             world.on_step = None
             world.put_back(kept)
             world.on_step = self.step

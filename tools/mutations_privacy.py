@@ -1410,8 +1410,8 @@ MUTATIONS = (
     _mutation(
         "epoch-ignored",
         _CAMPAIGNS_FILE,
-        "        if row is None or row.epoch != self._epoch:\n",
-        "        if row is None:\n",
+        '(_runs.c.plan == sa.bindparam("of")) & (_runs.c.epoch == sa.bindparam("epoch"))\n',
+        '(_runs.c.plan == sa.bindparam("of"))\n',
         f"{_DRIVER}::test_a_process_that_was_overtaken_writes_nothing_and_says_nothing",
     ),
     _mutation(
@@ -1466,7 +1466,7 @@ MUTATIONS = (
     _mutation(
         "released-sums-kept",
         _CAMPAIGNS_FILE,
-        "                connection.execute(sa.delete(_sums).where(mine))\n",
+        "                connection.executemany(_ERASE_SUMS, mine)\n",
         "                pass\n",
         f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
     ),
@@ -1503,9 +1503,16 @@ MUTATIONS = (
     _mutation(
         "mark-set-back",
         _CAMPAIGNS_FILE,
-        "        if row.writes < self._written:\n",
+        "        if writes < self._written:\n",
         "        if False:\n",
         f"{_DRIVER}::test_a_process_whose_file_is_put_back_stops_and_leaves_the_mark",
+    ),
+    _mutation(
+        "jumps-followed",
+        _DRIVER_FILE,
+        "        if 0 < back <= JITTER:\n",
+        "        if False:\n",
+        f"{_DRIVER}::test_a_clock_that_jumps_to_and_fro_costs_nothing",
     ),
     _mutation(
         "epoch-given-twice",

@@ -27,7 +27,14 @@ from campaign_world import (
 )
 from secagg_cohort import stream
 
-from fedtally.campaign.driver import RETRY_SECONDS, Deadlines, Driver, Receipt, ServerKeys
+from fedtally.campaign.driver import (
+    JITTER,
+    RETRY_SECONDS,
+    Deadlines,
+    Driver,
+    Receipt,
+    ServerKeys,
+)
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
@@ -997,6 +1004,29 @@ def test_a_clock_that_was_ahead_does_not_delay_the_store(folder):
     assert world.driver.is_idle
 
 
+def test_a_clock_that_jumps_to_and_fro_costs_nothing(folder):
+    """A driver that followed each jump back would let its own times pass: it would see nobody."""
+    world = World(
+        folder,
+        plan_of(n_min=N - 1),
+        deadlines=Deadlines(gather=5, phase=20, session=100, presence=20, bench=60),
+    )
+    jumps = np.random.default_rng(0)
+    world.jump = lambda: int(jumps.integers(-JITTER // 2, JITTER // 2 + 1))
+    world.run(60)
+    world.check()
+
+
+def test_a_clock_that_is_put_back_a_little_stands_still_until_it_has_caught_up(folder):
+    world = World(folder, plan_of(n_min=N - 1))
+    for number in range(N - 1):
+        world.driver.check_in(number, START)
+    due = START + DEADLINES.gather
+    assert world.driver.tick(START) == due
+    assert world.driver.tick(START - JITTER) == due
+    assert world.driver.tick(START - JITTER - 1) == due - JITTER - 1  # it was put back
+
+
 def test_a_campaign_is_charged_before_its_first_invite(folder):
     plan = plan_of(trust="distributed")
     world = World(folder, plan)
@@ -1476,6 +1506,11 @@ def test_wrong_keys_and_plans_are_refused(folder):
         Campaigns.open(folder / "campaign.db").claim(
             plan_of(trust="central"), mark=folder / "m", clock=lambda: 1, owner="a"
         )
+    with pytest.raises(InvalidInputError, match="time must be an integer"):
+        Campaigns.open(folder / "campaign.db").claim(  # else no sum could land
+            plan, mark=folder / "mark", clock=lambda: 1.5, owner="a"
+        )
+    assert world.campaigns().status(plan).epoch == 2  # nothing was claimed
 
 
 def test_deadlines_are_checked():

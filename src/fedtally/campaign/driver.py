@@ -73,6 +73,9 @@ PATIENCE = 4
 # The process was away if nobody called `tick` for this part of `Deadlines.phase`.
 AWAY = 1 / 4
 REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after this time
+# A clock that is put back by at most this many seconds, as one that jumps to and fro, stands still
+# for the driver until it has caught up.
+JITTER = 10
 RETRY_SECONDS = 3  # after an error of the store, the driver waits this long before it reads again
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
@@ -328,7 +331,8 @@ class Driver:
         # Seconds, and at least 1. A phase has at least 1 second, too. So even in the shortest phase
         # the driver notices that it was away before the phase ends.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
-        self._now = 0  # the engine's time at the last call, in whole seconds
+        # The time, which goes back by more than `JITTER` or not at all; and its whole seconds.
+        self._time, self._now = 0.0, 0
         self._drains = False
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
@@ -354,7 +358,7 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return False
-        self._note_time(now)
+        now = self._note_time(now)
         if has_heard:
             self._farewells.note_heard(client)
         # A driver that drains has no open rounds: then only clients of a session count as present.
@@ -378,6 +382,7 @@ class Driver:
         """
         if self.is_overtaken:
             return None
+        now = self._note_time(now)
         # No session has an empty name: a client without a session gets None here.
         live = self._live.get(self._pool.session_of.get(client, b""))
         if live is not None and self._is_away(now):
@@ -403,7 +408,7 @@ class Driver:
         check_name(client)
         if self.is_overtaken:
             return Receipt.LATE
-        self._note_time(now)
+        now = self._note_time(now)
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
@@ -449,7 +454,7 @@ class Driver:
             raise OvertakenError(
                 "another process runs this campaign, or it was cancelled: stop this process"
             )
-        self._note_time(now)
+        now = self._note_time(now)
         # Before `_next_at` the process was not away: see `_next_time`.
         if not self._is_stirred and now < self._next_at:
             self._ticked_at = now
@@ -573,10 +578,17 @@ class Driver:
         self._read_books()
         return sums
 
-    def _note_time(self, now: float) -> None:
-        """Note the engine's time. If the clock was put back, move the driver's own times, too."""
-        before, self._now = self._now, int(now)
-        if (back := before - self._now) > 0:
+    def _note_time(self, now: float) -> float:
+        """Note the engine's time; return the driver's, which does not follow small steps back.
+
+        If the driver followed them, a clock that jumps to and fro would let its own times pass
+        with each jump. If the clock was put back by more, those times are moved with it.
+        """
+        back = self._time - now
+        if 0 < back <= JITTER:
+            return self._time
+        self._time, self._now = now, int(now)
+        if back > 0:
             # The deadlines of a phase stay: they are in the store, and within `not_after`, which
             # the server signed.
             self._pool.put_back(back)
@@ -585,6 +597,7 @@ class Driver:
             if self._retry_at is not None:
                 self._retry_at -= back
             self._is_stirred = True
+        return now
 
     def _is_away(self, now: float) -> bool:
         """Tell whether nobody has called `tick` for so long that answers may lie unread."""

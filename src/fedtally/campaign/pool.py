@@ -73,7 +73,7 @@ class Pool:
         while self._benched and self._benched[first := next(iter(self._benched))] <= now:
             del self._benched[first]
 
-    def put_back(self, seconds: int) -> None:
+    def put_back(self, seconds: float) -> None:
         """Move all times back with a clock that was put back by so many seconds."""
         self._seen = {client: at - seconds for client, at in self._seen.items()}
         self._benched = {client: until - seconds for client, until in self._benched.items()}

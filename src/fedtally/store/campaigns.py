@@ -41,6 +41,7 @@ from fedtally.sketch import CountSketch, summed
 from fedtally.store.database import (
     MOST_NAME_BYTES,
     Database,
+    SqliteConnection,
     StoreError,
     file_url,
     make_table,
@@ -286,14 +287,16 @@ class Campaigns(Database):
             ledger: the ledger to charge for the releases, in SQLite or PostgreSQL.
 
         Raises:
-            InvalidInputError: the plan has privacy and there is no ledger; or this file has fewer
-                writes than its mark says, because a copy was put back; or the mark is gone.
+            InvalidInputError: the plan has privacy and there is no ledger; or the clock returns no
+                whole seconds; or this file has fewer writes than its mark says, because a copy was
+                put back; or the mark is gone.
         """
         if plan.privacy is not None and ledger is None:
             raise InvalidInputError(
                 "a plan with privacy is charged before a sum is opened: name the ledger"
             )
         owner, place = checked_name(owner=owner), real_path(mark)
+        seconds(clock())  # before a client is asked for its items: sums land with their time
         with self._marked(plan, place) as connection:
             row = _run(connection, plan)
             writes = 0 if row is None else row.writes
@@ -352,7 +355,8 @@ class Campaigns(Database):
                 )
             mine = _sessions.c.plan == plan.fingerprint
             for saved in connection.execute(_opened(plan.fingerprint)).all():
-                _note_failure(connection, plan.fingerprint, saved.session, saved.round, "given up")
+                failure = _failure(plan.fingerprint, saved.session, saved.round, "given up")
+                connection.exec_driver_sql(_ADD_FAILED, failure)
             ended = connection.execute(sa.delete(_sessions).where(mine)).rowcount
             # Clients or two servers put their noise into a sum once, so a second release is the
             # same. An aggregator would draw other noise.
@@ -360,7 +364,8 @@ class Campaigns(Database):
                 sums, why = _sums.c.plan == plan.fingerprint, "given up: its exact sum was erased"
                 for one in connection.execute(sa.select(_sums).where(sums)).all():
                     if one.round not in released:
-                        _note_failure(connection, plan.fingerprint, one.session, one.round, why)
+                        failure = _failure(plan.fingerprint, one.session, one.round, why)
+                        connection.exec_driver_sql(_ADD_FAILED, failure)
                 connection.execute(sa.delete(_sums).where(sums))
             writes = max(row.writes, read_mark(place, plan.fingerprint) or 0) + 1
             # Each claim adds one to the epoch and to the number of writes, so no epoch is above
@@ -478,7 +483,7 @@ class CampaignStore:
                 texts = json.dumps(list(asked), separators=("\n", ":"))[1:-1].split("\n")
                 row = {"plan": self._name, "round": session.round}
                 row |= {"session": session.session.hex(), "clients": json.dumps(texts)}
-                connection.exec_driver_sql(_ADD_ASKED, row)
+                connection.execute(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
         """Write a session that has ended, and land its sum; return whether the sum counts.
@@ -493,19 +498,20 @@ class CampaignStore:
             self._save(connection, session)
         return True
 
-    def _save(self, connection: sa.Connection, session: SavedSession) -> None:
+    def _save(self, connection: SqliteConnection, session: SavedSession) -> None:
         row = _row(self._name, session)
         if session.version == 1:
-            connection.exec_driver_sql(_ADD_SESSION, row)
+            connection.execute(_ADD_SESSION, row)
         else:
             before = {"of": row["session"], "before": session.version - 1}
-            if connection.exec_driver_sql(_SAVE, row | before).rowcount != 1:
+            if connection.execute(_SAVE, row | before).rowcount != 1:
                 raise OvertakenError(
                     f"session {row['session'][:16]} was written by another process: this one must"
                     " not speak any more"
                 )
         if session.why is not None:
-            _note_failure(connection, self._name, row["session"], session.round, session.why)
+            failure = _failure(self._name, row["session"], session.round, session.why)
+            connection.execute(_ADD_FAILED, failure)
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
         """Return the open sessions, and the ended ones whose farewell clients may still need."""
@@ -518,7 +524,7 @@ class CampaignStore:
         """Erase an ended session; the clients that it asked, and its landing, stay recorded."""
         self._check(plan)
         with self._write() as connection:
-            connection.exec_driver_sql(_FORGET, {"of": session.hex()})
+            connection.execute(_FORGET, {"of": session.hex()})
 
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
         """Return the clients that were asked for items, by round."""
@@ -564,7 +570,7 @@ class CampaignStore:
     def has_landed(self, plan: Plan, session: bytes) -> bool:
         """Tell whether the sum of a session has landed."""
         self._check(plan)
-        with self._campaigns._transaction(write=False) as connection:
+        with self._campaigns._sqlite(write=False) as connection:
             return _has_landed(connection, self._name, session)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
@@ -576,7 +582,7 @@ class CampaignStore:
         with self._write() as connection:
             return self._land(connection, session, sketch)
 
-    def _land(self, connection: sa.Connection, session: bytes, sketch: CountSketch) -> bool:
+    def _land(self, connection: SqliteConnection, session: bytes, sketch: CountSketch) -> bool:
         """Keep the sum of a session, unless it has landed."""
         if _has_landed(connection, self._name, session):
             return False
@@ -585,8 +591,8 @@ class CampaignStore:
         clients = sketch.num_silos or sketch.num_clients
         same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
         fact = same | {"clients": clients, "time": seconds(self._clock())}
-        connection.exec_driver_sql(_ADD_LANDED, fact)
-        connection.exec_driver_sql(_ADD_SUM, same | {"sketch": sketch.to_bytes()})
+        connection.execute(_ADD_LANDED, fact)
+        connection.execute(_ADD_SUM, same | {"sketch": sketch.to_bytes()})
         return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
@@ -647,9 +653,9 @@ class CampaignStore:
         """
         gone = _released_rounds(self._ledger, self._plan)
         if gone:
-            mine = (_sums.c.plan == self._name) & _sums.c.round.in_(sorted(gone))
+            mine = [{"of": self._name, "number": round} for round in sorted(gone)]
             with self._write_held() as connection:
-                connection.execute(sa.delete(_sums).where(mine))
+                connection.executemany(_ERASE_SUMS, mine)
 
     def _reservation(self, release: int) -> Reservation:
         privacy = self._plan.privacy
@@ -676,7 +682,7 @@ class CampaignStore:
 
     def _check_held(self) -> None:
         """Do as `check_claim`; the mark is held by the caller."""
-        with self._campaigns._transaction(write=False) as connection:
+        with self._campaigns._sqlite(write=False) as connection:
             writes = self._own_writes(connection)
         self._check_mark(writes)
         # A write whose mark failed is in the file, and clients may be told of it from now on.
@@ -688,26 +694,28 @@ class CampaignStore:
         if plan.fingerprint != self._name:
             raise InvalidInputError("this store was claimed for another plan")
 
-    def _own_writes(self, connection: sa.Connection) -> int:
+    def _own_writes(self, connection: SqliteConnection) -> int:
         """Return the number of writes so far, if this process is the last one that claimed."""
-        row = _run(connection, self._plan)
-        if row is None or row.epoch != self._epoch:
+        known = {"of": self._name, "epoch": self._epoch}
+        row = connection.execute(_FIND_WRITES, known).fetchone()
+        if row is None:
             raise OvertakenError(
                 f"another process runs the campaign of plan {self._name[:16]}: this one must"
                 " neither write nor speak; stop it"
             )
         # If this process went on writing, the mark would fall to the number of writes of the copy,
         # and nobody could tell any more that the file is a copy.
-        if row.writes < self._written:
+        writes = int(row[0])
+        if writes < self._written:
             raise OvertakenError(
                 f"a copy of {self._campaigns.name} was put back while this process runs the"
                 " campaign: it must neither write nor speak; stop it, and give up the sessions"
                 " (fedtally campaign restore, or Campaigns.give_up)"
             )
-        return int(row.writes)
+        return writes
 
     @contextmanager
-    def _write(self) -> Iterator[sa.Connection]:
+    def _write(self) -> Iterator[SqliteConnection]:
         """Give a transaction, if no later process has claimed; the mark is written after it."""
         # The mark is held before it is read, and until it is written: of two processes on two
         # copies of the file, the second one sees what the first one wrote.
@@ -715,18 +723,18 @@ class CampaignStore:
             yield connection
 
     @contextmanager
-    def _write_held(self) -> Iterator[sa.Connection]:
+    def _write_held(self) -> Iterator[SqliteConnection]:
         """Do as `_write`; the mark is held by the caller."""
-        with self._campaigns._transaction(write=True) as connection:
+        with self._campaigns._sqlite(write=True) as connection:
             known = {"of": self._name, "epoch": self._epoch, "before": self._written}
             writes = self._written + 1
-            if connection.exec_driver_sql(_COUNT, known | {"writes": writes}).rowcount != 1:
+            if connection.execute(_COUNT, known | {"writes": writes}).rowcount != 1:
                 # The next line raises if another process has claimed the campaign, or if a copy
                 # was put back. Otherwise this process got an error for an earlier write that
                 # was committed all the same, so it counts on from the file.
                 known["before"] = self._own_writes(connection)
                 writes = known["before"] + 1
-                connection.exec_driver_sql(_COUNT, known | {"writes": writes})
+                connection.execute(_COUNT, known | {"writes": writes})
             self._check_mark(known["before"])
             yield connection
         # The mark is written after the commit: a crash in between leaves a file with more writes
@@ -755,6 +763,11 @@ class CampaignStore:
 
 # The statements that each phase, or each driver, runs, compiled once: see `prepared`.
 _FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
+_FIND_WRITES = prepared(
+    sa.select(_runs.c.writes).where(
+        (_runs.c.plan == sa.bindparam("of")) & (_runs.c.epoch == sa.bindparam("epoch"))
+    )
+)
 _COUNT = prepared(
     sa.update(_runs)
     .where(
@@ -815,6 +828,11 @@ _COUNT_LANDED = prepared(
     .group_by(_landed.c.round)
 )
 _ADD_SUM = prepared(sa.insert(_sums))
+_ERASE_SUMS = prepared(
+    sa.delete(_sums).where(
+        (_sums.c.plan == sa.bindparam("of")) & (_sums.c.round == sa.bindparam("number"))
+    )
+)
 _ADD_FAILED = prepared(sa.insert(_failed))
 
 
@@ -829,9 +847,9 @@ def _released_rounds(ledger: Ledger | None, plan: Plan) -> set[int]:
     return {round for one in landings for round in plan.releases[one.release]}
 
 
-def _has_landed(connection: sa.Connection, plan: str, session: bytes) -> bool:
+def _has_landed(connection: SqliteConnection, plan: str, session: bytes) -> bool:
     known = {"of": plan, "name": session.hex()}
-    return connection.exec_driver_sql(_FIND_LANDED, known).first() is not None
+    return connection.execute(_FIND_LANDED, known).fetchone() is not None
 
 
 def _row(plan: str, session: SavedSession) -> dict[str, Any]:
@@ -874,9 +892,8 @@ def _opened(plan: str) -> sa.Select[Any]:
     )
 
 
-def _note_failure(connection: sa.Connection, plan: str, session: str, round: int, why: str) -> None:
-    row = {"plan": plan, "session": session, "round": round, "why": why}
-    connection.exec_driver_sql(_ADD_FAILED, row)
+def _failure(plan: str, session: str, round: int, why: str) -> dict[str, Any]:
+    return {"plan": plan, "session": session, "round": round, "why": why}
 
 
 def _status(connection: sa.Connection, plan: str) -> CampaignStatus:

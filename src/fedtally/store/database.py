@@ -38,6 +38,8 @@ WAIT_SECONDS = 30
 _LOCK = int.from_bytes(hashlib.sha256(b"fedtally ledger").digest()[:8], "big", signed=True)
 _LAST_SECOND = 2**62  # the largest time that is stored: it fits BigInteger with room to spare
 
+SqliteConnection = sqlite3.Connection  # no other module of the store imports the driver
+
 # Versions have a metadata of their own: each kind of database creates this table beside its own.
 _versions = sa.MetaData()
 schema = sa.Table(
@@ -78,8 +80,9 @@ def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
 def prepared(statement: sa.ClauseElement) -> str:
     r"""Return a statement as text for SQLite, with its parameters as `:name`.
 
-    For what each phase of each session runs, by `Connection.exec_driver_sql`. SQLAlchemy compiles a
-    statement anew for each file, and takes longer to do so than SQLite to run it.
+    For what each phase of each session runs, by `Connection.exec_driver_sql` or
+    `Database._sqlite`. SQLAlchemy compiles a statement anew for each file, and takes longer to do
+    so than SQLite to run it.
 
     >>> prepared(sa.select(schema.c.version).where(schema.c.kind == sa.bindparam("of")))
     'SELECT fedtally_schema.version \nFROM fedtally_schema \nWHERE fedtally_schema.kind = :of'
@@ -141,6 +144,24 @@ class Database:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             yield connection
+
+    @contextmanager
+    def _sqlite(self, *, write: bool) -> Iterator[SqliteConnection]:
+        """Do as `_transaction` for statements of `prepared`, and give SQLite's own connection.
+
+        For what each phase of each session runs: the objects that SQLAlchemy makes for a connection
+        and for each statement take longer than SQLite does.
+        """
+        with _failures(self._name):
+            kept = self._engine.raw_connection()
+            try:
+                connection = kept.driver_connection
+                assert isinstance(connection, SqliteConnection)
+                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                yield connection
+                connection.commit()
+            finally:
+                kept.close()  # the pool rolls back what was not committed, and keeps the connection
 
     def _create(self) -> None:
         """Create tables and triggers unless they are there, in one transaction.
@@ -442,7 +463,7 @@ def _failures(name: str) -> Iterator[None]:
         yield
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"{name} is damaged: it holds text that is none") from error
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, sqlite3.Error) as error:
         reason = (
             str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
         )
