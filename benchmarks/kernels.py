@@ -189,7 +189,7 @@ def judge(report: Report, levels: list[str]) -> None:
             )
         limit = max(report.best(f"limit: gather, {kib} KiB", level) for kib in (16, 32))
         report.goals.append(
-            Goal(f"{level}: decode M=1 / gather limit", 100 * single / limit, 60, " %")
+            Goal(f"{level}: decode M=1 / gather limit", 100 * single / limit, 65, " %")
         )
         for shape in DECODES[2:]:
             name = decode_name(*shape)

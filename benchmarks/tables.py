@@ -121,12 +121,14 @@ _ENGINES: dict[str, Callable[[str, str], int]] = {
     "duckdb": duckdb,
     "polars": polars,
 }
+# PyArrow imports pandas, where there is one, once something is first converted to or from NumPy.
+_CONVERT = "pyarrow.array([0]).to_numpy()"
 _IMPORTS = {
     "fedtally": (
         "import fedtally, fedtally.engines.local.campaign, pyarrow.compute, pyarrow.csv,"
-        " pyarrow.parquet"
+        f" pyarrow.parquet; {_CONVERT}"
     ),
-    "duckdb": "import duckdb, pyarrow",
+    "duckdb": f"import duckdb, pyarrow; {_CONVERT}",
     "polars": "import polars",
 }
 

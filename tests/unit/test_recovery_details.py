@@ -1029,6 +1029,7 @@ def test_kappa_by_its_definition(monkeypatch):
     them; rms of e less truth, over rms of what the same ids were given before, both cut at four
     deviations.
     """
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", "1")  # the repeats one after the other, in order
     sketches, _ = campaign("hybrid", 5, 300, exponent=1.1)
     fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
     added, fits, plain = [], [], Landed.with_items
@@ -1061,6 +1062,7 @@ def test_kappa_by_its_definition(monkeypatch):
         errors.append((found.values - truth) * np.sqrt(found.share))
         nulls.append(before.values * np.sqrt(before.share))
     assert len(fits) == 4  # 150 items and more, by 45
+    assert len(np.unique(np.concatenate([ids for ids, _ in added]))) == 180
     assert "180 known items were added" in kappa.source
     cut = [
         np.clip(np.concatenate(values), -4 * fit.scale, 4 * fit.scale) for values in (errors, nulls)
@@ -1068,6 +1070,21 @@ def test_kappa_by_its_definition(monkeypatch):
     assert kappa.value == pytest.approx(
         max(1.0, np.sqrt(np.mean(cut[0] ** 2) / np.mean(cut[1] ** 2)))
     )
+
+
+def test_kappa_does_not_depend_on_how_many_repeats_decode_at_a_time(monkeypatch):
+    """Also where some of them are left out, and those after them have fewer items."""
+    monkeypatch.setattr(joint_intervals, "_TIPPED", 1.0)
+    monkeypatch.setattr(joint_intervals, "_LEAST_SPIKES", 1)
+    sketches, _ = campaign("hybrid", 5, 300, exponent=1.1, size=1000)
+    fit = JointDecoder(sketches, IntegerRange(1, 1000)).fit
+    found = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("FEDTALLY_NUM_THREADS", threads)
+        found.append(kappa_of(fit))
+    assert "known items were added" in found[0].source
+    assert "180 known" not in found[0].source
+    assert found[1] == found[0]
 
 
 def test_known_items_where_few_stand_out(monkeypatch):

@@ -1,5 +1,6 @@
 """Rows into rounds: what is counted is what the clients would have sent."""
 
+import threading
 from collections import Counter
 from itertools import chain
 
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, IntegerRange
-from fedtally.engines.local.client_rows import bound_clients
+from fedtally.engines.local.client_rows import ClientRows, bound_clients
 from fedtally.engines.local.encoding import Declared, FromInput
 from fedtally.engines.local.tally import Histogram, Tally
 from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.kernels.reference import bucket_of
 from fedtally.sources import from_items
 
 RANGE = IntegerRange(0, 99)
@@ -272,6 +274,51 @@ def test_rows_held_after_a_spill_are_counted_too():
     assert tally._pairs._files
     assert any(tally._pairs._held)
     assert counts_of(tally.finish()) == [{7: 230}]
+
+
+@settings(max_examples=8)
+@given(st.lists(st.integers(0, 60), max_size=6), st.integers(1, 4000), st.integers(0, 2**32))
+def test_rows_come_back_bucket_by_bucket_whatever_the_memory(sizes, memory, seed):
+    """The reference sorts all rows by bucket. Those of a bucket are in any order."""
+    rng = np.random.default_rng(seed)
+    batches = [rng.integers(0, 2**64, (2, size), np.uint64) for size in sizes]
+    rows = ClientRows(memory)
+    for clients, ids in batches:
+        rows.add(clients, ids, None)
+        assert rows._bytes <= memory
+    found = np.concatenate(list(rows.map_buckets(np.copy)), axis=1)
+    whole = np.concatenate([np.empty((2, 0), np.uint64), *batches], axis=1)
+    buckets = bucket_of(found[0])
+    assert (np.diff(buckets.astype(int)) >= 0).all()
+    expected = sorted(zip(bucket_of(whole[0]), *whole, strict=True))
+    assert sorted(zip(buckets, *found, strict=True)) == expected
+
+
+@pytest.mark.parametrize(("sixteenths", "most"), [(1, 1), (3, 2), (4, 3), (16, 4)])
+def test_buckets_are_worked_on_together_as_far_as_they_fit(monkeypatch, sixteenths, most):
+    """With sixteen times the rows' bytes for memory, all 64 buckets and their four copies fit; the
+    bucket that waits for the caller takes its share."""
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", "8")
+    columns = np.arange(1 << 17, dtype=np.uint64), np.zeros(1 << 17, np.uint64)
+    rows = ClientRows(memory=(2 << 20) * sixteenths // 16)
+    rows.add(*columns, None)
+    at_once, seen, all_here = 0, [], threading.Condition()
+
+    def work(own):
+        nonlocal at_once
+        with all_here:
+            at_once += 1
+            seen.append(at_once)
+            all_here.notify_all()
+            # long enough for one more to begin, where it may
+            while at_once < most > max(seen) and all_here.wait(timeout=5):
+                pass
+            all_here.wait(timeout=0.002)
+            at_once -= 1
+        return own.shape[1]
+
+    assert sum(rows.map_buckets(work)) == 1 << 17
+    assert max(seen) == most
 
 
 def test_a_full_disk_is_said(monkeypatch):

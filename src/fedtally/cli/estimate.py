@@ -159,7 +159,7 @@ _campaign_options = options(
         "--memory",
         type=size,
         metavar="SIZE",
-        help="Memory for client rows, and for --output (1GiB; half of the machine's).",
+        help="Memory for rows, read or held, and for --output (1GiB; half of the machine's).",
     ),
 )
 

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from fedtally.recovery.joint import Fit, LeaveOneOut, generator
+from fedtally import kernels
+from fedtally.kernels.backends import in_threads
+from fedtally.recovery.joint import LARGE, Fit, LeaveOneOut, generator
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
-from fedtally.recovery.linear_system import F64, U64, Ids, Landed
+from fedtally.recovery.linear_system import F64, I64, U64, Ids, Landed
 
 # Kappa where it is not measured: for one batch of rounds, and for five or more. Both are the upper
 # end of what the experiments measured.
@@ -26,6 +28,7 @@ _SPIKED = 0.03
 _SPIKES = (8, 300)  # the fewest and the most that are added at once
 _ALL_SPIKES = 150  # the number that all repeats together should add
 _MOST_REPEATS = 16  # each repeat decodes again, which takes as long as the first decoding
+_MOST_AT_ONCE = 4  # repeats that decode at the same time
 _LEAST_SPIKES = 60  # with fewer usable ones kappa is not measured but taken as a constant
 # Clients. With less noise the floor of one client rules every interval, so kappa does not matter.
 _NOTHING = 0.01
@@ -220,7 +223,6 @@ def kappa_of(fit: Fit) -> Kappa:
         return Kappa(constant, "a constant, not measured here")
     if fit.scale * landed.num_clients < _NOTHING:
         return Kappa(1.0, "")
-    rng = generator(landed.spec.seed, b"kappa")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
     # Items close above the threshold are left out of the pool: whether the repeated fit finds them
@@ -233,24 +235,25 @@ def kappa_of(fit: Fit) -> Kappa:
         only = fit.candidates.ids(fit.standing_out(_CONTENDERS)[0])
     number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
     repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
+    # each holds a fit of its own, which is large in a large domain
+    at_once = min(kernels.num_threads(), _MOST_AT_ONCE) if fit.candidates.size < LARGE else 1
     errors: list[F64] = []
     nulls: list[F64] = []
-    for _ in range(repeats):
-        ids = fit.candidates.fresh_ids(rng, number)
-        counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
-        spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
-        again = Fit(
-            spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng, fit.selected
-        )
-        # The added items tipped the fit over: this turn measures something else.
-        if again.scale > _TIPPED * fit.scale:
-            number = max(1, number // 2)
-            continue
-        after, before = again.leave_one_out(ids), fit.leave_one_out(ids)
-        errors.append(
-            (after.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(after.share)
-        )
-        nulls.append(before.values * np.sqrt(before.share))
+    turn = 0
+    while turn < repeats:
+        turns = range(turn, min(turn + at_once, repeats))
+        for again, ids, counts in _decoded_again(fit, only, pool, number, turns):
+            turn += 1
+            # The added items tipped the fit over: this turn measures something else, and so may
+            # the others that began with as many.
+            if again.scale > _TIPPED * fit.scale:
+                number = max(1, number // 2)
+                break
+            after, before = again.leave_one_out(ids), fit.leave_one_out(ids)
+            errors.append(
+                (after.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(after.share)
+            )
+            nulls.append(before.values * np.sqrt(before.share))
     if sum(map(len, nulls)) < _LEAST_SPIKES:
         return Kappa(_UNSTABLE * constant, "a constant: added items spoil the fit")
     most = 4.0 * fit.scale  # larger errors are clipped: one outlier would rule the mean of squares
@@ -260,6 +263,44 @@ def kappa_of(fit: Fit) -> Kappa:
     )
     added = f"{sum(map(len, nulls))} known items were added, and decoded again"
     return Kappa(max(1.0, seen / null) if null > 0 else 1.0, added)
+
+
+def _decoded_again(
+    fit: Fit, only: U64 | None, pool: F64, number: int, turns: range
+) -> list[tuple[Fit, U64, I64]]:
+    """Add known items to the sums, and decode everything again, in each of some turns at once.
+
+    What a turn draws depends on its number alone, and not on what is done beside it.
+
+    Args:
+        fit: the fit of the sums.
+        only: the candidates that compete with the added items; None: all of them.
+        pool: the frequencies to draw those of the added items from.
+        number: the number of items to add.
+        turns: the numbers of the turns.
+
+    Returns:
+        For each turn the repeated fit, the ids of the added items, and their clients by batch,
+        int64 [number, batches].
+    """
+    landed = fit.landed
+    found: dict[int, tuple[Fit, U64, I64]] = {}
+
+    def decode(turn: int) -> None:
+        rng = generator(landed.spec.seed, b"kappa %d" % turn)
+        ids = fit.candidates.fresh_ids(rng, number)
+        counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
+        spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
+        candidates = fit.candidates.with_extra(ids, only)
+        again = Fit(spiked, candidates, fit.most + number, rng, fit.selected)
+        found[turn] = again, ids, counts
+
+    def alone(turn: int) -> None:
+        with kernels.one_thread():  # the threads of the kernels are busy with the turns themselves
+            decode(turn)
+
+    in_threads(decode if len(turns) == 1 else alone, turns, len(turns))
+    return [found[turn] for turn in turns]
 
 
 def selective_limits(

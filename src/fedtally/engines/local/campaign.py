@@ -435,7 +435,7 @@ def read(
             None if natural else asked or 1,
             spec.max_items,
             rng,
-            simulation.memory_bytes,
+            simulation.row_bytes,
             keep_itemless=spec.is_private,
             max_rounds=spec.max_rounds if natural else None,
             silos_per_person=(

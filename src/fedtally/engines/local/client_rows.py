@@ -20,6 +20,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
 _FEW_BYTES = 2**20  # of rows: they are worked on sooner together than bucket by bucket
+_COPIES = 4  # of a bucket's rows, while they are bounded
 _ONE = np.uint64(1)
 
 
@@ -30,13 +31,14 @@ class ClientRows:
     so nothing of them is left, however this process ends.
 
     Args:
-        memory: the bytes of rows that are held before they go to files.
+        memory: the bytes of rows that are held before they go to files, and that the buckets take
+            which are worked on at a time, unless one alone takes more.
     """
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
         self._held: list[list[U64]] = [[] for _ in range(BUCKETS)]
-        self._bytes = 0
+        self._bytes = self._bytes_of_all = 0
         self._files: list[IO[bytes]] = []
 
     def add(self, clients: U64, ids: U64 | None, rounds: U64 | None) -> None:
@@ -59,6 +61,7 @@ class ClientRows:
             if bounds[b] < bounds[b + 1]:
                 self._held[b].append(rows[:, bounds[b] : bounds[b + 1]])
         self._bytes += rows.nbytes
+        self._bytes_of_all += rows.nbytes
         if self._bytes > self._memory:
             self._spill()
 
@@ -66,14 +69,16 @@ class ClientRows:
         """Yield what `work` makes of each bucket's rows, in order of the buckets.
 
         The rows are as for `bound_clients`. They are dropped: a second call has none. Up to four
-        buckets are worked on at a time, and one waits for the caller. A few rows come as one.
+        buckets are worked on at a time, or as many as fit into memory, and one waits for the
+        caller. A few rows come as one.
         """
         from concurrent.futures import Future, ThreadPoolExecutor
 
         if self._bytes <= _FEW_BYTES and not self._files:
             yield work(_joined([self._taken(bucket) for bucket in range(BUCKETS)]))
             return
-        threads = min(kernels.num_threads(), 4)
+        fitting = self._memory * BUCKETS // (_COPIES * self._bytes_of_all)
+        threads = max(1, min(kernels.num_threads(), 4, fitting - 1))
         with ThreadPoolExecutor(threads) as pool:
             begun: deque[Future[Made]] = deque()
             for bucket in range(BUCKETS):

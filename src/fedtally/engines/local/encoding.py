@@ -84,6 +84,8 @@ def _counted(items: Any) -> tuple[Any, I64]:
         return found.field("values"), found.field("counts").to_numpy()
     counts = np.bincount(items.indices.to_numpy(), minlength=len(items.dictionary))
     held = counts > 0  # a dictionary may hold values that no row has
+    if held.all():  # as most dictionaries: then no text is copied
+        return items.dictionary, counts
     return items.dictionary.filter(held), counts[held]
 
 

@@ -215,8 +215,9 @@ def estimate(
         evaluate: compare with the truth, which a simulation knows.
         outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
             default with epsilon).
-        memory: the bytes of client rows that are held before they go to disk (1 GiB), or a text
-            such as "2GiB".
+        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
+            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
+            one, too; the libraries, and the distinct items and the answer, come on top.
         top: the k of the evaluation (20).
         ledger: the path or URL of the ledger that is charged; None: none is.
         sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the

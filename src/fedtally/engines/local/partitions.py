@@ -17,7 +17,7 @@ from fedtally.engines.local.encoding import FromInput
 from fedtally.engines.local.estimate import for_python, is_input, source_of
 from fedtally.engines.local.partial import Content, Rules, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
-from fedtally.engines.local.simulation import DEFAULT_MEMORY
+from fedtally.engines.local.simulation import row_bytes
 from fedtally.engines.local.tally import Tally
 from fedtally.errors import InvalidInputError
 from fedtally.sources import Columns, item_columns
@@ -126,7 +126,7 @@ def partial_tally(
         None if is_natural else split,
         most,
         simulation_rng(hashes, seed if needs_seed else 0, is_private=private, has_plan=False),
-        DEFAULT_MEMORY if memory is None else _validate.size(memory=memory),
+        row_bytes(memory),
         keep_itemless=private,
     )
     for batch in source.batches(private=private, may_be_empty=True):

@@ -18,7 +18,8 @@ from fedtally.planner.silos import Silos
 from fedtally.privacy.config import checked_epsilon
 from fedtally.secagg.config import SecureSum
 
-DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
+_DEFAULT_MEMORY = 1 << 30
+_READING = 1 << 29  # bytes that batches take while they are read and prepared, about
 
 
 class Sizing(StrEnum):
@@ -51,6 +52,16 @@ class Sizing(StrEnum):
         return self in (Sizing.MODEL, Sizing.TWO_PHASE)
 
 
+def row_bytes(memory: int | str | None) -> int:
+    """Return the bytes of client rows that are held, so that these and batches fit into memory.
+
+    >>> row_bytes(None) >> 20, row_bytes("2GiB") >> 20, row_bytes("64MiB") >> 20
+    (512, 1536, 16)
+    """
+    whole = _DEFAULT_MEMORY if memory is None else _validate.size(memory=memory)
+    return max(whole - _READING, whole // 4)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
     """A campaign whose clients are simulated. `Simulation.of` makes it of options.
@@ -62,8 +73,9 @@ class Simulation:
         evaluate: compare with the truth, which a simulation knows.
         outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
             default with epsilon).
-        memory: the bytes of client rows that are held before they go to disk (1 GiB), or a text
-            such as "2GiB".
+        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
+            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
+            one, too; the libraries, and the distinct items and the answer, come on top.
         top: the k of the evaluation (20).
         ledger: the path or URL of the ledger that is charged; None: none is.
         sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
@@ -111,7 +123,7 @@ class Simulation:
         self._check_screen()
         self._check_privacy()
         if self.memory is not None:
-            _ = self.memory_bytes
+            _ = self.row_bytes
         _validate.integer(0, top=self.top)
         if self.outside not in (None, "error", "drop"):
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
@@ -163,9 +175,9 @@ take the noise off; leave it out, or mark it with not_private
         return cls(spec=spec, **options)
 
     @property
-    def memory_bytes(self) -> int:
+    def row_bytes(self) -> int:
         """The bytes of client rows that are held before they go to disk."""
-        return DEFAULT_MEMORY if self.memory is None else _validate.size(memory=self.memory)
+        return row_bytes(self.memory)
 
     @property
     def sizing_method(self) -> Sizing:
