@@ -42,7 +42,7 @@ _HOLDERS_BY_NOISE = 30
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
 # A pilot costs at most this number / tau bytes, as a mean over all clients, which is less than most
 # campaigns. With 8 kB a pilot of a tenth of the clients cost 12 times the campaign: `python -m
-# experiments pilots`. Twice as much with noise: a smaller sketch misses items a little above tau.
+# experiments pilots`. Half as much with noise: there noise limits what it shows, not collisions.
 _MEAN_BYTES = 0.8
 _LEAST_BYTES = 800  # 8 x 50 counters of two bytes
 # of plans whose cost is looked at before the width is known: an event does not depend on the width
@@ -167,6 +167,8 @@ def pilot_size(
 
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
     [8000, 4000, 800]
+    >>> pilot_size(Sizing.MODEL, None, 0.01, 0.04, private=True)["max_bytes"]
+    1000
     """
     from fedtally.planner import Pilot
 
@@ -174,7 +176,7 @@ def pilot_size(
         return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
     most = min(DEFAULT_MAX_BYTES, int(_USUAL_BYTES * max(1.0, _USUAL_TAU / tau)))
     if share:
-        mean = _MEAN_BYTES * (1 + private) / tau
+        mean = _MEAN_BYTES / (1 + private) / tau
         most = min(most, max(_LEAST_BYTES, round(mean / share)))
     return {
         "rows": Pilot.rows,
