@@ -29,9 +29,9 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from experiments import options, output, rounds
+from experiments import options, output, promises, rounds
 from experiments.privacy import add_noise, calibrated
-from experiments.recovery import SCHEDULES, law
+from experiments.recovery import SCHEDULES
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
@@ -79,13 +79,15 @@ LEAST_LIGHT_FITTED = 0.88
 MOST_LIGHT = 0.975
 WIDEST = 1.4
 FEWEST = 40  # items that a share is judged on
+KNOWN = 0.01  # standard error of the share of a single population
 
 
 class Case(NamedTuple):
     """One cell of the experiment.
 
     Attributes:
-        population: an exponent, zm, the name of a real table, or plateau:SHARE:Z (`plateau`).
+        population: a law or table of `promises`, the name of a real table, or plateau:SHARE:Z
+            (`plateau`).
         schedule: shared, fresh, hybrid or batched:B.
         rows: of the sketch.
         width: of the sketch.
@@ -139,6 +141,7 @@ class Tally(NamedTuple):
         own: sum of squared errors of the leave-one-out values that the intervals are around.
         floor: how many half-widths are one client.
         zeros: how many estimates have no error.
+        spread: the variance of `held`, from how campaigns of a cell differ.
     """
 
     items: float = 0.0
@@ -150,6 +153,7 @@ class Tally(NamedTuple):
     own: float = 0.0
     floor: float = 0.0
     zeros: float = 0.0
+    spread: float = 0.0
 
     def coverage(self, which: str) -> tuple[float, int]:
         """Return the share of intervals that hold, and the number: `all`, `on` the support, `off`.
@@ -163,6 +167,16 @@ class Tally(NamedTuple):
             "off": (self.held - self.fitted_held, self.items - self.fitted),
         }[which]
         return held / number if number else float("nan"), int(number)
+
+    def error(self, which: str) -> float:
+        """Return the standard error of the share of intervals that hold.
+
+        That of all items is over campaigns, since items of one campaign share its hashes. On and
+        off the support it is that of as many independent intervals.
+        """
+        if which == "all":
+            return float(np.sqrt(self.spread) / self.items)
+        return float(np.sqrt(0.05 * 0.95 / self.coverage(which)[1]))
 
     def oracle(self, of: str = "squares") -> float:
         """Return the half-width, in clients, of an oracle that knows one sum of squared errors."""
@@ -197,7 +211,7 @@ def population(name: str, scale: Scale) -> tuple[rounds.F64, int]:
         InvalidInputError: a real table, and no folder or no such file.
     """
     if name not in (*REAL, *REAL_ROUNDS):
-        return law(name, scale.items)[None], scale.clients
+        return promises.law(name, scale.items, scale.data)[None], scale.clients
     file, clients = REAL[name] if name in REAL else (REAL_ROUNDS[name], scale.clients)
     if scale.data is None or not (scale.data / file).is_file():
         raise InvalidInputError(
@@ -211,21 +225,34 @@ def plateau(case: Case, scale: Scale) -> rounds.F64:
     """Return a law of items alike above many others alike: float64 [1, d].
 
     The population is plateau:SHARE:Z. The items above the others are SHARE times as many as the
-    cells, and each stands out by Z standard deviations of the errors that the others alone cause.
+    cells, and each stands out by Z standard deviations of the errors that the others and the noise
+    cause.
     """
     deviations = float(case.population.split(":")[2])
     batches = Schedule.parse(case.schedule).num_batches(NUM_ROUNDS)
     few, many = case.raised, scale.items - case.raised
+    noise = batches * noise_variance(case)
     low, high = 0.0, scale.clients / few
     for _ in range(60):
         count = (low + high) / 2
         other = (scale.clients - few * count) / many
         # of the sum of squares of Poisson counts, each batch's own
-        error = np.sqrt(many * (other + other**2 / batches) / (case.rows * case.width))
+        square = many * (other + other**2 / batches) / case.width + noise
+        error = np.sqrt(square / case.rows)
         low, high = (count, high) if count < deviations * error else (low, count)
     other = (scale.clients - few * low) / many
     found: rounds.F64 = np.repeat([low, other], [few, many])[None] / scale.clients
     return found
+
+
+def noise_variance(case: Case) -> float:
+    """Return the variance of the noise in a counter of a batch's sum."""
+    if case.noise == "off":
+        return 0.0
+    kind = {"on": "rounded-gaussian", "skellam": "skellam"}[case.noise]
+    batches = Schedule.parse(case.schedule).num_batches(NUM_ROUNDS)
+    draws = NUM_ROUNDS / batches if case.noise == "skellam" else 1.0
+    return draws * calibrated(kind, case.rows).noise_variance
 
 
 def _read(path: Path) -> rounds.F64:
@@ -391,7 +418,15 @@ def measure(case: Case, scale: Scale, repeat: int) -> Tallies:
 def repeated(case: Case, scale: Scale, repeats: int) -> Tallies:
     """Return the tallies of one cell, over all its seeds."""
     runs = [measure(case, scale, repeat) for repeat in range(repeats)]
-    return {band: pool(one[band] for one in runs) for band in runs[0]}
+    found = {band: pool(one[band] for one in runs) for band in runs[0]}
+    if repeats == 1:  # nothing to compare it with
+        return {band: total._replace(spread=np.inf) for band, total in found.items()}
+    return {
+        band: total._replace(
+            spread=repeats * float(np.var([one[band].held for one in runs], ddof=1))
+        )
+        for band, total in found.items()
+    }
 
 
 def in_turn(
@@ -538,7 +573,10 @@ def _most(what: str, figures: Sequence[tuple[float | None, str]], bound: float |
 
 
 def lowest(found: dict[Case, Tallies], bands: Sequence[str]) -> dict[str, object]:
-    """Return the coverage of every band, pooled over cells, and the lowest with its place."""
+    """Return the coverage of every band, pooled over cells, and the lowest with its place.
+
+    `of one` is the lowest of a single population that is known to .01.
+    """
     pooled = {
         band: pool(tallies[band] for tallies in found.values() if band in tallies)
         for band in bands
@@ -551,14 +589,22 @@ def lowest(found: dict[Case, Tallies], bands: Sequence[str]) -> dict[str, object
         if (which, band) not in UNJUDGED
     ]
     share, number, band, which = min(place for place in places if place[1] >= FEWEST)
-    error = float(np.sqrt(0.05 * 0.95 / number))
+    single = [
+        (tally.coverage("all")[0], f"{case.population}, {one}")
+        for case, tallies in found.items()
+        for one, tally in tallies.items()
+        if tally.error("all") <= KNOWN
+    ]
+    alone, where = min(single, default=(".", ""))
     shares: dict[str, object] = {
         one: pooled[one].coverage("all")[0] if one in pooled else "." for one in bands
     }
     return shares | {
         "lowest": share,
-        "+-": error,
+        "+-": pooled[band].error(which),
         "of": f"{band}, {which} {number:,}",
+        "of one": alone,
+        "which": where,
         "width": _text(width(list(pooled.values()))),
     }
 
@@ -623,7 +669,7 @@ def _key(case: Case) -> tuple[str, str]:
 
 def _robust_key(case: Case) -> tuple[str, ...]:
     if case.flat:
-        return case.population, case.schedule, case.size, case.noise
+        return case.population, case.rounds, case.schedule, case.size, case.noise
     what = f"real rounds, {case.population}" if case.population in REAL_ROUNDS else case.rounds
     return what, case.schedule, case.size, case.noise
 
@@ -667,12 +713,13 @@ def report(found: dict[Case, Tallies]) -> bool:
     return all(check.holds is not False for _, _, check in judged)
 
 
-def report_lowest(found: dict[Case, Tallies], first: str) -> bool:
-    """Print a line for every kind of rounds, or population, schedule, size and noise.
+def report_lowest(found: dict[Case, Tallies]) -> bool:
+    """Print a line for every kind of rounds, or plateau, schedule, size and noise.
 
-    Return whether the items of every plateau are covered as they must be.
+    Return whether every band holds in as many cases as it must.
     """
-    names = (first, "schedule", "size", "noise")
+    flat = ["population"] if any(case.flat for case in found) else []
+    names = (*flat, "rounds", "schedule", "size", "noise")
     bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
     lines = {
         key: dict(zip(names, key, strict=True)) | lowest(alike, bands)
@@ -684,10 +731,12 @@ def report_lowest(found: dict[Case, Tallies], first: str) -> bool:
         " the support,"
     )
     click.echo(
-        "with the standard error of as many independent items; half-widths over the oracle's"
+        "with its standard error: over campaigns for all items, else of as many independent items;"
+        " the lowest of"
     )
-    held = [line.get(PLATEAU, 1.0) for line in lines.values()]
-    return all(isinstance(share, float) and share >= LEAST for share in held)
+    click.echo(f"one population that is known to {KNOWN:g}; half-widths over the oracle's")
+    shares = [line[band] for line in lines.values() for band in bands]
+    return all(share >= LEAST for share in shares if isinstance(share, float))
 
 
 def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
@@ -716,7 +765,14 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
 @options.sizes(help="Rows x width.  [default: 5x1000, 16x200, 16x1000]")
 @options.laws(
     help="An exponent, zm, a real table, or plateau:SHARE:Z, so many items as a share of the cells"
-    " that stand out by Z standard deviations. [default: 1.1, 1.5, 2, zm; tables with --data]"
+    " that stand out by Z standard deviations; or a law of promises. [default: 1.1, 1.5, 2, zm;"
+    " tables with --data]"
+)
+@click.option(
+    "--rounds",
+    "kinds",
+    multiple=True,
+    help="How rounds differ: one of " + "; ".join(ROUNDS) + ". Bands are judged pooled over laws.",
 )
 @click.option("--noise", "noises", multiple=True, type=click.Choice(NOISES), default=("off", "on"))
 @options.data()
@@ -738,6 +794,7 @@ def command(
     schedules: tuple[str, ...],
     sizes: tuple[str, ...],
     laws: tuple[str, ...],
+    kinds: tuple[str, ...],
     noises: tuple[str, ...],
     data: Path | None,
     robustness: bool,
@@ -751,6 +808,11 @@ def command(
 ) -> None:
     """Count how often the intervals of joint recovery hold; fail where a bound does not."""
     output.check_path(path)
+    for kind in kinds:
+        if kind not in ("equal", *ROUNDS):
+            raise InvalidInputError(
+                f"--rounds must be equal or one of {'; '.join(ROUNDS)}, got {kind!r}"
+            )
     work = functools.partial(
         repeated, scale=Scale(domain_size, clients, data, seed), repeats=repeats
     )
@@ -769,9 +831,11 @@ def command(
         cases = main_cases(
             populations, schedules or SCHEDULES, sizes or ("5x1000", "16x200", "16x1000"), noises
         )
+    if kinds and not robustness:
+        cases = [case._replace(rounds=kind) for kind in kinds for case in cases]
     found = dict(in_turn(cases, work, jobs))
     output.save(details(found), path)
     if robustness:
-        report_lowest(found, "rounds")
-    elif not (report_lowest(found, "population") if plateaus else report(found)):
+        report_lowest(found)
+    elif not (report_lowest(found) if plateaus or kinds else report(found)):
         sys.exit(1)

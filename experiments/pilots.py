@@ -29,11 +29,12 @@ MOST = 2.0
 
 
 class Cell(NamedTuple):
-    """A table or law, a target, and epsilon, 0 for none."""
+    """A table or law, a target, epsilon, 0 for none, and the pilot's share, 0 for the usual one."""
 
     name: str
     tau: float
     epsilon: float
+    share: float
     domain_size: int
     clients: int
     rounds: int
@@ -69,6 +70,7 @@ def measure(cell: Cell) -> dict[str, object]:
             confidence=0,
             evaluate=True,
             not_private=bool(cell.epsilon),
+            pilot_share=cell.share or None,
             **asked,
         )
         assert result.evaluation is not None
@@ -86,6 +88,7 @@ def measure(cell: Cell) -> dict[str, object]:
         "law": cell.name,
         "tau": cell.tau,
         "epsilon": cell.epsilon or "none",
+        "share": cell.share or "usual",
         "least": least,
         "mean": float(np.mean(costs)),
         "pilot": float(np.mean(pilots)) / cell.clients,
@@ -103,6 +106,14 @@ def measure(cell: Cell) -> dict[str, object]:
 @click.option(
     "--epsilon", "epsilons", multiple=True, type=float, default=(0.0, 0.5), help="0 for none."
 )
+@click.option(
+    "--pilot-share",
+    "shares",
+    multiple=True,
+    type=click.FloatRange(0, 1, max_open=True),
+    default=(0.0,),
+    help="Of the clients; 0 for the usual one.",
+)
 @options.domain_size(20_000, least=1100, help="Of laws that are no tables.")
 @options.clients(200_000)
 @click.option("--rounds", "num_rounds", type=click.IntRange(1), default=5)
@@ -114,6 +125,7 @@ def command(
     laws: tuple[str, ...],
     taus: tuple[float, ...],
     epsilons: tuple[float, ...],
+    shares: tuple[float, ...],
     domain_size: int,
     clients: int,
     num_rounds: int,
@@ -126,8 +138,9 @@ def command(
     output.check_path(path)
     where = str(output.data_folder(data))
     cells = [
-        Cell(name, tau, epsilon, domain_size, clients, num_rounds, repeats, where)
+        Cell(name, tau, epsilon, share, domain_size, clients, num_rounds, repeats, where)
         for epsilon in epsilons
+        for share in shares
         for tau in taus
         for name in laws
     ]

@@ -49,7 +49,7 @@ class Cell(NamedTuple):
     data: str
 
 
-def law(name: str, size: int, data: Path) -> rounds.F64:
+def law(name: str, size: int, data: Path | None) -> rounds.F64:
     """Return a law: float64 [d], falling; of a table its own d.
 
     Args:

@@ -107,6 +107,27 @@ def test_a_plateau_stands_out_as_far_as_it_says(schedule, batches):
     assert counts[0] / np.sqrt((drawn**2.0).sum() / 2500) == pytest.approx(9, rel=0.04)
 
 
+@pytest.mark.parametrize(("noise", "times"), [("on", 2), ("skellam", 10 * 0.9954**2)])
+def test_a_plateau_stands_out_of_the_noise_too(noise, times):
+    """Two batches of five rounds; noise of variance 4.2247^2 x 5 in each counter of a batch."""
+    case, scale = Case("plateau:0.1:9", "batched:2", 5, 500, noise), Scale(20_000, 40_000)
+    counts = 40_000 * coverage.plateau(case, scale)[0]
+    others = 19_750 * (counts[-1] + counts[-1] ** 2 / 2) / 2500
+    assert counts[0] == pytest.approx(9 * np.sqrt(others + times * 4.2247**2), rel=0.01)
+
+
+def test_errors_are_those_of_campaigns(monkeypatch):
+    """Ten items, of which 4, 8 and 9 hold: the variance of a sum of three, 3 x 7."""
+    held = iter([4.0, 8.0, 9.0, 5.0])
+    monkeypatch.setattr(coverage, "measure", lambda *_: {"0-20": Tally(items=10, held=next(held))})
+    [three] = coverage.repeated(CASE, Scale(), 3).values()
+    assert three.error("all") == pytest.approx(np.sqrt(21) / 30)
+    assert coverage.pool([three, three]).error("all") == pytest.approx(np.sqrt(42) / 60)
+    [one] = coverage.repeated(CASE, Scale(), 1).values()
+    assert one.error("all") == np.inf
+    assert one._replace(fitted=100).error("on") == pytest.approx(np.sqrt(0.95 * 0.05 / 100))
+
+
 @pytest.mark.parametrize(("schedule", "batches"), [("hybrid", 10), ("shared", 1), ("batched:4", 4)])
 def test_noise_is_as_private_as_it_says(schedule, batches):
     """Central: one draw for what a batch adds up to. Distributed: one in every round.
@@ -325,6 +346,17 @@ def test_plateaus_print_a_line_for_each_and_fail_on_a_miss(monkeypatch):
     assert "plateau  others  lowest" in result.output and "means nothing" not in result.output
     monkeypatch.setattr(coverage, "LEAST", 1.1)
     assert "what a quick run misses" in run(coverage.command, *given).output
+
+
+def test_rounds_that_are_named_are_judged(monkeypatch):
+    monkeypatch.setattr(coverage, "LEAST", 1.1)
+    given = ("--quick", "--law", "lognormal", "--schedule", "hybrid", "--size", "5x200")
+    result = run(coverage.command, *given, "--rounds", "gamma 2, 1..10", "--rounds", "equal")
+    lines = result.output.splitlines()
+    assert [line.split("hybrid")[0].strip() for line in lines[3:5]] == ["gamma 2, 1..10", "equal"]
+    assert "what a quick run misses" in result.output
+    with pytest.raises(InvalidInputError, match=r"equal or one of gamma 0\.5; .* got 'gamma'"):
+        run(coverage.command, *given, "--rounds", "gamma")
 
 
 def test_sizes_are_checked():

@@ -21,10 +21,12 @@ from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies
 from fedtally.planner.draft import Draft, round_size_bounds
-from fedtally.planner.proposal import Proposal, make_draft, predict_linf, propose
+from fedtally.planner.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
 from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
+from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.budget import OverspentError
+from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sources import open_source
 from fedtally.store import Ledger
 
@@ -403,6 +405,21 @@ def test_clients_of_several_items_have_a_pilot():
         "not in the estimates and noised for epsilon 4"
         in dict(report.sizing_rows(private.sizing))[""]
     )
+
+
+def test_a_pilot_that_tells_nothing_leaves_the_plan_for_any_frequencies():
+    """The worst case of the median decoder has ten times the bytes."""
+    spec = Request(rows=8, num_rounds=5, tau=0.01, epsilon=0.5, delta=1e-6).resolve()
+    draft = make_draft(spec, DOMAIN, 20_000, bytes(32))
+    sketch = CountSketch(SketchSpec(3, 4, "shared", 1, bytes(32)), 0)
+    sketch.add_range(1, np.ones(DOMAIN.size, np.int64))
+    told = Frequencies.from_pilot([sketch], DOMAIN)
+    assert told.uncertainty(0.01) > TOO_UNCERTAIN
+    chosen, size = chosen_for(draft, told)
+    plan = propose(spec, DOMAIN, 20_000, None, seed=bytes(32)).plan
+    assert chosen == draft.chosen_of(plan)
+    assert (size.rows, size.width) == (plan.rows, plan.width)
+    assert "the hardest frequencies are assumed, as without a pilot" in size.message
 
 
 def test_a_pilot_keeps_to_max_bytes():

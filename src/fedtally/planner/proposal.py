@@ -21,6 +21,7 @@ from fedtally.planner.rare_names import RareNames
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import check_rounds, terms
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
+from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoding import AUTO, kind_of
 from fedtally.secagg.config import SecureSum
@@ -488,6 +489,9 @@ def chosen_for(
     """
     spec = draft.spec
     assert spec.tau is not None
+    if kind_of(draft.recovery).fits_items and distribution.uncertainty(spec.tau) > TOO_UNCERTAIN:
+        with suppress(InvalidInputError):
+            return _chosen_for_any(draft)
     exact = encodings.meets_target(draft)
     if spec.encoding is Encoding.HISTOGRAM:
         if exact is None:
@@ -502,6 +506,23 @@ def chosen_for(
         return found
     is_cheaper = exact.plan.bytes_per_client <= draft.plan(*chosen).bytes_per_client
     return found if is_cheaper else (chosen, size)
+
+
+def _chosen_for_any(draft: Draft) -> tuple[Chosen, Size]:
+    """Return what meets the draft's tau whatever the frequencies, where a pilot tells too little.
+
+    The worst case of the median decoder is much larger: joint recovery finds frequent items.
+    """
+    made = _for_any(draft, find_epsilon=False)
+    plan = made.plan
+    if plan.is_histogram:
+        return draft.chosen_of(plan), made.size
+    message = (
+        f"the pilot does not tell the width for tau {draft.spec.tau:g}: the hardest frequencies are"
+        " assumed, as without a pilot; take more clients"
+    )
+    size = Size(made.size.method, plan.rows, plan.width, made.linf, message)
+    return draft.chosen_of(plan), size
 
 
 def _sketch_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> tuple[Chosen, Size]:

@@ -372,7 +372,6 @@ def _run_pilot(
         draft.spec.max_bytes,
         draft.spec.tau,
         held / (held + draft.clients[0]),
-        draft.spec.is_private,
     )
     spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
     of_pilot = Draft.fit(spec, site.domain, [part.num_clients for part in pilot], seed=site.seed)

@@ -42,9 +42,9 @@ _HOLDERS_BY_NOISE = 30
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
 # A pilot costs at most this number / tau bytes, as a mean over all clients, which is less than most
 # campaigns. With 8 kB a pilot of a tenth of the clients cost 12 times the campaign: `python -m
-# experiments pilots`. Twice as much with noise: a smaller sketch misses items a little above tau.
-_MEAN_BYTES = 0.8
-_LEAST_BYTES = 800  # 8 x 50 counters of two bytes
+# experiments pilots`. With twice as much, campaigns were hardly smaller and missed tau as often.
+_MEAN_BYTES = 0.4
+_LEAST_BYTES = 400  # 8 x 25 counters of two bytes
 # of plans whose cost is looked at before the width is known: an event does not depend on the width
 _USUAL_WIDTH = 200
 MIN_CLIENTS = 30  # of a pilot: the frequencies of fewer are chance
@@ -151,22 +151,21 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
 
 
 def pilot_size(
-    sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0, private: bool = False
+    sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0
 ) -> dict[str, Any]:
     """Return rows, width and bytes of the pilot's sketch.
 
     It is as wide as the paper's, or as wide as 8 kB allow. Below a tau of 0.001 it has more bytes,
-    up to 32 kB. A pilot of a large share of the clients has fewer, at least 800 bytes.
+    up to 32 kB. A pilot of a large share of the clients has fewer, at least 400 bytes.
 
     Args:
         sizing: the way to find the campaign's sketch.
         max_bytes: the upload per client that the campaign was asked for.
         tau: the target of the campaign.
         share: the pilot's share of all clients; 0: its cost is not looked at.
-        private: whether the pilot has noise.
 
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
-    [8000, 4000, 800]
+    [4000, 2000, 400]
     """
     from fedtally.planner import Pilot
 
@@ -174,8 +173,7 @@ def pilot_size(
         return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
     most = min(DEFAULT_MAX_BYTES, int(_USUAL_BYTES * max(1.0, _USUAL_TAU / tau)))
     if share:
-        mean = _MEAN_BYTES * (1 + private) / tau
-        most = min(most, max(_LEAST_BYTES, round(mean / share)))
+        most = min(most, max(_LEAST_BYTES, round(_MEAN_BYTES / (tau * share))))
     return {
         "rows": Pilot.rows,
         "width": None,
