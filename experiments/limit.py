@@ -3,15 +3,21 @@
 Every campaign is decoded by joint recovery and by belief propagation, under both objectives. Beside
 them stand
 
-- state evolution: the error of a scalar channel whose noise is what its own estimates leave in a
-  cell, under the true distribution of counts. It holds for dense random matrices, so it is a guide
-  and no proven bound. Started from the noise of nothing known it says where belief propagation
-  ends; started from the truth, where it could end if it were told where to begin.
+- state evolution (`limit`): the error of a scalar channel whose noise is what its own estimates
+  leave in a cell, under the true distribution of counts. It holds for dense random matrices, so it
+  is a guide and no proven bound.
+- its form for few rows (`rows`): a message rests on all rows but the one that it goes to. A dense
+  matrix has so many rows that one less is nothing; a sketch has a few. Started from the noise of
+  nothing known it says where belief propagation ends; started from the truth (`informed`), where it
+  could end if it were told where to begin.
 - a genie: the same messages, told the true distribution of the counts.
 
-Ratios are of medians over campaigns, to joint recovery under the same objective. A cell misses
-where belief propagation is more than 2 % worse than joint recovery, or where fewer than .93 of the
-intervals of a band of true ranks with 40 items hold, by more than 2.5 standard errors.
+Ratios are of medians over campaigns, to joint recovery under the same objective; those of the genie
+are over the campaigns that it decoded. `over rows` is belief propagation over state evolution for
+few rows. `one end` says whether that ends alike from both starts: elsewhere it is no guide.
+A cell misses where belief propagation is more than 2 % worse than joint recovery, or where fewer
+than .93 of the intervals of a band of true ranks with 40 items hold, by more than 2.5 standard
+errors.
 """
 
 from __future__ import annotations
@@ -49,10 +55,13 @@ UNLIKE = ("cv=2", "once")  # rounds that differ, at the first size
 WORST = 1.02
 LEAST = 0.93
 FEWEST = 40
+ERRORS = ("linf", "l2")
+SAME = 1.05  # two ends of state evolution whose l2 errors are within this ratio are one
 BANDS = ((0, 20), (20, 100), (100, 500), (500, 2500), (2500, None))
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 _GROUP = 1.03  # counts within this ratio are taken together from _EXACT on
 _EXACT = 50
+_VALUES = 1500  # at which means are taken; between them lie lines
 _CHANNELS = 20  # draws of the scalar channel, whose errors have their medians
 
 
@@ -133,20 +142,25 @@ def groups(counts: rounds.I64) -> tuple[rounds.F64, rounds.F64]:
 
 def means(values: rounds.F64, stddev: float, points: rounds.F64, shares: rounds.F64) -> rounds.F64:
     """Return the mean counts given values with normal noise of one standard deviation."""
-    found = values.copy()
     # Far above the noise a value says its own count: no decoder knows the law of so few items.
-    near = np.flatnonzero(values < 8.0 * stddev)
-    for some in np.array_split(near, max(1, len(near) // 4000)):
-        chance = np.exp(-0.5 * ((values[some, None] - points) / stddev) ** 2) * shares
-        total = chance.sum(axis=1)
-        found[some] = np.where(
-            total > 0.0, chance @ points / np.maximum(total, 1e-300), values[some]
-        )
+    far = 8.0 * stddev
+    at = np.linspace(min(float(values.min()), -far), far, _VALUES)
+    chance = np.exp(-0.5 * ((at[:, None] - points) / stddev) ** 2) * shares
+    total = chance.sum(axis=1)
+    mean = np.where(total > 0.0, chance @ points / np.maximum(total, 1e-300), at)
+    found: rounds.F64 = np.where(values < far, np.interp(values, at, mean), values)
     return found
 
 
 def evolve(
-    counts: rounds.I64, cells: int, width: int, batches: int, noise: float, *, informed: bool
+    counts: rounds.I64,
+    cells: int,
+    width: int,
+    batches: int,
+    noise: float,
+    *,
+    informed: bool,
+    heard: float = 1.0,
 ) -> float:
     """Return the standard deviation at which state evolution stands still, in clients.
 
@@ -157,17 +171,18 @@ def evolve(
         batches: of equal size.
         noise: variance of one counter of a batch.
         informed: whether it starts from the truth, rather than from nothing known.
+        heard: the share of an item's rows that a message rests on.
     """
     points, shares = groups(counts)
     density, alone = len(counts) / cells, 1.0 / batches
     known = batches * noise * width / cells
     square = 1e-3 if informed else known + density * float(shares @ points**2)
     for _ in range(80):
-        stddev = float(np.sqrt(square))
+        stddev = float(np.sqrt(square / heard))
         values = (points[:, None] + stddev * _NODES).reshape(-1)
         error = (means(values, stddev, points, shares) - np.repeat(points, len(_NODES))) ** 2
         mean_error = float(shares @ (error.reshape(-1, len(_NODES)) @ _WEIGHTS)) / _WEIGHTS.sum()
-        between = float(shares @ (points * square / (points + square)))
+        between = float(shares @ (points * stddev**2 / (points + stddev**2)))
         new = known + density * (alone * mean_error + (1.0 - alone) * between)
         if abs(new - square) < 1e-3 * square:
             break
@@ -213,6 +228,7 @@ def measure(task: Task) -> list[study.Row]:
         "fallback": decoder.fallback,
         "iterations": decoder.messages.iterations if decoder.messages else 0,
         "inflation": decoder.messages.inflation if decoder.messages else None,
+        "stddev": float(np.median(decoder.messages.beliefs.stddev)) if decoder.messages else None,
     }
     for name, one in answers.items():
         error = one.range(rounds.FIRST_ID, task.size) - truth
@@ -292,15 +308,16 @@ def _noise(task: Task) -> float:
 
 def _bounds(task: Task, truth: rounds.I64, rng: np.random.Generator) -> study.Row:
     """Return what state evolution says; nothing where rounds are not alike, as it assumes."""
-    names = ("limit_linf", "limit_l2", "informed_linf", "informed_l2")
+    names = tuple(f"{name}_{what}" for name in ("limit", "rows", "informed") for what in ERRORS)
     if task.kind != "alike" or not task.bounded:
         return dict.fromkeys(names)
     batches = Schedule.parse(task.schedule).num_batches(ROUNDS)
     variance = _noise(task) / batches
     found: list[float] = []
-    for informed in (False, True):
+    few = 1.0 - 1.0 / task.rows
+    for informed, heard in ((False, 1.0), (False, few), (True, few)):
         cells = task.rows * task.width
-        stddev = evolve(truth, cells, task.width, batches, variance, informed=informed)
+        stddev = evolve(truth, cells, task.width, batches, variance, informed=informed, heard=heard)
         found += channel(truth, stddev, rng)
     return dict(zip(names, found, strict=True))
 
@@ -349,8 +366,17 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
             ours = "belief" if what == "linf" else "belief_shrunk"
             least = _median(mine, f"{base}_{what}")
             line[f"joint {what}"] = least
-            for name, key in (("belief", ours), ("genie", "genie"), ("limit", "limit")):
-                line[f"{name} {what}"] = _ratio(_median(mine, f"{key}_{what}"), least)
+            line[f"belief {what}"] = _ratio(_median(mine, f"{ours}_{what}"), least)
+            told = [row for row in mine if row[f"genie_{what}"] is not None]
+            line[f"genie {what}"] = _ratio(
+                _median(told, f"genie_{what}"), _median(told, f"{base}_{what}")
+            )
+            for name in ("limit", "rows"):
+                line[f"{name} {what}"] = _ratio(_median(mine, f"{name}_{what}"), least)
+            line[f"{what} over rows"] = _ratio(
+                _median(mine, f"{ours}_{what}"), _median(mine, f"rows_{what}")
+            )
+        line["one end"] = _has_one_end(mine)
         line["l2 to joint"] = _ratio(_median(mine, "belief_l2"), _median(mine, "joint_l2"))
         line["predicted"] = _ratio(_median(mine, "predicted_linf"), _median(mine, "belief_linf"))
         line["planned"] = _ratio(_median(mine, "planned_linf"), _median(mine, "belief_linf"))
@@ -363,6 +389,12 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
         line["verdict"] = "PASS" if worse <= WORST and holds else "MISS"
         table.append(line)
     return {"ratios of medians to joint recovery; errors of joint recovery in clients": table}
+
+
+def _has_one_end(rows: Sequence[study.Row]) -> bool | None:
+    """Return whether state evolution for few rows ends alike from nothing and from the truth."""
+    nothing, truth = _median(rows, "rows_l2"), _median(rows, "informed_l2")
+    return None if nothing is None or truth is None else nothing <= SAME * truth
 
 
 def _median(rows: Sequence[study.Row], name: str) -> float | None:

@@ -38,6 +38,15 @@ def test_evolution_from_the_truth_is_no_worse_than_from_nothing() -> None:
     assert told <= not_told * 1.01
 
 
+@pytest.mark.parametrize("heard", [1.0, 0.8])
+def test_of_few_rows_a_message_hears_one_less(heard: float) -> None:
+    """Items far above the noise say their count themselves, with the noise of the rows that are
+    heard: T^2 = noise + d / (L W) T^2 / heard."""
+    counts = np.full(100, 10_000)
+    stddev = limit.evolve(counts, 500, 100, 1, 450.0, informed=True, heard=heard)
+    assert stddev**2 == pytest.approx(90.0 / (1.0 - 0.2 / heard), rel=0.01)
+
+
 def test_a_scalar_channel_without_noise_has_no_error() -> None:
     largest, l2 = limit.channel(np.arange(40), 1e-3, np.random.default_rng(0))
     assert largest < 0.01 and l2 < 0.02
@@ -64,6 +73,12 @@ def test_verdicts_are_those_of_the_rows() -> None:
     [table] = limit.summarise([good, bad, gaps]).values()
     assert [line["verdict"] for line in table] == ["PASS", "MISS", "MISS"]
     assert table[2]["lowest coverage"] == 33 / 40
+    assert table[0]["l2 over rows"] == 1.0 / row["rows_l2"] and table[0]["one end"] is True
+    two_ends = good | {"rows_l2": 1.06 * row["informed_l2"]}
+    not_told = good | {"genie_linf": None, "joint_linf": 3.0 * row["joint_linf"]}
+    [[line]] = limit.summarise([two_ends, not_told]).values()
+    assert line["one end"] is False
+    assert line["genie linf"] == row["genie_linf"] / row["joint_linf"]
     assert len(limit.draw([good, bad]).axes) == 2
 
 

@@ -273,6 +273,22 @@ def test_errors_of_beliefs_are_those_of_posterior_means():
         assert known.beyond(size) == pytest.approx(expected, rel=0.06)
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_beliefs_leave_in_the_cells_is_all_their_noise(fresh, monkeypatch):
+    """Without other noise, the tails are of what the items leave: its mean square over all cells
+    and batches is the noise of a value, as for items that are not fitted."""
+    seen = []
+
+    def normal_equivalent(size, number, plan):
+        seen.append(float(number @ size**2) / (plan.rows * plan.width * plan.cancelling))
+        return lambda z: z
+
+    monkeypatch.setattr(belief_error.joint_error, "normal_equivalent", normal_equivalent)
+    law, plan = zipf(1.1, 2000)[::-1], Shape(8, 80, np.ones(5), fresh, 10**5, 0.0, 2000, 1.5)
+    assert belief_error._settled(law, plan, 1.0, np.inf) is not None
+    assert seen == pytest.approx([1.0], rel=0.02)
+
+
 def test_recovery_is_not_taken_to_be_exact_since_counts_are_whole():
     """Measured is a largest error of three clients, and a prior of whole numbers promises none."""
     plan = PLAN | {"rows": 16, "width": 200, "schedule": "shared", "num_clients": 10**6}

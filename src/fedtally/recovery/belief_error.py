@@ -156,7 +156,9 @@ def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -
     if stddev > largest_share(plan.rows) * scale * plan.clients:
         return None
     channel = _Channel(counts, number, stddev)
-    normal = joint_error.normal_equivalent(np.sqrt(errors) / stddev, number, plan)
+    # What an item leaves in a cell is as large as if it were not fitted and had this count.
+    left = np.sqrt(errors * plan.cancelling)
+    normal = joint_error.normal_equivalent(left / stddev, number, plan)
     near, own = number[channel.near], channel.counts
     far = float(number[~channel.near].sum())
 
