@@ -24,13 +24,15 @@ the phase that the session was in, and the clients send their answers again.
 
 **An error of the store never ends a session.** The error only ends the copy of the session in
 memory: the driver drops this copy, sends nothing to the session's clients, and later restores the
-session from its last checkpoint. If another process takes the campaign over (`OvertakenError`), the
-driver of the first process never sends anything again.
+session from its last checkpoint. Another process may take the campaign over. The driver of the
+first process notices this when the store raises `OvertakenError` in `tick` or `check_claim`. After
+that error the driver never sends anything again.
 
 **A process that was away is like one that was restarted.** A process may be suspended, as when the
 lid of a laptop is closed, while answers lie unread. The driver notices this when nobody calls
-`tick` for a quarter of a phase. It then asks the store whether another process has taken over, and
-gives each phase its whole time again. Until then it hands out no frame of a session.
+`tick` for a quarter of a phase, and for more than a second. From then on the driver hands out no
+frame of a session. The next `tick` asks the store whether another process has taken over, gives
+each phase its whole time again, and so ends the silence.
 """
 
 from __future__ import annotations
@@ -68,9 +70,11 @@ from fedtally.secagg.server import ClientId, Server, check_name
 from fedtally.sketch import CountSketch
 from fedtally.store import IMPOSSIBLE, SavedSession
 
-# A phase that cannot go on without its missing clients waits for this many times `Deadlines.phase`.
+# If a session cannot go on without the missing clients, its phase waits for them for at most this
+# many times `Deadlines.phase`. A farewell is kept for at least as long.
 PATIENCE = 4
-# The process was away if nobody called `tick` for this part of `Deadlines.phase`.
+# The process was away if nobody called `tick` for longer than this part of `Deadlines.phase`, and
+# for longer than a second.
 AWAY = 1 / 4
 REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after this time
 # A clock that is put back by at most this many seconds, as one that jumps to and fro, stands still
@@ -116,8 +120,8 @@ class Deadlines:
         session: the longest life of a session. After this time the driver gives the session up,
             whatever its phase.
         presence: the time for which a client counts as present after it has checked in.
-        bench: the time for which the driver draws no client that has left two frames unanswered,
-            or answered them with an Abort.
+        bench: the time for which the driver does not draw a client after its second miss. A miss is
+            a frame that the client leaves unanswered, or answers with an Abort.
 
     Raises:
         InvalidInputError: a value is not a whole number of at least 1, or a session is too short
@@ -187,7 +191,7 @@ class DurableBooks(Books, Protocol):
         """Return the number of sessions whose sum no clients can have, by round."""
 
     def check_claim(self, plan: Plan) -> None:
-        """Check that this process may tell clients what is in the store; change no session."""
+        """Raise `OvertakenError` if another process runs the campaign; change no session."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +232,8 @@ class _Live:
         awaited: the clients that have not answered yet.
         taken: a digest of the answer of each client.
         handed: the time at which each client last got its frame.
-        hurried: the clients whose first late frame of this phase made `next` repeat their frame at
-            once. A second late frame does not.
+        hurried: the clients that sent a frame of an earlier phase during this phase. The first such
+            frame makes `next` return this phase's frame at once. Further such frames do not.
     """
 
     saved: SavedSession
@@ -251,12 +255,13 @@ class Driver:
 
     The engine carries bytes. The store keeps all state that must survive this process.
 
-    With privacy, the campaign is charged before its first Invite leaves. A session opens for
-    `n_max` clients of a round, which are drawn from the clients that checked in. After
-    `Deadlines.gather` a session opens for fewer clients, but at least `n_min`. A round has as many
-    sessions as fit under the plan's `max_round_clients`. If a session fails, its round is the sum
-    of the others. A client is asked for its items at most once in a round, and in as many rounds as
-    the plan's privacy allows. Without privacy a client is asked in one round only.
+    With privacy, the campaign is charged before its first Invite leaves. A session belongs to one
+    round. The session opens for `n_max` clients, or for as many as the round has room for. These
+    clients are drawn from those that checked in. After `Deadlines.gather` a session opens for fewer
+    clients, but at least `n_min`. A round has as many sessions as fit under the plan's
+    `max_round_clients`. If a session fails, the sum of the round is that of its other sessions. A
+    client is asked for its items at most once in a round, and in as many rounds as the plan's
+    privacy allows. Without privacy a client is asked in one round only.
 
     After a crash, make a new driver with the same store. Use a driver from one thread at a time.
 
@@ -315,12 +320,15 @@ class Driver:
             deadlines.presence,
             deadlines.bench,
         )
+        # The number of the release that each round belongs to.
         self._releases = [release_of(plan, round) for round in range(plan.num_rounds)]
-        self._rooms: dict[int, int] | None = None  # of `_open_rounds`; None: not known any more
+        # The last answer of `_open_rounds`. None: `_open_rounds` has to compute it.
+        self._rooms: dict[int, int] | None = None
         # The time since which a round has had enough clients for a session, but not a full one.
         self._gathering: dict[int, float] = {}
-        # While `Pool.num_arrivals`, which only grows, is below this number, every round lacks
-        # clients: no session can open or begin to gather. inf: no round waits.
+        # A client that arrives can make a round gather, or open its session, only once
+        # `Pool.num_arrivals`, which only grows, has reached this number. inf: no round waits for
+        # clients. A gathering round also opens a session when its time is over: see `_next_time`.
         self._enough = 0.0
         # The time at which to read the store's sessions. None: all of them are in memory. A new
         # driver has none of them, so its first tick reads the store.
@@ -328,8 +336,9 @@ class Driver:
         # Before this time a tick has nothing to do, unless something stirred since the last one.
         self._next_at, self._is_stirred = -math.inf, True
         self._ticked_at = -math.inf  # the engine's time at the last tick
-        # Seconds, and at least 1. A phase has at least 1 second, too. So even in the shortest phase
-        # the driver notices that it was away before the phase ends.
+        # Seconds. `_next_time` asks for a tick after half of this time: with at least 1 second here
+        # the engine need not tick for that more often than twice a second. In a phase of less than
+        # 4 seconds this is more than a quarter, and a pause of up to a second goes unnoticed.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
         # The time, which goes back by more than `JITTER` or not at all; and its whole seconds.
         self._time, self._now = 0.0, 0
@@ -460,17 +469,19 @@ class Driver:
             self._ticked_at = now
             return self._next_at
         is_away = self._is_away(now)
-        self._is_stirred = True  # until it ends without an error
+        # If this tick ends with an error, the next tick must not take the shortcut above.
+        self._is_stirred = True
         try:
             recovers = self._retry_at is not None and now >= self._retry_at
             if is_away or recovers:
-                # This driver must not contradict a later process. Frames that are restored or
-                # renewed leave without a write to the store, and only a write would raise
-                # OvertakenError. So ask.
+                # This driver must not contradict a later process. After a restart or a pause, the
+                # frames of a phase leave without a write to the store. Only a write would raise
+                # OvertakenError, so ask the store.
                 self._store.check_claim(self.plan)
             if is_away:
                 for live in self._live.values():
                     self._renew(live)
+            # Only here: if `check_claim` raised, the process still counts as having been away.
             self._ticked_at = now
             if recovers:
                 self._recover()
@@ -521,7 +532,7 @@ class Driver:
         self._drains, self._is_stirred, self._enough = True, True, math.inf
 
     def running(self) -> list[RunningSession]:
-        """Return the sessions that run now in this process, the oldest first."""
+        """Return the sessions that run here now, in the order in which their phases began here."""
         return [
             RunningSession(
                 name,
@@ -569,8 +580,8 @@ class Driver:
         """
         if not self.is_idle:
             raise LocalProtocolError(
-                "sessions run, and their sums would be lost: drain, and wait until the driver is"
-                " idle"
+                "sessions run, or the store's sessions are not all in memory: a release now would"
+                " lose their sums; drain, and call tick until the driver is idle"
             )
         # Sums that earlier processes rejected count, too.
         self.screening.rejected = Counter(self._store.impossible(self.plan))
@@ -727,6 +738,7 @@ class Driver:
     def _recover(self) -> None:
         """Restore the store's sessions that are not in memory, after a restart or an error."""
         self._retry_at = None  # `tick` sets it again if anything here raises
+        # An error may have taken a session out of memory whose clients the pool still holds.
         self._pool.keep(self._live)
         self._read_books()
         problem: Exception | None = None
@@ -773,7 +785,8 @@ class Driver:
             journal=self._journal(live),
             journal_lands=True,
         )
-        # Earlier versions of the package wrote the sum first, and landed it afterwards.
+        # Earlier versions of the package wrote a checkpoint with the sum, and landed the sum in a
+        # later transaction. If the process ended in between, the sum lands here.
         if live.run.done:
             self._finish(self._end(live.session, _next(saved)))
             return
@@ -848,9 +861,10 @@ class Driver:
     def _bid_farewell(self, saved: SavedSession) -> None:
         """Keep the farewell of a session that has ended, for its clients that have not heard it.
 
-        It is kept until the session's time is over, and at least for `PATIENCE` phases from now:
-        so clients hear of a session that ran out of time. A session that was given up owes no
-        farewell. It is kept as long, and then the store forgets it like the others.
+        The farewell is kept until the session's `not_after`, and at least for `PATIENCE` phases
+        from now. The second limit is for a session that ended because `not_after` had passed. A
+        session that `_recover` gave up unrestored has no farewell; the store forgets such a session
+        after the same time.
         """
         clients = saved.clients if saved.farewell else ()
         until = max(saved.not_after, self._now + PATIENCE * self._deadlines.phase)
@@ -955,5 +969,5 @@ class Driver:
 
 
 def _next(saved: SavedSession) -> SavedSession:
-    """Return a session as the store may write it next."""
+    """Return a session with the next version: the store refuses every other version."""
     return replace(saved, version=saved.version + 1)
