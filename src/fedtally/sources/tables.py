@@ -410,25 +410,30 @@ def _read_parquet(
             file = opened()
         # a temporary copy has one position for all its readers
         readers = [file, opened()] if isinstance(place, str) else [file]
-        for batch in _row_groups(readers, rows, resolved.names()):
+        # A dictionary comes with each batch. Texts take less memory in smaller ones.
+        at_once = rows if grouped else max(1, rows // 2)
+        for batch in _row_groups(readers, rows, at_once, resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows
 
 
-def _row_groups(readers: Sequence[Any], rows: int, columns: Sequence[str]) -> Iterator[Any]:
+def _row_groups(
+    readers: Sequence[Any], rows: int, at_once: int, columns: Sequence[str]
+) -> Iterator[Any]:
     """Yield the columns of a Parquet file in batches of at most so many rows.
 
     Where row groups are smaller than that, each reader reads some of them at a time.
 
     Args:
         readers: the file, opened once for each thread.
-        rows: the most rows of a batch.
+        rows: the most rows that a reader reads at a time, if row groups are no larger.
+        at_once: the most rows of a batch.
         columns: the names of the columns.
     """
     metadata, threads = readers[0].metadata, min(kernels.num_threads(), len(readers))
     sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     if threads == 1 or max(sizes, default=0) > rows:
-        yield from readers[0].iter_batches(batch_size=rows, columns=columns)
+        yield from readers[0].iter_batches(batch_size=at_once, columns=columns)
         return
     parts: list[list[int]] = []
     room = 0
@@ -441,7 +446,7 @@ def _row_groups(readers: Sequence[Any], rows: int, columns: Sequence[str]) -> It
 
     def read(turn: int) -> list[Any]:
         own = readers[turn % threads]
-        return list(own.iter_batches(batch_size=rows, row_groups=parts[turn], columns=columns))
+        return list(own.iter_batches(batch_size=at_once, row_groups=parts[turn], columns=columns))
 
     turns = range(len(parts))
     with ThreadPoolExecutor(threads, thread_name_prefix="fedtally-parquet") as pool:
@@ -453,7 +458,7 @@ def _row_groups(readers: Sequence[Any], rows: int, columns: Sequence[str]) -> It
 
 
 def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int, list[str]]:
-    """Return the number of rows of a batch, and the columns to read as dictionaries.
+    """Return the number of rows to read at a time, and the columns to read as dictionaries.
 
     Args:
         file: an open Parquet file. Its first row group with rows stands for all of them.
