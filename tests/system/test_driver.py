@@ -860,6 +860,23 @@ def test_a_server_that_is_away_for_too_long_has_lost_what_left_and_nothing_else(
     world.check(everybody=not spent)
 
 
+def test_a_server_that_dies_before_each_end_of_a_phase_is_as_one_that_is_away(folder):
+    """The answers of a phase are in its memory."""
+    world = World(folder, plan_of(), deadlines=replace(DEADLINES, session=150))
+    frames_of(world, Kind.SURVIVORS)
+    while not world.campaigns().status(world.plan).ended:
+        assert world.now < START + 200
+        for person in world.persons[1:]:
+            world.hand(person)
+        world.driver = world.start()
+        world.driver.tick(world.now)
+        world.now += 30
+    [ended] = world.campaigns().status(world.plan).ended
+    assert ended.why is not None
+    assert world.claim().asked(world.plan) == {0: set(range(N))}
+    world.check(everybody=False)
+
+
 def test_a_phase_waits_longer_by_as_much_as_the_clock_was_put_back(folder):
     world = World(folder, plan_of(n_min=N - 1))
     world.absent = lambda number, kind: number == 0 and kind is Kind.ROSTER
