@@ -63,9 +63,11 @@ class FrequencyClient:
         domain: the candidate items, of which the plan holds the description.
         items: the client's items, as a list, a NumPy or Arrow array or a series of text or
             integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
-            no refusal depends on the values of the items. Items that are no candidates are left
-            out. If more than the plan's max_items are left, `contribution` draws some of them. If
-            none is left, the client takes part with zeros.
+            no refusal depends on the values of the items, with one exception: a grid refuses a
+            one-dimensional NumPy array of numbers, but not if the array is empty or has only
+            missing values. Items that are no candidates are left out. If more than the plan's
+            max_items are left, `contribution` draws some of them. If none is left, the client
+            takes part with zeros.
         bounded: without privacy: whether items that are no candidates are left out, and whether
             `contribution` draws max_items of the items if more are left. With privacy both are
             done anyway.

@@ -79,10 +79,11 @@ class Closing(NamedTuple):
         code: None if the next phase follows, else why the round would be aborted.
         short: the clients for whose secrets too few holders are left.
         answered: the number of clients that have answered.
-        asked: the number of clients that have answered or still can; `n_max` while clients
-            advertise. A client that aborted before it answered can answer no more. If `answered`
-            equals `asked`, there is nothing to wait for. Before that, waiting in UNMASK gives the
-            server more shares than it needs, and so a way round wrong shares.
+        asked: the number of clients that the phase asked, without those that aborted in it before
+            they answered; `n_max` while clients advertise. A client that aborted in an earlier
+            phase, but that is asked again, is counted. If `answered` equals `asked`, there is
+            nothing to wait for. Before that, waiting in UNMASK gives the server more shares than
+            it needs, and so a way round wrong shares.
     """
 
     code: AbortCode | None
@@ -115,7 +116,8 @@ class Server:
         round: the round of the campaign.
         not_before: Unix seconds.
         not_after: Unix seconds; a `close_phase` after this time aborts the round.
-        salt: 32 uniform bytes, published with the result and not before.
+        salt: 32 uniform bytes, published with the sum and not before. If an aggregator adds noise
+            to the sum, the salt is never published.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source. It is
             asked once in `semi_honest`, for the order of the roster, after the last advert.
         allow_list: the identities that may take part; needed in `active`, and None otherwise.
@@ -260,8 +262,9 @@ class Server:
 
     @property
     def awaited(self) -> tuple[ClientId, ...]:
-        """Who has been asked in this phase and has neither answered nor aborted.
+        """Who has been asked in this phase and has neither answered nor aborted in it.
 
+        A client that aborted in an earlier phase may be asked again, and is then awaited, too.
         Nobody while clients advertise: the server does not know whom its caller invited.
         """
         return tuple(self._clients[place] for place in np.flatnonzero(self._waiting).tolist())
