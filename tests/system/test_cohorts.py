@@ -18,6 +18,7 @@ from fedtally.engines.local.cohorts import AbortedRoundError
 from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
+from fedtally.planner import Frequencies
 from fedtally.planner.secure_sum import Summation, make_keys
 from fedtally.secagg.client import Client
 from fedtally.sketch import CountSketch
@@ -108,6 +109,28 @@ def test_the_upload_keeps_to_max_bytes_with_all_that_the_protocol_adds() -> None
         InvalidInputError, match="max_bytes must be at least [0-9]+ for this secure sum"
     ):
         estimate(width=None, max_bytes=500, secure_sum="secagg")
+
+
+def test_the_limits_of_a_pilot_leave_out_what_a_secure_sum_sends_beside_counters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pilot's own limit of 400 bytes is less than a report to two servers takes."""
+    seen: list[CountSketch] = []
+
+    def noted(sketches: Any, *_: Any, **__: Any) -> Any:
+        seen.extend(sketches)
+        raise InterruptedError  # what follows a pilot takes seconds
+
+    monkeypatch.setattr(Frequencies, "from_pilot", staticmethod(noted))
+    options = {"encoding": "sketch", "domain": "range:1..20000", "seed": 3}
+    for most, width in ((None, 25), (1200, 11)):
+        with pytest.raises(InterruptedError):
+            fedtally.estimate(
+                [7] * 600, tau=0.1, max_bytes=most, secure_sum="two-server", **options
+            )
+        assert (seen[-1].spec.rows, seen[-1].spec.width) == (8, width)
+    with pytest.raises(InvalidInputError, match="max_bytes must be at least"):
+        fedtally.estimate([7] * 600, tau=0.1, max_bytes=400, secure_sum="two-server", **options)
 
 
 @pytest.mark.parametrize(

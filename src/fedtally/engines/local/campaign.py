@@ -365,16 +365,22 @@ def _run_pilot(
 ) -> tuple[Plan, list[CountSketch]]:
     """Plan a pilot and run it; return its plan, and its sums with their noise."""
     check_enough(pilot)
-    assert draft.spec.tau is not None
-    held = sum(part.num_clients for part in pilot)
-    size = pilot_size(
-        simulation.sizing_method,
-        draft.spec.max_bytes,
-        draft.spec.tau,
-        held / (held + draft.clients[0]),
-    )
-    spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
-    of_pilot = Draft.fit(spec, site.domain, [part.num_clients for part in pilot], seed=site.seed)
+    tau, clients = draft.spec.tau, [part.num_clients for part in pilot]
+    assert tau is not None
+    share = sum(clients) / (sum(clients) + draft.clients[0])
+
+    def planned(protocol: int) -> Draft:
+        method, most = simulation.sizing_method, draft.spec.max_bytes
+        size = pilot_size(method, most, tau, share, protocol)
+        spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
+        return Draft.fit(spec, site.domain, clients, seed=site.seed)
+
+    of_pilot = planned(0)
+    if not draft.spec.summation.is_ideal:
+        rows = of_pilot.spec.rows
+        assert rows is not None
+        # without counters: what the protocol sends beside them
+        of_pilot = planned(of_pilot.bytes_of_counters()(rows, 0, of_pilot.example))
     plan, keys = of_pilot.finish(of_pilot.for_bytes(), site.keys, site.report)
     if simulation.ledger is not None:  # before anything of the pilot is released
         site.books.check_pilot(plan, possible_events(draft))

@@ -151,7 +151,7 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
 
 
 def pilot_size(
-    sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0
+    sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0, protocol: int = 0
 ) -> dict[str, Any]:
     """Return rows, width and bytes of the pilot's sketch.
 
@@ -163,6 +163,8 @@ def pilot_size(
         max_bytes: the upload per client that the campaign was asked for.
         tau: the target of the campaign.
         share: the pilot's share of all clients; 0: its cost is not looked at.
+        protocol: the bytes that a secure sum sends beside the counters. They come on top of the
+            pilot's own limits, but not of `max_bytes`.
 
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
     [4000, 2000, 400]
@@ -174,6 +176,7 @@ def pilot_size(
     most = min(DEFAULT_MAX_BYTES, int(_USUAL_BYTES * max(1.0, _USUAL_TAU / tau)))
     if share:
         most = min(most, max(_LEAST_BYTES, round(_MEAN_BYTES / (tau * share))))
+    most += protocol
     return {
         "rows": Pilot.rows,
         "width": None,
