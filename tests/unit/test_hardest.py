@@ -55,6 +55,14 @@ def test_a_target_without_assumption_holds_for_every_shape(for_any: Proposal) ->
         assert error <= TAU, name
 
 
+def test_a_plan_for_the_median_holds_for_every_shape() -> None:
+    """The first plans are for plateaus that they read without an error, and are far too small."""
+    found = proposal(tau=TAU, recovery="median")
+    for items in (20, 50, 80, 120, 180, 400):
+        known = hardest.plateau(items, SIZE)
+        assert predict_linf(found.plan, known, "median", 0.1, expected=CLIENTS) <= TAU
+
+
 def test_a_plan_for_an_easy_shape_breaks_its_target_on_the_hardest(for_any: Proposal) -> None:
     easy = Frequencies.assumed(SIZE)
     found = proposal(easy, tau=TAU)

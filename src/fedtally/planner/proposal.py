@@ -309,14 +309,14 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
         if spec.tau is not None and worst.linf <= spec.tau:
             break
         known = worst.distribution
-    # What is left is little. Near the place where items begin to be fitted the error is rough, so
-    # that one step may not lower it.
+    # What is left is little where items are fitted. Near the place where that begins the error is
+    # rough, so that one step may not lower it. The median's error falls as the width grows.
     steps = 0
     while spec.tau is not None and worst.linf > spec.tau:
-        plan, steps = (
-            draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)),
-            steps + 1,
-        )
+        is_smooth = not kind_of(draft.recovery).fits_items
+        wider = max(_WIDER, worst.linf / spec.tau) if is_smooth else _WIDER
+        plan = draft.plan(plan.schedule, plan.rows, math.ceil(wider * plan.width))
+        steps += 1
         is_dear = spec.max_bytes is not None and plan.bytes_per_client > spec.max_bytes
         if is_dear or steps > _STEPS:
             raise unreachable(draft, worst.distribution)
