@@ -3,6 +3,7 @@ guards both."""
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import reference, rows
+from fedtally.kernels.backends import in_threads
 
 Array = npt.NDArray[Any]
 EDGES = (255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, 65_537)
@@ -723,3 +725,20 @@ def test_the_door_refuses_rows_that_do_not_fit() -> None:
         rows.spread([np.zeros(2, np.uint64), np.zeros(3, np.uint64)])
     with pytest.raises(InvalidInputError, match="rows must be"):
         rows.distinct_rows(np.zeros((4, 2), np.uint64))
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork"
+)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of Python 3.12
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    """A pool of the parent has no threads in the child, which would wait for them for ever."""
+    done: list[int] = []
+    in_threads(done.append, range(3), 2)
+    assert sorted(done) == [0, 1, 2]
+    child = multiprocessing.get_context("fork").Process(target=in_threads, args=(int, range(3), 2))
+    child.start()
+    child.join(20)
+    hangs = child.is_alive()
+    child.kill()
+    assert not hangs and child.exitcode == 0

@@ -125,3 +125,8 @@ def _pool(threads: int) -> Any:
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(threads, thread_name_prefix="fedtally")
+
+
+# A fork copies a pool without its threads, so that the child would wait for them for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
