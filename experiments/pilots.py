@@ -87,8 +87,8 @@ def measure(cell: Cell) -> dict[str, object]:
     return {
         "law": cell.name,
         "tau": cell.tau,
-        "epsilon": cell.epsilon or "none",
-        "share": cell.share or "usual",
+        "epsilon": f"{cell.epsilon:g}" if cell.epsilon else "none",
+        "share": f"{cell.share:g}" if cell.share else "usual",
         "least": least,
         "mean": float(np.mean(costs)),
         "pilot": float(np.mean(pilots)) / cell.clients,
