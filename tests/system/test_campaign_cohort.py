@@ -853,6 +853,10 @@ def test_an_exact_sum_that_is_secret_is_never_refused() -> None:
     assert central._sketch(0, total, N).counters.ravel()[:2].tolist() == [0, N - 1]  # folded
     with pytest.raises(RejectedSumError, match="97"):
         exact._sketch(0, total, N)
+    crowded = np.full(ROWS * WIDTH, N)  # each counter could be, but not all of a row together
+    assert (central._sketch(0, crowded, N).counters == N).all()
+    with pytest.raises(RejectedSumError):
+        exact._sketch(0, crowded, N)
 
 
 @pytest.mark.parametrize("modulus", [4 * N, 4 * N + 1, 64, 257])
