@@ -1689,7 +1689,7 @@ MUTATIONS = (
         "planner/open_domain.py",
         "    if rare is not None and not search.allow_rare_names:\n",
         "    if False:\n",
-        "test_open_plans.py::test_the_screen_of_a_plan",
+        "test_open_planner.py::test_sums_that_show_single_clients_are_not_planned",
     ),
     _mutation(
         "open-list-is-the-input",

@@ -47,6 +47,12 @@ def told(capsys):
     return " ".join((printed.out + printed.err).split())
 
 
+def test_sums_that_show_single_clients_are_not_planned():
+    with pytest.raises(InvalidInputError, match="20 clients in [0-9]+ counters show what single"):
+        propose(search(20, max_bytes=1000))
+    assert propose(search(20, max_bytes=1000, rare=True)).rare.is_refused
+
+
 # ---- predictions ----
 
 
