@@ -95,7 +95,7 @@ def test_proofs_are_measured() -> None:
     goals = {goal["name"]: goal for goal in measured["goals"]}
     assert len(goals) == 15
     for name, goal in goals.items():
-        assert goal["value"] > 1 or "NumPy" in name  # without a compiler both are NumPy
+        assert goal["value"] > 0  # with `--quick`, times are of single turns
         assert goal["met"] or "upload" not in name  # bytes are the same on every machine
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,8 @@ def table(size=900):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spark")
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # of the workers: else the first on PATH
     pq.write_table(table(), folder / "t.parquet", row_group_size=100)
     session = (
         SparkSession.builder.master("local[2]")
@@ -58,6 +61,7 @@ def session(tmp_path_factory):
     )
     yield session, str(folder / "t.parquet")
     session.stop()
+    monkeypatch.undo()
 
 
 @pytest.fixture

@@ -498,6 +498,27 @@ def test_a_list_reads_every_client_of_a_cohort_of_a_thousand():
     assert np.array_equal(found, held)
 
 
+@pytest.mark.matrix  # a minute
+@pytest.mark.parametrize(("name", "size"), [("qzx", "read"), ("qzxjvkwpyhgfdrtb", "read_longest")])
+def test_a_name_is_read_from_one_to_three_times_the_holders_that_are_said(name, size):
+    """Twelve campaigns each; with a share of one half, two or fewer have a probability of .02."""
+    asked = {"domain": OpenStrings(max_length=16, bits=20), "max_bytes": 4000}
+    shares = np.arange(1, 2001) ** -1.1
+
+    def is_read(seed, holders):
+        words = np.random.default_rng(seed).choice(2000, 20_000, p=shares / shares.sum())
+        items = [name] * holders + [f"w{word}" for word in words[holders:]]
+        result = fedtally.estimate(items, **asked, seed=seed)
+        return result, name in result.names.values()
+
+    plan = is_read(0, 0)[0].plan
+    position = plan.spelling.rows * plan.spelling.width
+    rare = RareNames(plan.spec.vector_length, position, 20_000, plan.spec.num_positions)
+    holders = round(getattr(rare, size))
+    assert sum(is_read(seed, holders)[1] for seed in range(12)) <= 2
+    assert sum(is_read(seed, 3 * holders)[1] for seed in range(12)) >= 7
+
+
 def test_a_made_word_takes_the_place_of_a_string_too_long_to_be_spelled():
     """Only its first bytes are spelled: whoever has the seed makes another one of that hash."""
     true, start = "abcdefgh, and more", "abcdefgh"

@@ -321,6 +321,30 @@ def test_buckets_are_worked_on_together_as_far_as_they_fit(monkeypatch, sixteent
     assert max(seen) == most
 
 
+@pytest.mark.parametrize("spilled", [True, False])
+def test_a_bucket_that_does_not_fit_comes_in_pieces_of_whole_clients(monkeypatch, spilled):
+    """One client has a quarter of all rows, which stay together."""
+    monkeypatch.setattr("fedtally.engines.local.client_rows._FEW_BYTES", 1 << 12)
+    rng = np.random.default_rng(26)
+    clients = rng.integers(0, 1 << 12, 1 << 17).astype(np.uint64)
+    clients[rng.random(1 << 17) < 0.25] = 7
+    ids = np.arange(1 << 17, dtype=np.uint64)
+    rows = ClientRows(memory=1 << 18 if spilled else 1 << 22)
+    for part in np.split(np.arange(1 << 17), 8):
+        rows.add(clients[part], ids[part], None)
+    assert bool(rows._files) == spilled
+    rows._memory = 1 << 17  # of 2^21 bytes of rows, so that 2^13 are a piece
+    pieces = list(rows.map_buckets(np.copy))
+    sizes = np.array([piece.shape[1] for piece in pieces])
+    assert sizes.max() >= (clients == 7).sum() and np.sort(sizes)[-2] * 16 < 2 * (1 << 13)
+    found = np.concatenate(pieces, axis=1)
+    assert np.array_equal(found[:, np.argsort(found[1])], [clients, ids])
+    owners = [np.unique(piece[0]) for piece in pieces]
+    assert sum(map(len, owners)) == len(np.unique(clients))
+    order = np.concatenate(owners)
+    assert np.array_equal(np.lexsort((order, bucket_of(order))), np.arange(len(order)))
+
+
 def test_a_full_disk_is_said(monkeypatch):
     def full():
         raise OSError(28, "No space left on device")

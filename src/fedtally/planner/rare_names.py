@@ -41,7 +41,7 @@ class RareNames(NamedTuple):
 
     @property
     def read(self) -> float:
-        """About how many holders this package's reader needs for an unknown name of three bytes.
+        """The fewest holders, about, with which an unknown name of three bytes may be read.
 
         The copies of a symbol add up, so a name of n symbols needs √n times as many as one symbol.
         """
@@ -49,7 +49,7 @@ class RareNames(NamedTuple):
 
     @property
     def read_longest(self) -> float:
-        """About how many it needs for an unknown name of as many symbols as there are positions."""
+        """The same for an unknown name of as many symbols as there are positions."""
         return 4.9 * math.sqrt(self.clients / self.position)
 
     @property
@@ -89,7 +89,7 @@ class RareNames(NamedTuple):
             f"without epsilon nothing bounds what the sums show: in a sum of {self.clients:,}"
             f" clients and {self.counters:,} counters a string that the server suspects is"
             f" confirmed from about {max(1.0, self.confirmed):,.0f} holders on, and one that"
-            f" nobody suspects can often be read from about {max(1.0, self.read):,.0f} on if it has"
+            f" nobody suspects may be read from about {max(1.0, self.read):,.0f} on if it has"
             f" 3 bytes, and from about {max(1.0, self.read_longest):,.0f} on at any length"
         )
         if self.is_warned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import IO, TypeVar
 
 import numpy as np
@@ -32,7 +33,8 @@ class ClientRows:
 
     Args:
         memory: the bytes of rows that are held before they go to files, and that the buckets take
-            which are worked on at a time, unless one alone takes more.
+            which are worked on at a time, unless one client alone takes more, or the rows more than
+            64 times as much.
     """
 
     def __init__(self, memory: int) -> None:
@@ -70,27 +72,45 @@ class ClientRows:
 
         The rows are as for `bound_clients`. They are dropped: a second call has none. Up to four
         buckets are worked on at a time, or as many as fit into memory, and one waits for the
-        caller. A few rows come as one.
+        caller. A few rows come as one. A bucket that does not fit comes in pieces of whole clients,
+        in order of the clients.
         """
         from concurrent.futures import Future, ThreadPoolExecutor
 
         if self._bytes <= _FEW_BYTES and not self._files:
-            yield work(_joined([self._taken(bucket) for bucket in range(BUCKETS)]))
+            yield work(_joined([part for bucket in range(BUCKETS) for part in self._taken(bucket)]))
             return
         fitting = self._memory * BUCKETS // (_COPIES * self._bytes_of_all)
         threads = max(1, min(kernels.num_threads(), 4, fitting - 1))
         with ThreadPoolExecutor(threads) as pool:
             begun: deque[Future[Made]] = deque()
-            for bucket in range(BUCKETS):
-                begun.append(pool.submit(lambda own: work(self._taken(own)), bucket))
+            for load in self._loads():
+                begun.append(pool.submit(lambda own: work(own()), load))
                 if len(begun) > threads:
                     yield begun.popleft().result()
             while begun:
                 yield begun.popleft().result()
         self._files = []
 
-    def _taken(self, bucket: int) -> U64:
-        """Return the rows of a bucket, and drop them."""
+    def _loads(self) -> Iterator[Callable[[], U64]]:
+        """Yield functions that return the rows of each bucket, or of its pieces."""
+        size = self._bytes_of_all // BUCKETS
+        for bucket in range(BUCKETS):
+            if 2 * _COPIES * size <= self._memory:  # one is worked on, one waits for the caller
+                yield partial(self._whole, bucket)
+                continue
+            parts = self._taken(bucket)
+            # those of the bucket before may be there, too
+            room = max(_FEW_BYTES, (self._memory - 2 * size) // (2 * _COPIES))
+            cuts = _cuts(parts, -(-size // room))
+            for piece in range(len(cuts) + 1):
+                yield partial(_piece, parts, cuts, piece)
+
+    def _whole(self, bucket: int) -> U64:
+        return _joined(self._taken(bucket))
+
+    def _taken(self, bucket: int) -> list[U64]:
+        """Return the rows of a bucket in parts, and drop them."""
         parts, self._held[bucket] = self._held[bucket], []
         if self._files:
             with self._files[bucket] as file:
@@ -98,7 +118,7 @@ class ClientRows:
                 file.seek(0)
                 while file.tell() < end:
                     parts.append(np.load(file))
-        return _joined(parts)
+        return parts
 
     def _spill(self) -> None:
         try:
@@ -114,6 +134,18 @@ class ClientRows:
                 " TMPDIR elsewhere, or raise the memory (--memory)"
             ) from error
         self._bytes = 0
+
+
+def _cuts(parts: Sequence[U64], pieces: int) -> U64:
+    """Return clients, in order and distinct, that cut rows into pieces of about equal size."""
+    some = np.sort(np.concatenate([part[0, ::64] for part in parts]))
+    return np.unique(some[np.arange(1, pieces) * len(some) // pieces])
+
+
+def _piece(parts: Sequence[U64], cuts: U64, number: int) -> U64:
+    """Return the rows of the clients from the cut before the piece up to that behind it."""
+    own = [np.searchsorted(cuts, part[0], side="right") == number for part in parts]
+    return _joined([part[:, mine] for part, mine in zip(parts, own, strict=True)])
 
 
 def _joined(parts: Sequence[U64]) -> U64:
