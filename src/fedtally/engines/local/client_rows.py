@@ -80,6 +80,8 @@ class ClientRows:
         if self._bytes <= _FEW_BYTES and not self._files:
             yield work(_joined([part for bucket in range(BUCKETS) for part in self._taken(bucket)]))
             return
+        if self._files:
+            self._spill()  # the rest as well: its place is for the buckets that are worked on
         fitting = self._memory * BUCKETS // (_COPIES * self._bytes_of_all)
         threads = max(1, min(kernels.num_threads(), 4, fitting - 1))
         with ThreadPoolExecutor(threads) as pool:
