@@ -330,6 +330,7 @@ def test_released_sums_have_the_noise_of_the_plan(
 @settings(max_examples=50)
 @given(st.integers(6, 300), st.integers(0, 400), st.sampled_from(["none", "proofs"]))
 @example(7, 0, "none")
+@example(8, 0, "none")
 @example(255, 0, "none")
 @example(6, 2**16 // 3, "proofs")
 def test_a_sum_is_read_right_at_both_bounds(clients: int, noise: int, validity: str) -> None:
