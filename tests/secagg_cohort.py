@@ -60,7 +60,9 @@ def done_leader(
     assert isinstance(plan.secure_sum, TwoServerConfig)
     leader = Leader.__new__(Leader)
     fingerprint = bytes.fromhex(plan.fingerprint)
-    leader._parameters = plan.secure_sum.parameters(fingerprint, plan.spec.row_widths)
+    leader._parameters = plan.secure_sum.parameters(
+        fingerprint, plan.spec.row_widths, signed=plan.encoding.is_signed
+    )
     leader._rounds, leader._state, leader._total = plan.releases[unmasking], BatchState.DONE, total
     leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
     return leader

@@ -400,21 +400,28 @@ def modulus_vectors() -> list[Json]:
         One object each, told apart by ``operation``.
     """
     found: list[Json] = []
-    for n_max, largest, tau in (
-        (3, 1, 0),
-        (1000, 1, 0),
-        (64, 1, 0),
-        (63, 1, 0),
-        (10_000, 5, 123),
-        (2**20, 2**42, 7),
+    for n_max, largest, tau, signed in (
+        (3, 1, 0, True),
+        (1000, 1, 0, True),
+        (64, 1, 0, True),
+        (63, 1, 0, True),
+        (10_000, 5, 123, True),
+        (3, 1, 0, False),
+        (255, 1, 0, False),
+        (256, 1, 0, False),
+        (253, 1, 1, False),
+        (254, 1, 1, False),
+        (2**20, 2**42, 7, False),
+        (2**20, 2**42, 7, True),
     ):
-        exact = page.modulus_bits(n_max, largest, tau, whole_bytes=False)
-        whole = page.modulus_bits(n_max, largest, tau, whole_bytes=True)
+        exact = page.modulus_bits(n_max, largest, tau, whole_bytes=False, signed=signed)
+        whole = page.modulus_bits(n_max, largest, tau, whole_bytes=True, signed=signed)
         row = {
             "operation": "bits",
             "n_max": n_max,
             "largest": largest,
             "tau": tau,
+            "signed": signed,
             "exact": exact,
             "rounded": whole,
         }

@@ -610,6 +610,35 @@ MUTATIONS = (
         "    if False:\n",
         "test_campaign_cohort.py::test_terms_of_an_exact_sum_leave_room_to_fold_it",
     ),
+    # a sum of histograms has no sign, and its modulus no room for one
+    _mutation(
+        "least-count-read-as-the-largest",
+        "plan.py",
+        "return lifted(total, -self.noise_bound,",
+        "return lifted(total, 1 - self.noise_bound,",
+        "test_histogram.py::test_a_sum_is_read_right_at_both_bounds",
+    ),
+    _mutation(
+        "largest-count-not-in-the-modulus",
+        "encoding.py",
+        "return (1 + signed) * largest + 2 * noise + 1",
+        "return (1 + signed) * largest + 2 * noise",
+        "test_histogram.py::test_a_sum_is_read_right_at_both_bounds",
+    ),
+    _mutation(
+        "counts-read-with-a-sign",
+        "campaign/server.py",
+        "        total = self.plan.read_sum(total)\n",
+        "",
+        "test_driver.py::test_a_campaign_of_histograms_lands",
+    ),
+    _mutation(
+        "no-room-to-fold-counts",
+        "secagg/config.py",
+        "times = 4 if signed else 2",
+        "times = 4 if signed else 1",
+        "test_histogram.py::test_terms_leave_room_to_fold_exact_sums_and_for_sums_of_their_sign",
+    ),
     _mutation(
         "screened-exact",
         "campaign/screening.py",
@@ -2136,8 +2165,8 @@ MUTATIONS = (
     _mutation(
         "minus-1-in-a-proven-histogram",
         "plan.py",
-        "signed=not self.is_histogram",
-        "signed=True",
+        "        signed = self.encoding.is_signed\n        parameters",
+        "        signed = True\n        parameters",
         f"{_PROVEN_CAMPAIGN}::test_a_client_that_takes_a_candidate_away_is_refused",
     ),
     _mutation(

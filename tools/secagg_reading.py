@@ -444,7 +444,7 @@ class Terms:
             1 <= self.min_survivors <= self.n_min,
             (1 if self.profile == SEMI_HONEST else 0) <= self.corrupt < self.min_survivors,
             0 <= self.max_dropout < PPM,
-            1 <= self.bits <= 64 and 2**self.bits > 2 * self.n_max,
+            1 <= self.bits <= 64 and 2**self.bits > self.n_max,
             self.length >= 1,
         ]
         if not all(good):
@@ -510,9 +510,14 @@ def weakest_cut(order: Sequence[int], k: int, alive: Iterable[int]) -> int | Non
     return min(found, default=None)
 
 
-def modulus_bits(n_max: int, largest: int, tau: int, *, whole_bytes: bool) -> int:
-    """Return b: the smallest with 2^b >= 2 (n_max B + tau) + 1, or that in whole bytes."""
-    value = 2 * (n_max * largest + tau) + 1
+def modulus_bits(
+    n_max: int, largest: int, tau: int, *, whole_bytes: bool, signed: bool = True
+) -> int:
+    """Return b: the smallest with 2^b >= 2 (n_max E + tau) + 1, or that in whole bytes.
+
+    Of histograms, which are not signed, it is the smallest with 2^b >= n_max E + 2 tau + 1.
+    """
+    value = (2 if signed else 1) * n_max * largest + 2 * tau + 1
     b = next(b for b in range(1, 200) if 2**b >= value)
     return -(-b // 8) * 8 if whole_bytes else b
 

@@ -1,6 +1,7 @@
 """The closed list of encodings: how a client's items become the counters that it sends.
 
-This file says how large a contribution may be, and so how much noise hides it. How items find their
+This file says how large a contribution may be, and so how much noise hides it and which values a
+sum may have. How items find their
 counters is in `fedtally.sketch` (`RoundHash`, `Identity`), how counts are read from counters in
 `fedtally.recovery.decoding` (`DECODERS`).
 """
@@ -86,3 +87,24 @@ class Encoding(StrEnum):
         (3, 1)
         """
         return self.exposure(1, max_items).shift
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether items may take from a counter, so that exact sums are on both sides of 0."""
+        return self is Encoding.SKETCH
+
+
+def values_of_sum(largest: int, noise: int = 0, *, signed: bool) -> int:
+    """Return how many values a counter of a sum may have, which its modulus must tell apart.
+
+    They are -noise .. largest + noise, or if signed -largest - noise .. largest + noise.
+
+    Args:
+        largest: the most that all clients together add to the counter.
+        noise: the most that noise adds to it, on either side.
+        signed: `Encoding.is_signed`.
+
+    >>> values_of_sum(100, 3, signed=True), values_of_sum(100, 3, signed=False)
+    (207, 107)
+    """
+    return (1 + signed) * largest + 2 * noise + 1

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from fedtally import _toml, _validate
 from fedtally._archive import replacing
-from fedtally.encoding import Encoding
+from fedtally.encoding import Encoding, values_of_sum
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec, Spelling
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedtally.secagg.config import Terms
     from fedtally.secagg.two_server import ReportProof
 
+I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
@@ -143,7 +144,7 @@ class Plan:
     >>> plan.modulus_bits, plan.bytes_per_client
     (15, 26250)
     >>> plan.one_hot_bytes_per_client, plan.binary_bytes_per_client
-    (282878, 3)
+    (264019, 3)
     >>> Plan.from_toml(plan.to_toml()) == plan
     True
     """
@@ -258,6 +259,7 @@ class Plan:
                 self.noise_bound,
                 self.most_items,
                 folds=self.has_secret_sums,
+                signed=self.encoding.is_signed,
             )
 
     def _check_open(self) -> None:
@@ -444,10 +446,15 @@ class Plan:
             return None
         fingerprint = bytes.fromhex(self.fingerprint)
         widths = self.spec.row_widths
-        parameters = agreed.parameters(fingerprint, widths) if self.is_published else agreed.sizing
+        signed = self.encoding.is_signed
+        parameters = (
+            agreed.parameters(fingerprint, widths, signed=signed)
+            if self.is_published
+            else replace(agreed.sizing, signed=signed)
+        )
         # with privacy a client without an item takes part with zeros, and nobody may see that
         abstain = self.privacy is not None
-        return agreed.proof(parameters, widths, abstain=abstain, signed=not self.is_histogram)
+        return agreed.proof(parameters, widths, abstain=abstain)
 
     @property
     def why_no_proofs(self) -> str:
@@ -458,6 +465,7 @@ class Plan:
             items=self.most_items,
             clients=self._most_clients,
             noise=self.noise_bound,
+            signed=self.encoding.is_signed,
         )
 
     @property
@@ -663,7 +671,24 @@ class Plan:
         """The bits per counter under secure summation, so that no sum can overflow."""
         if self.secure_sum is not None:
             return self.secure_sum.bits
-        return modulus_bits(self.max_round_clients, self.largest_entry, self.noise_bound)
+        signed = self.encoding.is_signed
+        sums = self.max_round_clients, self.largest_entry, self.noise_bound
+        return modulus_bits(*sums, signed=signed)
+
+    def read_sum(self, total: I64) -> I64:
+        """Return a secure sum, which is known modulo its modulus, as the integers that it is of.
+
+        Those of sketches are around 0. Nothing but noise is negative in those of histograms, whose
+        modulus holds no more than that (`fedtally.encoding.values_of_sum`).
+
+        Args:
+            total: integers around 0, or the sum as it was read before.
+        """
+        if self.encoding.is_signed or self.secure_sum is None:
+            return total
+        from fedtally.secagg.packing import lifted
+
+        return lifted(total, -self.noise_bound, self.secure_sum.modulus)
 
     @property
     def bytes_per_client(self) -> int:
@@ -675,11 +700,28 @@ class Plan:
 
     @property
     def one_hot_bytes_per_client(self) -> int:
-        """The upload of a one-hot vector over the domain under the same secure summation."""
-        sketch, one_hot = (
-            -(-length * self.modulus_bits // 8) for length in (self.vector_length, self.domain_size)
-        )
+        """The upload of a one-hot vector, that of a histogram, under the same secure summation."""
+        sketch = -(-self.vector_length * self.modulus_bits // 8)
+        one_hot = -(-self.domain_size * self._one_hot_bits // 8)
         return self.bytes_per_client - sketch + one_hot  # the protocol's part is the same
+
+    @property
+    def _one_hot_bits(self) -> int:
+        """The bits per counter of a histogram with the same noise."""
+        largest = self.people * Encoding.HISTOGRAM.most_of_counter(self.max_items)
+        if self.secure_sum is None:
+            sums = self.max_round_clients, largest, self.noise_bound
+            return modulus_bits(*sums, signed=False)
+        from fedtally.secagg.config import whole_bits  # as above
+
+        return whole_bits(
+            self.secure_sum.most_clients,
+            largest,
+            self.noise_bound,
+            folds=self.has_secret_sums,
+            signed=False,
+            proofs=self.report_proof is not None,
+        )
 
     @property
     def binary_bytes_per_client(self) -> int:
@@ -879,15 +921,19 @@ def _canonical(values: Mapping[str, Any]) -> str:
     )
 
 
-def modulus_bits(max_round_clients: int, largest_entry: int, noise: int = 0) -> int:
+def modulus_bits(
+    max_round_clients: int, largest_entry: int, noise: int = 0, *, signed: bool = True
+) -> int:
     """Return the bits that hold every sum of a round.
 
-    A counter lies within plus or minus max_round_clients * largest_entry + noise.
+    A counter lies within plus or minus max_round_clients * largest_entry + noise; unless entries
+    are signed (`Encoding.is_signed`), nothing but noise is negative in it.
 
-    >>> modulus_bits(15_000, 1)
-    15
+    >>> modulus_bits(15_000, 1), modulus_bits(15_000, 1, signed=False)
+    (15, 14)
     """
-    return (2 * (max_round_clients * largest_entry + noise)).bit_length()
+    values = values_of_sum(max_round_clients * largest_entry, noise, signed=signed)
+    return (values - 1).bit_length()
 
 
 def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:

@@ -408,26 +408,38 @@ def config(**changed: Any) -> TwoServerConfig:
 
 
 def test_the_bits_are_those_of_the_field_that_holds_the_sums() -> None:
-    for clients, noise, bits in ((32_256, 0, 16), (32_257, 0, 24), (30_000, 2_470, 24)):
-        made = with_proofs(config(n_max=clients, noise=noise, bits=32, validity="none"))
+    for clients, noise, bits, signed in (
+        (32_256, 0, 16, True),
+        (32_257, 0, 24, True),
+        (30_000, 2_470, 24, True),
+        (64_512, 0, 16, False),
+        (64_513, 0, 24, False),
+        (57_103, 2_470, 24, False),
+    ):
+        bare = config(n_max=clients, noise=noise, bits=32, validity="none")
+        made = with_proofs(bare, signed=signed)
         assert (made.validity, made.bits) == (Validity.PROOFS, bits)
     # one client more, at the limit of p, is refused at 16 bits
-    for changed in ({"n_max": 32_257}, {"bits": 17}):
-        with pytest.raises(InvalidInputError, match="bits must be (16 or )?24 or 32 for proofs"):
+    for changed in ({"n_max": 64_513, "bits": 16}, {"bits": 17}):
+        with pytest.raises(InvalidInputError, match="bits must be"):
             config(**changed)
     # a larger field holds the sums, too; exact ones that are secret are below a fourth of p
     assert config(bits=24).modulus == 16_770_049
     for clients, bits in ((16_128, 16), (16_129, 24)):
-        made = with_proofs(config(n_max=clients, bits=32, validity="none"), folds=True)
-        assert made.bits == bits and made.modulus > 4 * clients
+        for signed in (True, False):
+            bare = config(n_max=(2 - signed) * clients, bits=32, validity="none")
+            made = with_proofs(bare, folds=True, signed=signed)
+            assert made.bits == bits and made.modulus > 4 * clients
     with pytest.raises(InvalidInputError, match="a proof is of a client with one item, got 2"):
         config(largest_entry=2)
     with pytest.raises(InvalidInputError, match="validity must be none or proofs, got 'maybe'"):
         config(validity="maybe")
     bare = config(validity="none")
     with pytest.raises(InvalidInputError, match="these terms have no proofs"):
-        bare.proof(bare.sizing, (60,), abstain=False, signed=True)
-    assert "no field of proofs holds such sums" in why_no_proofs(items=1, clients=N, noise=2**31)
+        bare.proof(bare.sizing, (60,), abstain=False)
+    assert "no field of proofs holds such sums" in why_no_proofs(
+        items=1, clients=N, noise=2**31, signed=True
+    )
 
 
 SIZES: dict[str, dict[str, Any]] = {"sketch": {"rows": 3, "width": 20}, "histogram": {}}

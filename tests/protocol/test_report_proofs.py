@@ -201,13 +201,22 @@ def test_a_sum_is_of_enough_reports_once_each_and_of_noise_that_fits():
 
 
 @each_case(
-    ("noise", "count", "most"),
-    [(0, 32_256, 32_256), (2_470, 28_551, 31_021), (2_470, 28_551, -31_021)],
+    ("signed", "noise", "count", "most"),
+    [
+        (True, 0, 32_256, 32_256),
+        (True, 2_470, 28_551, 31_021),
+        (True, 2_470, 28_551, -31_021),
+        (False, 0, 64_512, 64_512),
+        (False, 2_470, 57_102, 59_572),
+        (False, 2_470, 57_102, -2_470),
+    ],
 )
-def test_sums_at_the_limit_of_p_are_read_right(noise, count, most):
+def test_sums_at_the_limit_of_p_are_read_right(signed, noise, count, most):
     """At n_max clients, of which one more would ask for a larger field."""
-    proof = proof_of((3, 2), n_max=count, noise=noise)
-    assert field_for_sums(count, noise) is FIELD16 is not field_for_sums(count + 1, noise)
+    proof = proof_of((3, 2), n_max=count, noise=noise, signed=signed)
+    fields = [field_for_sums(number, noise, signed=signed) for number in (count, count + 1)]
+    assert fields[0] is FIELD16 is not fields[1]
+    bounds = " .. ".join(map(str, proof.parameters.bounds(count)))
 
     def opened(counter: int, drawn: int = 0) -> int:
         """Return a counter of which the servers' shares are as they come."""
@@ -219,7 +228,7 @@ def test_sums_at_the_limit_of_p_are_read_right(noise, count, most):
     assert opened(most) == most
     # both servers' noise within its bounds, but beyond that of both together
     for more in range(1, noise + 1, 49):
-        with pytest.raises(BatchRefusedError, match=f"beyond \\+-{abs(most)}: a server added"):
+        with pytest.raises(BatchRefusedError, match=f"beyond {bounds}: a server added"):
             opened(most, more if most > 0 else -more)
 
 
@@ -318,7 +327,7 @@ def test_every_term_of_the_circuit_is_in_the_context():
     one = proof_of((3, 5))
     others = [
         proof_of((5, 3)),
-        ReportProof(one.parameters, one.abstain, signed=False),
+        proof_of((3, 5), signed=False),
         proof_of((8,)),
         proof_of((3, 5), abstain=False),
         proof_of((3, 5), n_max=20_001),

@@ -18,9 +18,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
+from fedtally.crypto.prg import lane
 from fedtally.errors import InvalidInputError
 from fedtally.secagg import params, proposal
 from fedtally.secagg.graph import Neighbourhood
+from fedtally.secagg.packing import centred, lifted
 from fedtally.secagg.params import (
     Adversary,
     ClientPolicy,
@@ -524,22 +526,37 @@ def test_the_table_of_bits() -> None:
             assert modulus_bits(n, 1, noise_bound(sigma, 20_000), multiple=1) == bits
 
 
-@given(st.integers(1, 2**43), st.integers(1, 2**20), st.integers(0, 2**40), st.integers(1, 64))
-@example(2**43 - 1, 2**20, 2**20 - 1, 1)  # 2^63 - 1, the last to fit
-@example(2**43, 2**20, 0, 8)
+@given(
+    st.integers(1, 2**43),
+    st.integers(1, 2**20),
+    st.integers(0, 2**40),
+    st.integers(1, 64),
+    st.booleans(),
+)
+@example(2**43 - 1, 2**20, 2**20 - 1, 1, True)  # 2^63 - 1, the last to fit
+@example(2**43 - 1, 2**20, 2**20 - 1, 1, False)
+@example(2**43, 2**20, 0, 8, True)
+@example(2**43, 2**20, 0, 8, False)  # sums are signed integers of 64 bits
+@example(255, 1, 0, 8, False)
+@example(254, 1, 1, 8, False)
 def test_bits_hold_every_sum_and_none_is_to_spare(
-    n: int, largest: int, noise: int, multiple: int
+    n: int, largest: int, noise: int, multiple: int, signed: bool
 ) -> None:
     extreme = n * largest + noise
     if 2 * extreme + 1 >= 2**64:
         with pytest.raises(InvalidInputError, match="need 6[5-9] bits, more than 64; lower"):
-            modulus_bits(n, largest, noise)
+            modulus_bits(n, largest, noise, signed=signed)
         return
-    bits = modulus_bits(n, largest, noise, multiple=1)
-    assert 2 ** (bits - 1) < 2 * extreme + 1 <= 2**bits  # b = ceil(log2(2 (n B + tau) + 1))
-    # the range of the centred sum
-    assert -(2 ** (bits - 1)) <= -extreme and extreme < 2 ** (bits - 1)
-    rounded = modulus_bits(n, largest, noise, multiple=multiple)
+    bits = modulus_bits(n, largest, noise, multiple=1, signed=signed)
+    least = -extreme if signed else -noise
+    # b = ceil(log2(2 (n B + tau) + 1)), and of histograms ceil(log2(n B + 2 tau + 1))
+    assert 2 ** (bits - 1) < extreme - least + 1 <= 2**bits
+    rounded = modulus_bits(n, largest, noise, multiple=multiple, signed=signed)
+    for size in (bits, rounded):  # both ends are read as they are
+        ends = [least, 0, 1, extreme - 1, extreme]
+        sums = np.array([value % 2**size for value in ends], np.uint64)
+        read = centred(sums.astype(lane(size)), size)
+        assert (read if signed else lifted(read, least, 2**size)).tolist() == ends
     assert bits <= rounded < bits + multiple and (rounded % multiple == 0 or rounded == 64)
 
 
@@ -694,8 +711,8 @@ ACTIVE = propose(100, length=20_000, bits=16, corrupt=5, max_dropout=0.1, advers
         (RING, {"length": 2**29 - 3}, "length must be at most 536870908"),
         (RING, {"length": 2**28 - 1, "bits": 24}, "length must be at most 268435453"),
         (RING, {"length": 2**27, "bits": 64}, "length must be at most 134217727"),
-        (RING, {"bits": 1}, "bits must be at least 11, got 1"),
-        (RING, {"bits": 10}, "bits must be at least 11"),
+        (RING, {"bits": 1}, "bits must be at least 10, got 1"),
+        (RING, {"bits": 9}, "bits must be at least 10"),
         (RING, {"bits": 65}, "bits must be at most 64"),
     ],
 )

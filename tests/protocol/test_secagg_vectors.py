@@ -287,11 +287,9 @@ def test_numbers() -> None:
     for v in VECTORS["numbers"]:
         match v["operation"]:
             case "bits" if v["success"]:
-                assert (
-                    params.modulus_bits(v["n_max"], v["largest"], v["tau"], multiple=1)
-                    == v["exact"]
-                )
-                assert params.modulus_bits(v["n_max"], v["largest"], v["tau"]) == v["rounded"]
+                of, signed = (v["n_max"], v["largest"], v["tau"]), v["signed"]
+                assert params.modulus_bits(*of, multiple=1, signed=signed) == v["exact"]
+                assert params.modulus_bits(*of, signed=signed) == v["rounded"]
             case "bits":
                 with pytest.raises(InvalidInputError):
                     params.modulus_bits(v["n_max"], v["largest"], v["tau"])

@@ -43,7 +43,8 @@ def proof_of(vector: dict[str, Any]) -> ReportProof:
         for name, value in vector["parameters"].items()
     }
     given["widths"] = tuple(vector["widths"])
-    return ReportProof(TwoServerParameters(**given), vector["abstain"], vector["signed"])
+    given["signed"] = vector["signed"]
+    return ReportProof(TwoServerParameters(**given), vector["abstain"])
 
 
 def parts_of(vector: dict[str, Any], proof: ReportProof) -> tuple[LeaderPart, HelperPart]:

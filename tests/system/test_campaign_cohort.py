@@ -34,7 +34,7 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import AbortCode, Kind, LocalProtocolError, ServerState
-from fedtally.secagg.packing import pack, unpack
+from fedtally.secagg.packing import lifted, pack, unpack
 from fedtally.secagg.params import Adversary, ClientPolicy, num_checksum_entries
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId, Server
@@ -859,16 +859,23 @@ def test_an_exact_sum_that_is_secret_is_never_refused() -> None:
         exact._sketch(0, crowded, N)
 
 
-@pytest.mark.parametrize("modulus", [4 * N, 4 * N + 1, 64, 257])
-def test_a_change_by_one_stays_one_around_the_modulus(modulus: int) -> None:
+@pytest.mark.parametrize(
+    ("signed", "modulus"),
+    [(True, m) for m in (4 * N, 4 * N + 1, 64, 257)]
+    + [(False, m) for m in (2 * N, 2 * N + 1, 64, 257)],
+)
+def test_a_change_by_one_stays_one_around_the_modulus(signed: bool, modulus: int) -> None:
     """Noise hides a change by one, and not a leap from the largest number to the least."""
     read = (np.arange(modulus) + modulus // 2) % modulus - modulus // 2
+    least = -N if signed else 0
+    read = read if signed else lifted(read, least, modulus)
     kept = folded(read, N)
     assert (np.abs(kept - np.roll(kept, 1)) <= 1).all() and np.abs(kept).max() == N
-    honest = np.abs(read) <= N
+    honest = (read >= least) & (read <= N)
+    assert np.count_nonzero(honest) == N - least + 1  # every sum that there may be
     assert (kept[honest] == read[honest]).all()
     unfolded = np.abs(read - np.roll(read, 1)).max()
-    assert unfolded > 2 * N  # so that folding is needed
+    assert unfolded >= N - least + N - 1  # so that folding is needed
 
 
 def test_the_largest_sums_are_folded() -> None:

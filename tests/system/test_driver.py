@@ -46,6 +46,7 @@ from fedtally.secagg.messages import (
     LocalProtocolError,
     ServerState,
 )
+from fedtally.secagg.params import modulus_bits
 from fedtally.sketch import CountSketch
 from fedtally.store import (
     Campaigns,
@@ -134,15 +135,22 @@ def test_a_campaign_lands(folder, adversary, trust):
     assert {receipt for _, receipt in world.receipts} == {Receipt.TAKEN}
 
 
-@pytest.mark.parametrize("trust", [None, "distributed"])
+@pytest.mark.parametrize("trust", [None, "distributed", "central"])
 def test_a_campaign_of_histograms_lands(folder, trust):
+    """All hold one item, and with the fewest bits its count would be negative with a sign."""
     plan = plan_of(trust=trust, encoding=Encoding.HISTOGRAM)
-    world = World(folder, plan).run()
+    most = (2 if trust == "central" else 1) * N
+    bits = modulus_bits(most, 1, plan.noise_bound, multiple=1, signed=False)
+    agreed = plan.secure_sum
+    plan = replace(
+        plan, secure_sum=replace(agreed, parameters=replace(agreed.parameters, bits=bits))
+    )
+    world = World(folder, plan, hold=lambda _: [1]).run()
     world.check()
     [sketch] = world.claim().sums(plan)
-    if trust is None:  # each client holds one item
-        assert (sketch.counters.sum(), sketch.counters.min()) == (N, 0)
-    assert sketch.noise == (None if trust is None else plan.noise_mark)
+    if trust is None:
+        assert bits == 4 and sketch.vector.tolist() == [N] + [0] * 49
+    assert sketch.noise == (plan.noise_mark if trust == "distributed" else None)
 
 
 def steps_that_differ(log, error, clients):

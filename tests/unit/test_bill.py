@@ -180,7 +180,9 @@ def test_messages_have_the_bytes_that_are_foretold() -> None:
 
 def test_reports_are_two_parts_of_what_a_plan_says() -> None:
     plan = run(num_rounds=1, **TWO).plan
-    parameters = plan.secure_sum.parameters(bytes(32), plan.spec.row_widths)  # type: ignore[union-attr,operator]
+    parameters = plan.secure_sum.parameters(
+        bytes(32), plan.spec.row_widths, signed=plan.encoding.is_signed
+    )  # type: ignore[union-attr,operator]
     sizes = message_bytes(parameters, 60)
     assert (
         sizes[ReportKind.LEADER_REPORT] + sizes[ReportKind.HELPER_REPORT] == parameters.report_bytes

@@ -318,7 +318,9 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
     plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
     server, policy = server_of(plan), two_server.BatchPolicy(min_honest=2)
     assert isinstance(plan.secure_sum, TwoServerConfig)
-    parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint), plan.spec.row_widths)
+    parameters = plan.secure_sum.parameters(
+        bytes.fromhex(plan.fingerprint), plan.spec.row_widths, signed=plan.encoding.is_signed
+    )
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
     bare = two_server.Leader(
         parameters,
@@ -1544,7 +1546,7 @@ def test_parameters_of_two_servers_have_keys(names: list[str]) -> None:
     with pytest.raises(
         InvalidInputError, match=f"secure_sum lacks {' and '.join(names)}; add_keys adds them"
     ):
-        without(two_servers(), names).parameters(bytes(32), (ROWS * WIDTH,))
+        without(two_servers(), names).parameters(bytes(32), (ROWS * WIDTH,), signed=True)
 
 
 @pytest.mark.parametrize(("terms", "names"), UNPUBLISHED)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -51,6 +51,8 @@ from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.report import wording
 from fedtally.result import Result
+from fedtally.secagg.config import TwoServerConfig, check_terms, with_proofs
+from fedtally.secagg.params import modulus_bits
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.store import Ledger
 from fedtally.studies import audit
@@ -322,6 +324,85 @@ def test_released_sums_have_the_noise_of_the_plan(
     assert plan.privacy == Plan.from_toml(plan.to_toml()).privacy
 
 
+# ---- the modulus of a sum ----
+
+
+@settings(max_examples=50)
+@given(st.integers(6, 300), st.integers(0, 400), st.sampled_from(["none", "proofs"]))
+@example(7, 0, "none")
+@example(8, 0, "none")
+@example(255, 0, "none")
+@example(6, 2**16 // 3, "proofs")
+def test_a_sum_is_read_right_at_both_bounds(clients: int, noise: int, validity: str) -> None:
+    """With the fewest bits that a plan may have, of which a sketch needs more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Plan, "noise_bound", noise)
+        bits = modulus_bits(clients, 1, noise, multiple=1, signed=False)
+        terms = TwoServerConfig(
+            length=9, bits=bits, n_max=clients, min_batch=6, corrupt=1, noise=noise
+        )
+        if validity == "proofs":
+            terms = with_proofs(terms, signed=False)
+        given: dict[str, Any] = {"num_clients": clients, "max_round_clients": clients}
+        plan = plan_of(secure_sum=terms, **given)
+        modulus = terms.modulus
+        ends = np.array([-noise, 0, clients, clients + noise])
+        around_0 = (ends + modulus // 2) % modulus - modulus // 2
+        assert plan.read_sum(around_0).tolist() == ends.tolist()
+        assert plan.read_sum(ends).tolist() == ends.tolist()  # of a server that has read them
+        if validity == "none":
+            with pytest.raises(InvalidInputError, match=f"bits must be at least {bits}"):
+                replace(plan, secure_sum=replace(terms, bits=bits - 1))
+        # a sketch of as many counters needs a bit more, or where noise is most of it no bit more
+        sketch: dict[str, Any] = {"encoding": "sketch", "width": 3, "rows": 3}
+        if modulus <= 2 * (clients + noise):
+            with pytest.raises(InvalidInputError, match="bits must be"):
+                replace(plan, **sketch)
+
+
+def test_terms_leave_room_to_fold_exact_sums_and_for_sums_of_their_sign() -> None:
+    bare = TwoServerConfig(length=9, bits=4, n_max=9, min_batch=6, corrupt=1)
+    fits: dict[str, Any] = {"counters": 9, "largest_entry": 1, "most": 9, "noise": 0, "items": 1}
+    check_terms(bare, **fits, folds=False, signed=False)
+    check_terms(replace(bare, n_max=8), **fits, folds=True, signed=False)
+    with pytest.raises(InvalidInputError, match="be at least 18, 2 times the largest honest"):
+        check_terms(bare, **fits, folds=True, signed=False)
+    # these sums of sketches fit 16 bits, and not the field of 16 bits
+    proven = with_proofs(replace(bare, n_max=32_257, bits=17), signed=False)
+    most = {"most": 32_257}
+    check_terms(proven, **(fits | most), folds=False, signed=False)
+    with pytest.raises(InvalidInputError, match="bits must be 24 or 32 for proofs"):
+        check_terms(proven, **(fits | most), folds=False, signed=True)
+
+
+def test_a_histogram_of_one_client_has_a_bit_a_counter() -> None:
+    found = encodings.histogram(draft_of(80, 1), 10)
+    assert found is not None and found.plan.bytes_per_client == 10
+    assert encodings.histogram(draft_of(81, 1), 10) is None
+
+
+def test_a_lie_below_0_is_no_count() -> None:
+    """Where the modulus is full, -1 is read as the largest count: no clients have such a row."""
+    terms = TwoServerConfig(length=9, bits=3, n_max=7, min_batch=6, corrupt=1)
+    plan = plan_of(num_clients=7, max_round_clients=7, secure_sum=terms)
+    server, counts = FrequencyServer(plan), np.array([4, 3, 0, 0, 0, 0, 0, 0, 0])
+    assert server._sketch(0, counts, 7).vector.tolist() == counts.tolist()
+    with pytest.raises(RejectedSumError, match="add up to 14"):
+        server._sketch(0, counts - np.eye(9, dtype=np.int64)[2], 7)
+
+
+@pytest.mark.parametrize("clients", [128, 255, 256])
+def test_a_secure_sum_of_histograms_takes_no_byte_for_a_sign(clients: int) -> None:
+    def bits_of(**asked: Any) -> int:
+        spec = Request(secure_sum="secagg", **asked).resolve()
+        draft = make_draft(spec, IntegerRange(1, 14), clients, SEED)
+        return draft.plan(*draft.for_bytes()).modulus_bits
+
+    # a cohort of secagg: no round is larger
+    assert bits_of(encoding="sketch") == 16
+    assert bits_of(encoding="histogram") == (8 if clients < 256 else 16)
+
+
 # ---- what a server takes ----
 
 
@@ -491,7 +572,7 @@ def proposal_of(size: int, clients: int = 100_000, **asked: Any) -> Proposal:
 
 def test_few_candidates_get_a_histogram_of_few_bytes() -> None:
     found = proposal_of(14)
-    assert found.plan.is_histogram and found.plan.bytes_per_client <= 14 * 18 // 8 + 1
+    assert found.plan.is_histogram and found.plan.bytes_per_client == 30  # 17 bits a counter
     assert (found.linf, found.target.recovery) == (0.0, "direct")
     # sketches stand beside it for comparison
     assert found.neighbours and not any(other.is_histogram for other, _ in found.neighbours)
@@ -511,7 +592,7 @@ def test_sketches_beside_a_histogram_are_for_any_frequencies_as_it_is() -> None:
 def test_a_histogram_that_is_larger_and_no_better_is_not_taken() -> None:
     assert not proposal_of(10_000, max_bytes=2000).plan.is_histogram
     assert not proposal_of(200_000).plan.is_histogram
-    # noise hides collisions: the histogram costs a sixth more, and its error is 2 % smaller
+    # noise hides collisions: the histogram costs a tenth more, and its error is 2 % smaller
     asked = {"epsilon": 0.5, "mechanism": "rounded-gaussian"}
     assert not proposal_of(20_000, 10_000, **asked).plan.is_histogram
     # geometric noise hides less
@@ -519,7 +600,7 @@ def test_a_histogram_that_is_larger_and_no_better_is_not_taken() -> None:
 
 
 def test_a_histogram_that_is_worth_its_bytes_is_taken() -> None:
-    """At epsilon 1 a histogram of 20,000 is a quarter larger than 32 kB, and more accurate."""
+    """At epsilon 1 a histogram of 20,000 is a third larger than 32 kB, and more accurate."""
     found = proposal_of(20_000, epsilon=1.0)
     assert found.plan.is_histogram
     assert DEFAULT_MAX_BYTES < found.plan.bytes_per_client < 1.5 * DEFAULT_MAX_BYTES

@@ -68,23 +68,29 @@ def test_the_fields_are_fields_of_the_size_that_is_claimed(field):
 )
 def test_the_field_is_the_smallest_that_holds_the_sums(clients, noise, field):
     assert field_for_sums(clients, noise) == field
+    # of histograms: as many values as those of half as many clients
+    assert field_for_sums(2 * clients, noise, signed=False) == field
 
 
-def test_noise_beyond_its_bound_never_passes_for_a_sum():
+@pytest.mark.parametrize("signed", [True, False])
+def test_noise_beyond_its_bound_never_passes_for_a_sum(signed):
     """A sum of n vectors and noise up to 2 tau is not taken for another sum that is possible."""
     p, wrong = 97, 0
     for n, tau in itertools.product(range(1, 40), range(40)):
-        sums = range(-n - 2 * tau, n + 2 * tau + 1)
-        read = {s: (s + p // 2) % p - p // 2 for s in sums}
-        unseen = any(abs(read[s]) <= n + tau and read[s] != s for s in sums)
+        sums = range(-n * signed - 2 * tau, n + 2 * tau + 1)
+        lowest, least = (-(p // 2), -n - tau) if signed else (-tau, -tau)
+        read = {s: (s - lowest) % p + lowest for s in sums}
+        unseen = any(least <= read[s] <= n + tau and read[s] != s for s in sums)
         wrong += unseen
-        assert not unseen or 2 * n + 3 * tau >= p
+        assert not unseen or (1 + signed) * n + 3 * tau >= p
     assert wrong  # beyond the bound it happens
 
 
 def test_sums_that_no_field_holds_are_refused():
-    with pytest.raises(InvalidInputError, match="must be below 4293918721, got 6000000002"):
+    with pytest.raises(InvalidInputError, match=r"2 clients \+ 3 noise must be .* got 6000000002"):
         field_for_sums(1, 2_000_000_000)
+    with pytest.raises(InvalidInputError, match="^clients .* below 4293918721, got 6000000001"):
+        field_for_sums(1, 2_000_000_000, signed=False)
 
 
 # ---- exact ----

@@ -85,7 +85,7 @@ def test_every_size_that_a_plan_allows_is_safe(
         cohort_min=least,
     )
     try:
-        agreed = terms(summation, [cohort], 1, 100)
+        agreed = terms(summation, [cohort], 1, 100, signed=True)
     except InvalidInputError:
         assume(False)
     assert isinstance(agreed, SecAggConfig)
@@ -116,7 +116,7 @@ def test_one_ring_serves_both_ends() -> None:
     graphs = []
     for least in (200, 400):
         summation = Summation.resolve(None, method="secagg", cohort=400, cohort_min=least)
-        agreed = terms(summation, [400], 1, 100)
+        agreed = terms(summation, [400], 1, 100, signed=True)
         assert isinstance(agreed, SecAggConfig)
         graphs.append(agreed.parameters.graph(400))
     assert graphs == [Graph(64, 21), Graph(30, 16)]
@@ -233,7 +233,7 @@ def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
         )
         summation = Request(**{"secure_sum": "secagg"} | options | changed).resolve().summation  # type: ignore[arg-type]
         try:
-            terms(summation, [2000], 1, 100)
+            terms(summation, [2000], 1, 100, signed=True)
         except InvalidInputError:
             return False
         return True

@@ -629,4 +629,6 @@ def _two_server(plan: Plan) -> two_server.TwoServerParameters:
     if not isinstance(plan.secure_sum, TwoServerConfig):
         raise InvalidInputError("this plan is not summed by two servers (secure_sum two-server)")
     plan.check_published()
-    return plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint), plan.spec.row_widths)
+    return plan.secure_sum.parameters(
+        bytes.fromhex(plan.fingerprint), plan.spec.row_widths, signed=plan.encoding.is_signed
+    )

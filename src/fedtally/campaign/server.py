@@ -478,6 +478,7 @@ class FrequencyServer:
 
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
         """Return a sum as the sketch of a round, marked if noise was in the vectors."""
+        total = self.plan.read_sum(total)
         if self.plan.has_secret_sums:
             # The sum is exact, and whether it is refused would be seen: a client that lies could
             # find out what one other client holds. So nothing that is done with it depends on it.

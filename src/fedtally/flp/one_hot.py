@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
+from fedtally.encoding import values_of_sum
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import Array, Field
 from fedtally.kernels import proofs as kernels
@@ -41,16 +42,18 @@ FIELDS_OF_SUMS = (FIELD16, FIELD24, FIELD32)
 MAX_WIDTH = 1 << 24
 
 
-def field_for_sums(clients: int, noise: int = 0) -> Field:
+def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Field:
     """Return the field of the fewest bits in which sums do not wrap unseen.
 
-    Sums of one-hot rows of n clients, with noise within +-tau, are read right if 2 n + 2 tau < p.
-    It is 2 n + 3 tau < p that makes noise above tau show as an impossible sum: each of two servers
-    keeps to tau, and what is beyond n + tau then does not come round to n + tau again.
+    Sums of one-hot rows of n clients, with noise within +-tau, are read right if 2 n + 2 tau < p,
+    and where no entry is -1 if n + 2 tau < p. It is 3 tau in the place of 2 tau that makes noise
+    above tau show as an impossible sum: each of two servers keeps to tau, and what is beyond
+    n + tau then does not come round to the least possible sum.
 
     Args:
         clients: n, the most vectors in a sum, at least 1.
         noise: tau, the bound on the noise of both servers together; 0: none.
+        signed: whether an entry may be -1.
 
     Raises:
         InvalidInputError: even the field of 32 bits is too small.
@@ -59,12 +62,14 @@ def field_for_sums(clients: int, noise: int = 0) -> Field:
     (64513, 16770049)
     """
     clients, noise = _validate.integer(1, clients=clients), _validate.integer(0, noise=noise)
-    span = 2 * clients + 3 * noise
+    # one tau more than the sums need
+    span = values_of_sum(clients, noise, signed=signed) - 1 + noise
     for field in FIELDS_OF_SUMS:
         if span < field.prime:
             return field
     raise InvalidInputError(
-        f"2 clients + 3 noise must be below {FIELD32.prime}, got {span}: sum fewer clients at once"
+        f"{'2 ' * signed}clients + 3 noise must be below {FIELD32.prime}, got {span}: sum fewer"
+        " clients at once"
     )
 
 

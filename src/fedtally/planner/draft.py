@@ -237,8 +237,9 @@ class Draft:
         sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling, first_id)
         agreed, counters = None, sketch.vector_length
         entries, largest = counters + (self.spec.people > 1), self._largest_entry(encoding)
+        folds, signed = self.folds_sums, encoding.is_signed
         if not summation.is_ideal:
-            agreed = terms(summation, self.sums(schedule), largest, entries)
+            agreed = terms(summation, self.sums(schedule), largest, entries, signed=signed)
         privacy = None
         if asked is not None:
             privacy = asked.make_terms(
@@ -256,9 +257,10 @@ class Draft:
             )
             if agreed is not None:
                 noise = noise_bound(privacy, entries, agreed.most_clients)
-                agreed = with_noise(agreed, largest, noise, folds=self.folds_sums)
+                agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
         if agreed is not None:
-            agreed = with_validity(agreed, summation, self._most_items, folds=self.folds_sums)
+            items = self._most_items
+            agreed = with_validity(agreed, summation, items, folds=folds, signed=signed)
         target = None
         if self.spec.tau is not None:
             recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
@@ -398,9 +400,10 @@ class Draft:
                 most, largest = self.clients[1], self._largest_entry()
                 return None, params.modulus_bits(most, largest, noise, multiple=1)
             largest = self._largest_entry()
-            agreed = terms(summation, self.sums(schedule), largest, counters)
-            agreed = with_noise(agreed, largest, noise, folds=self.folds_sums)
-            agreed = with_validity(agreed, summation, self._most_items, folds=self.folds_sums)
+            agreed = terms(summation, self.sums(schedule), largest, counters, signed=True)
+            folds = self.folds_sums
+            agreed = with_noise(agreed, largest, noise, folds=folds, signed=True)
+            agreed = with_validity(agreed, summation, self._most_items, folds=folds, signed=True)
             return agreed, agreed.bits
 
         @cache
@@ -414,8 +417,7 @@ class Draft:
                 return agreed.upload_bytes - bytes_of_counters
             agreed = replace(agreed, length=rows * _USUAL_WIDTH)
             widths, abstain = [_USUAL_WIDTH] * rows, self.spec.privacy is not None
-            # signs change no bytes
-            proof = agreed.proof(agreed.sizing, widths, abstain=abstain, signed=True)
+            proof = agreed.proof(agreed.sizing, widths, abstain=abstain)
             return agreed.upload_bytes + proof.added_bytes - -(-agreed.length * bits // 8)
 
         def sent(rows: int, counters: int, schedule: Schedule) -> int:
@@ -486,7 +488,8 @@ class Draft:
         summation = self.spec.summation
         if summation.is_ideal:
             return honest_clients(summation, self.sizes)
-        agreed = terms(summation, self.sums(self.example), self._largest_entry(), DEFAULT_ROWS)
+        sums, largest = self.sums(self.example), self._largest_entry()
+        agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
         return agreed.honest_survivors
 
     def for_bytes(self) -> Chosen:
@@ -638,8 +641,9 @@ def fit_existing(
                 " secure_sum out, or make a plan with it"
             )
         if plan.secure_sum is None:
-            agreed = terms(summation, sizes, plan.largest_entry, plan.vector_length)
-            agreed = with_validity(agreed, summation, plan.most_items)
+            largest, signed = plan.largest_entry, plan.encoding.is_signed
+            agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
+            agreed = with_validity(agreed, summation, plan.most_items, signed=signed)
         else:
             agreed = plan.secure_sum
             check_cohorts(agreed, summation, releases)

@@ -63,8 +63,8 @@ def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
     if asked is Encoding.SKETCH:
         return None
     size, is_named = draft.domain.size, asked is Encoding.HISTOGRAM
-    # two bits a counter are fewer than any sum needs: most domains are too large at a glance
-    if not is_named and size > min(MAX_WIDTH, 4 * most):
+    # no sum needs less than a bit a counter: most domains are too large at a glance
+    if not is_named and size > min(MAX_WIDTH, 8 * most):
         return None
     try:
         check_histogram_domain(draft.domain.describe())

@@ -399,7 +399,7 @@ def _check_number_of_silos(draft: Draft) -> None:
     if summation.is_ideal:
         return
     try:  # neither length nor bits decide
-        terms(summation, draft.sums(draft.example), 1, 1)
+        terms(summation, draft.sums(draft.example), 1, 1, signed=True)
     except InvalidInputError as error:
         number, rounds = draft.clients[0], draft.num_rounds
         adversary, borne = summation.adversary, summation.borne

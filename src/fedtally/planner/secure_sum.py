@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fedtally import _validate
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
+from fedtally.crypto.prg import MAX_BITS
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import (
@@ -17,6 +18,7 @@ from fedtally.secagg.config import (
     SecureSum,
     Terms,
     TwoServerConfig,
+    whole_bits,
     why_no_proofs,
     with_proofs,
 )
@@ -26,7 +28,6 @@ from fedtally.secagg.params import (
     MIN_CLIENTS,
     Adversary,
     corrupt_clients,
-    modulus_bits,
 )
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.two_server import Validity
@@ -297,7 +298,12 @@ def make_keys(
 
 
 def terms(
-    summation: Summation, num_clients: Sequence[int], largest_entry: int, counters: int
+    summation: Summation,
+    num_clients: Sequence[int],
+    largest_entry: int,
+    counters: int,
+    *,
+    signed: bool,
 ) -> Terms:
     """Return what the plan says of the secure sum, for rounds of so many clients.
     It lacks the keys.
@@ -307,6 +313,7 @@ def terms(
         num_clients: of each round, or of each release of two servers.
         largest_entry: the most that one client adds to an entry, without noise.
         counters: the entries of a client's vector.
+        signed: `Encoding.is_signed`.
 
     Raises:
         InvalidInputError: a round is too small, or nothing protects from so many corrupt clients
@@ -323,9 +330,12 @@ def terms(
         )
     corrupt = corrupt_clients(summation.max_corrupt, n_max)
     try:
+        bits = whole_bits(n_max, largest_entry, 0, folds=False, signed=signed)
         if summation.is_two_server:
-            return _two_server_terms(summation, n_min, n_max, corrupt, largest_entry, counters)
-        return _secagg_terms(summation, n_min, n_max, corrupt, largest_entry, counters)
+            return _two_server_terms(
+                summation, n_min, n_max, corrupt, largest_entry, counters, bits
+            )
+        return _secagg_terms(summation, n_min, n_max, corrupt, counters, bits)
     except InvalidInputError as error:
         of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
         way = "lower max_corrupt or dropout, or have larger cohorts of more even size"
@@ -348,8 +358,8 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
 
     def fits(least: int, most: int) -> bool:
         corrupt = corrupt_clients(summation.max_corrupt, most)
-        try:  # the length does not matter
-            _secagg_terms(summation, least, most, corrupt, 1, 1)
+        try:  # the length and the bits do not matter
+            _secagg_terms(summation, least, most, corrupt, 1, MAX_BITS)
         except InvalidInputError:
             return False
         return True
@@ -373,12 +383,12 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
 
 
 def _secagg_terms(
-    summation: Summation, n_min: int, n_max: int, corrupt: int, largest_entry: int, counters: int
+    summation: Summation, n_min: int, n_max: int, corrupt: int, counters: int, bits: int
 ) -> SecAggConfig:
     parameters = propose(
         n_max,
         length=counters,
-        bits=modulus_bits(n_max, largest_entry),
+        bits=bits,
         corrupt=corrupt,
         max_dropout=summation.borne,
         adversary=summation.adversary,
@@ -393,11 +403,17 @@ def _secagg_terms(
 
 
 def _two_server_terms(
-    summation: Summation, n_min: int, n_max: int, corrupt: int, largest_entry: int, counters: int
+    summation: Summation,
+    n_min: int,
+    n_max: int,
+    corrupt: int,
+    largest_entry: int,
+    counters: int,
+    bits: int,
 ) -> TwoServerConfig:
     return TwoServerConfig(
         length=counters,
-        bits=modulus_bits(n_max, largest_entry),
+        bits=bits,
         n_max=n_max,
         min_batch=n_min - int(summation.borne * n_min),
         corrupt=corrupt,
@@ -405,7 +421,9 @@ def _two_server_terms(
     )
 
 
-def with_noise(agreed: Terms, largest_entry: int, noise: int, *, folds: bool) -> Terms:
+def with_noise(
+    agreed: Terms, largest_entry: int, noise: int, *, folds: bool, signed: bool
+) -> Terms:
     """Return the terms with room for so much noise in every counter of a sum.
 
     Args:
@@ -413,14 +431,17 @@ def with_noise(agreed: Terms, largest_entry: int, noise: int, *, folds: bool) ->
         largest_entry: the most that one client adds to a counter, without noise.
         noise: the most that noise adds to one before the sum is opened.
         folds: whether sums are folded, and need twice the room (`secagg.config.check_terms`).
+        signed: `Encoding.is_signed`.
     """
-    bits = modulus_bits(agreed.most_clients, (1 + folds) * largest_entry, noise)
+    bits = whole_bits(agreed.most_clients, largest_entry, noise, folds=folds, signed=signed)
     if isinstance(agreed, SecAggConfig):
         return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
     return replace(agreed, bits=bits, noise=noise)
 
 
-def with_validity(agreed: Terms, summation: Summation, items: int, *, folds: bool = False) -> Terms:
+def with_validity(
+    agreed: Terms, summation: Summation, items: int, *, folds: bool = False, signed: bool
+) -> Terms:
     """Return the terms with proofs of every report, where they are asked for, or can be had.
 
     Args:
@@ -428,15 +449,16 @@ def with_validity(agreed: Terms, summation: Summation, items: int, *, folds: boo
         summation: what is asked.
         items: the most items that one client contributes, `Plan.most_items`.
         folds: whether sums are folded, as for `with_noise`.
+        signed: `Encoding.is_signed`.
 
     Raises:
         InvalidInputError: proofs are asked for, and cannot be had.
     """
     if not isinstance(agreed, TwoServerConfig) or summation.validity is Validity.NONE:
         return agreed
-    why = why_no_proofs(items=items, clients=agreed.n_max, noise=agreed.noise)
+    why = why_no_proofs(items=items, clients=agreed.n_max, noise=agreed.noise, signed=signed)
     if not why:
-        return with_proofs(agreed, folds=folds)
+        return with_proofs(agreed, folds=folds, signed=signed)
     if summation.validity is None:
         return agreed
     raise InvalidInputError(

@@ -211,7 +211,7 @@ def encoded(plan: Plan) -> tuple[str, str]:
     ('Sketch', '7 rows x 8 counters of 7 bits, shared schedule')
     >>> from dataclasses import replace
     >>> encoded(replace(plan, rows=1, encoding="histogram"))
-    ('Histogram', 'a counter of 7 bits for each of 8 candidates: no collisions')
+    ('Histogram', 'a counter of 6 bits for each of 8 candidates: no collisions')
     """
     bits = f"{plan.modulus_bits} bits"
     if plan.is_histogram:
@@ -241,7 +241,7 @@ def cost(plan: Plan) -> str:
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
     ...             max_items=1, seed=bytes(32))
     >>> cost(plan).split("; ")[0]
-    '49 B per client (one-hot vector: 788 B'
+    '49 B per client (one-hot vector: 675 B'
     >>> cost(plan).split("; ")[1]
     'the item itself, binary: 2 B, but then the server would see it)'
     """
@@ -264,7 +264,7 @@ def short_cost(plan: Plan) -> str:
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
     ...             max_items=1, seed=bytes(32))
     >>> short_cost(plan)
-    '49 B per client; an exact histogram takes 788 B'
+    '49 B per client; an exact histogram takes 675 B'
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
     if plan.is_open:

@@ -208,7 +208,7 @@ class TwoServerConfig:
             object.__setattr__(self, name, getattr(checked, name))
         if self.has_proofs:
             # any circuit: it refuses bits that are not those of its field, or larger entries
-            self.proof(checked, (self.length,), abstain=False, signed=True)
+            self._any_proof()
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
@@ -220,22 +220,29 @@ class TwoServerConfig:
         """The names of `needed_keys` that are not there yet."""
         return _missing(self)
 
-    def parameters(self, fingerprint: bytes, widths: Sequence[int]) -> TwoServerParameters:
+    def parameters(
+        self, fingerprint: bytes, widths: Sequence[int], *, signed: bool
+    ) -> TwoServerParameters:
         """Return the parameters of the protocol, for the plan with that fingerprint.
 
         Args:
             fingerprint: of the plan, 32 bytes.
             widths: the counters of each row of a client's vector.
+            signed: whether an entry may be negative, but for noise: in a sketch, and not in a
+                histogram.
 
         Raises:
-            InvalidInputError: a key is missing, or the widths do not sum to the length.
+            InvalidInputError: a key is missing, the widths do not sum to the length, or the bits do
+                not hold the sums.
         """
         if self.missing_keys:
             raise InvalidInputError(
                 f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them"
             )
         named = {name: getattr(self, name) for name in (*_NUMBERS, *self.needed_keys)}
-        return TwoServerParameters(fingerprint=fingerprint, widths=tuple(widths), **named)
+        return TwoServerParameters(
+            fingerprint=fingerprint, widths=tuple(widths), signed=signed, **named
+        )
 
     @property
     def has_proofs(self) -> bool:
@@ -247,10 +254,14 @@ class TwoServerConfig:
         """What entries are added up modulo."""
         if not self.has_proofs:
             return 1 << self.bits
-        return self.proof(self.sizing, (self.length,), abstain=False, signed=True).modulus
+        return self._any_proof().modulus
+
+    def _any_proof(self, *, signed: bool = False) -> ReportProof:
+        given = dataclasses.replace(self.sizing, signed=signed)
+        return self.proof(given, (self.length,), abstain=False)
 
     def proof(
-        self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool, signed: bool
+        self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool
     ) -> ReportProof:
         """Return the proof of every report.
 
@@ -258,20 +269,19 @@ class TwoServerConfig:
             parameters: of `parameters`, or `sizing`.
             widths: the counters of each row of a client's vector.
             abstain: whether a client may hold nothing.
-            signed: whether an entry may be -1: in a sketch, and not in a histogram.
 
         Raises:
             InvalidInputError: these terms have no proofs, or they do not fit the widths.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
-        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain, signed)
+        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain)
 
     @property
     def sizing(self) -> TwoServerParameters:
         """Parameters of the same bounds and sizes, to count bytes, never to run.
 
-        Their keys are known to everybody.
+        Their keys are known to everybody. They are those of a histogram, which asks for fewer bits.
         """
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         nobody = bytes(KEY_BYTES)  # no digest of any list
@@ -280,6 +290,7 @@ class TwoServerConfig:
             helper_key=_STAND_IN,
             allow_list=nobody,
             fingerprint=nobody,
+            signed=False,
             **numbers,
         )
 
@@ -467,7 +478,7 @@ def remove_keys(terms: Terms) -> Terms:
     return dataclasses.replace(terms, **nothing)
 
 
-def why_no_proofs(*, items: int, clients: int, noise: int) -> str:
+def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
     """Return why reports have no proofs, in words, or "" where they can have them.
 
     Args:
@@ -475,31 +486,54 @@ def why_no_proofs(*, items: int, clients: int, noise: int) -> str:
             its vector does not tell: several items add 1 to several counters of a histogram.
         clients: the most clients in a sum.
         noise: the most that noise may add to a counter.
+        signed: whether an entry may be -1.
 
-    >>> why_no_proofs(items=3, clients=9, noise=0)
+    >>> why_no_proofs(items=3, clients=9, noise=0, signed=True)
     'a proof is of one item a client, and here a client contributes up to 3'
     """
     if items > 1:
         return f"a proof is of one item a client, and here a client contributes up to {items:,}"
     try:
-        field_for_sums(clients, noise)
+        field_for_sums(clients, noise, signed=signed)
     except InvalidInputError as error:
         return f"no field of proofs holds such sums ({error})"
     return ""
 
 
-def with_proofs(terms: TwoServerConfig, *, folds: bool = False) -> TwoServerConfig:
+def whole_bits(
+    clients: int, largest_entry: int, noise: int, *, folds: bool, signed: bool, proofs: bool = False
+) -> int:
+    """Return the bits of a counter, in whole bytes, that hold every sum.
+
+    Args:
+        clients: the most clients in a sum.
+        largest_entry: the most that one client adds to a counter, without noise.
+        noise: the most that noise adds to one before the sum is opened.
+        folds: whether sums are folded, and need twice the room (`check_terms`).
+        signed: `Encoding.is_signed`.
+        proofs: whether counters are words of a field, of entries up to 1.
+
+    Raises:
+        InvalidInputError: there are not so many bits.
+    """
+    if proofs:
+        return field_for_sums((1 + folds) * clients, noise, signed=signed).prime.bit_length()
+    return modulus_bits(clients, (1 + folds) * largest_entry, noise, signed=signed)
+
+
+def with_proofs(terms: TwoServerConfig, *, folds: bool = False, signed: bool) -> TwoServerConfig:
     """Return the terms with proofs, at the bits of the least field that holds the sums.
 
     Args:
         terms: the terms.
         folds: whether sums are folded (`check_terms`).
+        signed: whether an entry may be -1.
 
     Raises:
         InvalidInputError: they cannot have proofs; `why_no_proofs` says it in words.
     """
-    prime = field_for_sums((1 + folds) * terms.n_max, terms.noise).prime
-    return dataclasses.replace(terms, validity=Validity.PROOFS, bits=prime.bit_length())
+    bits = whole_bits(terms.n_max, 1, terms.noise, folds=folds, signed=signed, proofs=True)
+    return dataclasses.replace(terms, validity=Validity.PROOFS, bits=bits)
 
 
 def check_terms(
@@ -511,8 +545,9 @@ def check_terms(
     items: int,
     *,
     folds: bool,
+    signed: bool,
 ) -> None:
-    """Refuse terms that do not fit the sketches of a plan.
+    """Refuse terms that do not fit the vectors of a plan.
 
     Args:
         terms: the terms of the plan.
@@ -522,7 +557,9 @@ def check_terms(
         noise: the most that noise may add to a counter.
         items: the most items that one client contributes, `Plan.most_items`.
         folds: whether sums are exact and secret, and so are folded before noise is added to them:
-            the modulus must be at least four times the largest entry (`campaign.release.folded`).
+            the modulus must be at least four times the largest entry, or twice if no entry is
+            negative (`campaign.release.folded`).
+        signed: `Encoding.is_signed`.
 
     Raises:
         InvalidInputError: the length differs, sums could overflow, or be no more secret, the terms
@@ -536,9 +573,10 @@ def check_terms(
             " larger cohort"
         )
     if isinstance(terms, TwoServerConfig) and terms.has_proofs:
-        why = why_no_proofs(items=items, clients=terms.n_max, noise=terms.noise)
+        why = why_no_proofs(items=items, clients=terms.n_max, noise=terms.noise, signed=signed)
         if why:
             raise InvalidInputError(f"secure_sum.validity cannot be proofs: {why}; leave it out")
+        terms._any_proof(signed=signed)  # it refuses the bits of a field that is too small
     if isinstance(terms, TwoServerConfig) and terms.noise != noise:
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
@@ -555,20 +593,21 @@ def check_terms(
             f"secure_sum.length must be rows times width (and 1 for silos), {counters}, got"
             f" {terms.length}"
         )
-    needed = modulus_bits(terms.most_clients, largest_entry, noise, multiple=1)
+    needed = modulus_bits(terms.most_clients, largest_entry, noise, multiple=1, signed=signed)
     if terms.bits < needed:
         raise InvalidInputError(
             f"secure_sum.bits must be at least {needed}: sums of {terms.most_clients} clients of"
             f" {largest_entry} items {f'and noise up to {noise} ' if noise else ''}could overflow,"
             f" got {terms.bits}"
         )
-    room = 4 * terms.most_clients * largest_entry
+    times = 4 if signed else 2
+    room = times * terms.most_clients * largest_entry
     if folds and terms.modulus < room:
         raise InvalidInputError(
             f"secure_sum.bits must be more than {terms.bits}: under central trust the modulus must"
-            f" be at least {room}, four times the largest honest entry, got {terms.modulus}; else"
-            " who lies could make an exact sum wrap around it, and see in the answer what one other"
-            " client holds"
+            f" be at least {room}, {times} times the largest honest entry, got {terms.modulus};"
+            " else who lies could make an exact sum wrap around it, and see in the answer what one"
+            " other client holds"
         )
 
 

@@ -141,6 +141,22 @@ def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
     return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare
 
 
+def lifted(total: npt.NDArray[np.int64], least: int, modulus: int) -> npt.NDArray[np.int64]:
+    """Return integers around 0 as those from `least` on that are the same by a modulus.
+
+    Args:
+        total: integers in [-modulus / 2, modulus / 2], of `centred`.
+        least: the least integer that there may be, 0 or below.
+        modulus: at most 2^64; from 2^64 on 64 bits have no room to lift an integer.
+
+    >>> lifted(np.array([1, -1, -2, -128]), -1, 256).tolist()
+    [1, -1, 254, 128]
+    """
+    # in wrapping arithmetic: 2^63 is no int64, and less than that is left of the sum
+    higher = (total.view(np.uint64) + np.uint64(modulus % 2**64)).view(np.int64)
+    return np.where(total < least, higher, total)
+
+
 def _widths(bits: int) -> list[int]:
     return [width for width in (64, 32, 16, 8, 4, 2, 1) if bits & width]
 

@@ -43,6 +43,7 @@ from typing import Literal, NamedTuple
 
 from fedtally import _validate
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
+from fedtally.encoding import values_of_sum
 from fedtally.errors import InvalidInputError
 
 # sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
@@ -129,10 +130,13 @@ def num_checksum_entries(bits: int) -> int:
     return -(-64 // _validate.integer(1, MAX_BITS, bits=bits))
 
 
-def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: int = 8) -> int:
+def modulus_bits(
+    n: int, largest_entry: int = 1, noise: int = 0, *, multiple: int = 8, signed: bool = True
+) -> int:
     """Return b, enough bits for every sum of n clients and its noise.
 
-    It is ceil(log2(2 (n B + tau) + 1)), rounded up to a multiple.
+    It is ceil(log2(2 (n B + tau) + 1)), or where no entry is negative ceil(log2(n B + 2 tau + 1)),
+    rounded up to a multiple.
 
     Args:
         n: invited clients.
@@ -140,25 +144,31 @@ def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: in
         noise: tau, from `noise_bound`.
         multiple: b is rounded up to a multiple of it; 8 makes the server several times faster, 1 is
             exact.
+        signed: whether an entry may be negative, but for noise (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: more than 64 bits would be needed.
+        InvalidInputError: more than 64 bits with a sign would be needed.
 
-    >>> modulus_bits(1000), modulus_bits(1000, multiple=1)
-    (16, 11)
+    >>> modulus_bits(1000), modulus_bits(1000, multiple=1), modulus_bits(200, signed=False)
+    (16, 11, 8)
     """
     n, largest_entry = _validate.integer(1, n=n), _validate.integer(1, largest_entry=largest_entry)
     noise, multiple = (
         _validate.integer(0, noise=noise),
         _validate.integer(1, MAX_BITS, multiple=multiple),
     )
-    bits = (2 * (n * largest_entry + noise) + 1).bit_length()
-    if bits > MAX_BITS:
+    bits = _bits_of(n * largest_entry, noise, signed=True)
+    if bits > MAX_BITS:  # without a sign, too: sums are kept as signed integers
         raise InvalidInputError(
             f"sums of {n} clients of entries up to {largest_entry} with noise up to {noise} need"
             f" {bits} bits, more than {MAX_BITS}; lower largest_entry or the noise"
         )
+    bits = _bits_of(n * largest_entry, noise, signed=signed)
     return min(MAX_BITS, -(-bits // multiple) * multiple)
+
+
+def _bits_of(largest: int, noise: int, *, signed: bool) -> int:
+    return (values_of_sum(largest, noise, signed=signed) - 1).bit_length()
 
 
 def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
@@ -305,7 +315,7 @@ class Parameters:
             only one if `active`.
         ring_threshold: t, 2 .. k; 0: the complete graph.
         length: V, entries of the vector without checksum entries; with them at most 2^30 bytes.
-        bits: b, at most 64, enough for sums of n_max ones.
+        bits: b, at most 64, enough to count n_max ones.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -358,8 +368,9 @@ class Parameters:
             )
         if active:
             self._check_survivors()
-        # the least bits, for entries of 1: the plan knows real entries and noise, and asks for more
-        bounded(modulus_bits(self.n_max, multiple=1), MAX_BITS, "bits")
+        # the least bits, for entries of 0 and 1: the plan knows real entries and noise, and asks
+        # for more
+        bounded(modulus_bits(self.n_max, multiple=1, signed=False), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
     def _check_survivors(self) -> None:

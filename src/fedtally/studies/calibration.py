@@ -131,8 +131,8 @@ def campaign(
 ) -> tuple[Plan, Keys]:
     """Return the plan of one round, and its keys."""
     keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
-    agreed = replace_keys(terms(summation, [clients], max_items, rows * width), keys)
-    agreed = with_validity(agreed, summation, max_items)
+    agreed = terms(summation, [clients], max_items, rows * width, signed=True)
+    agreed = with_validity(replace_keys(agreed, keys), summation, max_items, signed=True)
     domain = IntegerRange(1, 1000).describe()
     shared = Schedule.parse("shared")
     return (

@@ -436,7 +436,7 @@ class Traffic:
             own = [plain.num_clients] if plain.num_silos else []
             vectors = plain.num_silos or plain.num_clients
             if vectors != found.num_clients or not np.array_equal(
-                np.append(plain.vector, np.array(own, np.int64)), found.total
+                np.append(plain.vector, np.array(own, np.int64)), self._plan.read_sum(found.total)
             ):
                 raise FedtallyError(
                     f"the secure sum of round {first} is not the plain sum: please report this"

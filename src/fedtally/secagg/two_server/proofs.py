@@ -166,9 +166,8 @@ class ReportProof:
     Args:
         parameters: what clients and servers agree on, with a `largest_entry` of 1, with the `bits`
             of a field that holds the sums (16, 24 or 32), and with the `widths` of the sketch's
-            rows.
+            rows. An entry may be -1 if they are `signed`.
         abstain: whether a client may hold nothing.
-        signed: whether an entry may be -1: in a sketch, and not in a histogram.
 
     Raises:
         InvalidInputError: the arguments do not fit each other.
@@ -190,13 +189,11 @@ class ReportProof:
 
     parameters: TwoServerParameters
     abstain: bool = False
-    signed: bool = True
 
     def __post_init__(self) -> None:
         parameters = self.parameters
-        for name in ("abstain", "signed"):  # 2 would be another circuit of the same digest
-            if not isinstance(value := getattr(self, name), bool):
-                raise InvalidInputError(f"{name} must be True or False, got {value!r}")
+        if not isinstance(self.abstain, bool):  # 2 would be another circuit of the same digest
+            raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r}")
         if parameters.largest_entry != 1:
             raise InvalidInputError(
                 "largest_entry must be 1, since a proof is of a client with one item, got"
@@ -218,7 +215,8 @@ class ReportProof:
     @property
     def _fields(self) -> tuple[Field, ...]:
         """The fields that hold the sums, the least first."""
-        least = field_for_sums(self.parameters.n_max, self.parameters.noise)
+        given = self.parameters
+        least = field_for_sums(given.n_max, given.noise, signed=given.signed)
         return FIELDS_OF_SUMS[FIELDS_OF_SUMS.index(least) :]
 
     @property
@@ -230,7 +228,8 @@ class ReportProof:
     def circuit(self) -> OneHot:
         """The statement that is proven."""
         lanes = self.parameters.checksum_entries
-        return OneHot(self.parameters.widths, self._field, self.abstain, lanes, self.signed)
+        given = self.parameters
+        return OneHot(given.widths, self._field, self.abstain, lanes, given.signed)
 
     @cached_property
     def flp(self) -> FullyLinearProof:
@@ -527,10 +526,10 @@ class ReportProof:
         """
         counters = self._counted(self._whole(leader, helper), count)
         if counters is None:
+            least, most = self.parameters.bounds(count)
             raise BatchRefusedError(
                 f"the checksum words do not count {count} reports, or a counter is beyond"
-                f" +-{count + self.parameters.noise}: a server added up other reports, or answered"
-                " wrongly"
+                f" {least} .. {most}: a server added up other reports, or answered wrongly"
             )
         return counters
 
@@ -554,9 +553,9 @@ class ReportProof:
         """
         prime = self.circuit.field.prime
         total = np.where(total > prime // 2, total - prime, total).astype(np.int64)
+        total = self.parameters.read(total, prime)
         counters, checksum = np.split(total, [self.circuit.counters])
-        most = count + self.parameters.noise
-        possible = any_entries or int(np.abs(counters).max()) <= most
+        possible = any_entries or self.parameters.is_possible(counters, count)
         return counters if possible and (checksum == count).all() else None
 
     # ---- what is refused ----

@@ -27,7 +27,7 @@ from fedtally.crypto.keys import (
 )
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, Lanes, Masking, lane
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.secagg.packing import pack, packed_length
+from fedtally.secagg.packing import lifted, pack, packed_length
 from fedtally.secagg.params import (
     MAX_CLIENTS,
     UnsafeParametersError,
@@ -129,6 +129,9 @@ class TwoServerParameters:
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, from `params.noise_bound`, of the noise of both servers together; 0: none.
         widths: the entries of each row of the vector; by default it is one row.
+        signed: whether an entry may be negative, but for noise: in a sketch, and not in a
+            histogram. It says how a sum is read, and without proofs nothing else: it is not in the
+            context.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -146,6 +149,7 @@ class TwoServerParameters:
     largest_entry: int = 1
     noise: int = 0
     widths: tuple[int, ...] = ()
+    signed: bool = True
 
     def __post_init__(self) -> None:
         def bounded(minimum: int, maximum: int | None, name: str) -> None:
@@ -159,9 +163,10 @@ class TwoServerParameters:
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
-        bounded(
-            modulus_bits(self.n_max, self.largest_entry, self.noise, multiple=1), MAX_BITS, "bits"
-        )
+        if not isinstance(self.signed, bool):  # 2 would be another circuit of the same digest
+            raise InvalidInputError(f"signed must be True or False, got {self.signed!r:.80}")
+        sums = self.n_max, self.largest_entry, self.noise
+        bounded(modulus_bits(*sums, multiple=1, signed=self.signed), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
@@ -180,6 +185,20 @@ class TwoServerParameters:
             raise InvalidInputError(
                 f"widths must sum to the length, {self.length}, got {sum(widths)}"
             )
+
+    def read(self, total: I64, modulus: int) -> I64:
+        """Return a sum as integers that vectors and noise may have; it is around 0 by a modulus."""
+        return total if self.signed else lifted(total, -self.noise, modulus)
+
+    def bounds(self, count: int) -> tuple[int, int]:
+        """Return the least and the largest entry of a sum of so many vectors and noise."""
+        most = count * self.largest_entry + self.noise
+        return (-most if self.signed else -self.noise), most
+
+    def is_possible(self, entries: I64, count: int) -> bool:
+        """Tell whether so many vectors and noise may have a sum that `read` returned."""
+        least, most = self.bounds(count)
+        return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
         """Refuse noise, or None for none, that is not what these parameters are for.
@@ -220,7 +239,7 @@ class TwoServerParameters:
 
     @property
     def context(self) -> bytes:
-        """The digest of all parameters, 32 bytes: every message has it, and every key holds it."""
+        """The digest of all parameters but `signed`, 32 bytes, in every message and every key."""
         terms = _TERMS.pack(
             self.length,
             self.bits,

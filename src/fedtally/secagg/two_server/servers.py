@@ -796,13 +796,11 @@ class Leader(LeaderServer[bytes]):
         return self._vector(other) + self._vector(own)
 
     def _checked(self, total: Lanes) -> I64 | None:
+        bits, length = self._parameters.bits, self._parameters.length
         entries, checksum_entries = np.split(
-            centred(total, self._parameters.bits), [self._parameters.length]
+            self._parameters.read(centred(total, bits), 1 << bits), [length]
         )
         # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
         # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
-        largest = self.count * self._parameters.largest_entry + self._parameters.noise
-        possible = self._takes_any_entries or (
-            int(entries.max()) <= largest and int(entries.min()) >= -largest
-        )
+        possible = self._takes_any_entries or self._parameters.is_possible(entries, self.count)
         return entries if possible and (checksum_entries == self.count).all() else None
