@@ -213,7 +213,13 @@ def ours(
     }
     trust = "central" if is_central else "distributed"
     result = fedtally.estimate(
-        items + 1, trust=trust, not_private=True, seed=seed, confidence=0, **options
+        items + 1,
+        trust=trust,
+        not_private=True,
+        seed=seed,
+        confidence=0,
+        recovery="joint",
+        **options,
     )
     plan = result.plan
     if not is_central:

@@ -30,16 +30,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import numpy as np
+import numpy.typing as npt
 
-from experiments import coverage, options, rounds, study
+from experiments import coverage, options, output, rounds, study
 from experiments.privacy import calibrated
 from experiments.recovery import ROUNDS, land, law
 from experiments.recovery import draw as draw_counts
-from fedtally.domain import IntegerRange
+from fedtally.domain import Domain, IntegerRange
 from fedtally.recovery.belief import BeliefDecoder, Messages
 from fedtally.recovery.error_model import predict
 from fedtally.recovery.intervals import make_intervals
-from fedtally.recovery.joint import generator
+from fedtally.recovery.joint import JointDecoder, generator
 from fedtally.recovery.linear_system import Candidates, Decoder
 from fedtally.recovery.prior import Prior
 from fedtally.recovery.shrinkage import ShrunkDecoder
@@ -233,7 +234,8 @@ def measure(task: Task) -> list[study.Row]:
     for name, one in answers.items():
         error = one.range(rounds.FIRST_ID, task.size) - truth
         row[f"{name}_linf"], row[f"{name}_l2"] = largest_and_l2(error)
-    row |= _intervals(decoder, sketches, truth, domain) | _bounds(task, truth, rng)
+    ids = domain.ids(0, task.size)
+    row |= intervals(decoder, sketches, truth, domain, ids) | _bounds(task, truth, rng)
     genie: tuple[float | None, float | None] = (None, None)
     if task.bounded and decoder.messages is not None:
         fit = decoder.joint.fit
@@ -256,14 +258,23 @@ def largest_and_l2(error: rounds.F64) -> tuple[float, float]:
     return float(np.abs(error).max()), float(np.sqrt(np.sum(error**2)))
 
 
-def _intervals(
-    decoder: BeliefDecoder,
+def intervals(
+    decoder: BeliefDecoder | JointDecoder,
     sketches: Sequence[CountSketch],
     truth: rounds.I64,
-    domain: IntegerRange,
+    domain: Domain,
+    ids: npt.NDArray[np.uint64],
 ) -> study.Row:
-    size, clients = len(truth), int(truth.sum())
-    ids = np.arange(rounds.FIRST_ID, rounds.FIRST_ID + size, dtype=np.uint64)
+    """Return how many intervals hold, by band of true ranks, and whether the whole band does.
+
+    Args:
+        decoder: of the campaign.
+        sketches: its sums.
+        truth: int64 [d], of all landed rounds.
+        domain: the candidates.
+        ids: of the candidates, as in `truth`.
+    """
+    clients = sum(sketch.num_clients for sketch in sketches)
     pointwise = make_intervals(decoder, sketches, domain)
     held = coverage.holds(pointwise.at(ids), truth, clients)
     whole = make_intervals(decoder, sketches, domain, kind="simultaneous").at(ids)
@@ -384,6 +395,11 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
         bands = _coverage(mine)
         line["lowest coverage"] = min((held for held, _ in bands), default=None)
         line["band"] = f"{sum(row['band_holds'] for row in mine)}/{len(mine)}"
+        if "joint_held_0" in mine[0]:
+            line |= _beside(mine)
+        line["times the time"] = _ratio(
+            _median(mine, "belief_seconds"), _median(mine, "joint_seconds")
+        )
         worse = max(line["belief linf"] or 0.0, line["belief l2"] or 0.0)
         holds = all(held >= LEAST - slack for held, slack in bands)
         line["verdict"] = "PASS" if worse <= WORST and holds else "MISS"
@@ -398,7 +414,7 @@ def _has_one_end(rows: Sequence[study.Row]) -> bool | None:
 
 
 def _median(rows: Sequence[study.Row], name: str) -> float | None:
-    found = [row[name] for row in rows if row[name] is not None]
+    found = [row[name] for row in rows if row.get(name) is not None]
     return float(np.median(found)) if found else None
 
 
@@ -407,6 +423,18 @@ def _ratio(value: float | None, base: float | None) -> float | None:
     if value is None or base is None:
         return None
     return 1.0 if max(value, base) < 1e-3 else value / max(base, 1e-3)
+
+
+def _beside(rows: Sequence[study.Row]) -> study.Row:
+    """Return how often intervals of the twenty largest and bands hold, where messages answered."""
+    rows = [row for row in rows if not row["fallback"]]
+    items = sum(row["items_0"] for row in rows)
+    found: study.Row = {}
+    for name, before in (("belief", ""), ("joint", "joint_")):
+        held, bands = (sum(row[before + what] for row in rows) for what in ("held_0", "band_holds"))
+        found[f"{name} held, 0-20"] = held / items if items else None
+        found[f"{name} bands"] = f"{bands}/{len(rows)}"
+    return found
 
 
 def _coverage(rows: Sequence[study.Row]) -> list[tuple[float, float]]:
@@ -469,6 +497,16 @@ def draw(rows: list[study.Row]) -> Figure:
     default=5,
     help="Campaigns of each cell with a genie and state evolution, which vary little.",
 )
+@click.option(
+    "--cells",
+    type=click.Choice(["grid", "unlike", "few"]),
+    default="grid",
+    help="grid, as the other options say; unlike: other sizes, laws and rounds, and the time of"
+    " both decoders; few: sketches of few cells, where messages are sent here alone.",
+)
+@options.data(
+    "Folder of the real tables, for --cells unlike. [default: FEDTALLY_DATA or ../shared/data]"
+)
 @options.seed
 def command(
     folder: Path,
@@ -481,17 +519,33 @@ def command(
     clients: int,
     repeats: int,
     genies: int,
+    cells: str,
+    data: Path | None,
     seed: int,
 ) -> None:
     """Compare belief propagation with joint recovery and with the limit of both."""
-    chosen = tasks(laws, schedules, sizes, domain_size, clients, repeats, genies, seed)
     about = (
         f"{domain_size:,} candidates, {clients:,} clients in ten rounds, {repeats} campaigns of"
         " each cell. Ratios are of medians to joint recovery under the same objective."
     )
-    rows = study.run(
-        study.Study("limit", chosen, measure, summarise, draw, about), folder, jobs, plot
+    one = study.Study(
+        "limit",
+        tasks(laws, schedules, sizes, domain_size, clients, repeats, genies, seed),
+        measure,
+        summarise,
+        draw,
+        about,
     )
+    if cells != "grid":
+        from experiments import unlike
+
+        one = one._replace(
+            name=cells,
+            tasks=unlike.tasks(repeats, output.data_folder(data), seed, few=cells == "few"),
+            measure=unlike.measure,
+            about=f"{repeats} campaigns of each cell; seconds are of CPU time.",
+        )
+    rows = study.run(one, folder, jobs, plot)
     [table] = summarise(rows).values()
     if any(line["verdict"] == "MISS" for line in table):
         sys.exit(1)

@@ -71,6 +71,7 @@ def measure(cell: Cell) -> dict[str, object]:
             evaluate=True,
             not_private=bool(cell.epsilon),
             pilot_share=cell.share or None,
+            recovery="joint",  # which plans rest on
             **asked,
         )
         assert result.evaluation is not None

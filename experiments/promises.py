@@ -27,7 +27,7 @@ from fedtally.domain import IntegerRange
 from fedtally.planner import Frequencies, hardest
 from fedtally.planner.proposal import propose
 from fedtally.planner.request import Request
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch, SketchSpec
 
 P, LEVEL = 0.1, 0.99
@@ -47,6 +47,7 @@ class Cell(NamedTuple):
     tau: float
     repeats: int
     data: str
+    recovery: str = "joint"
 
 
 def law(name: str, size: int, data: Path | None) -> rounds.F64:
@@ -91,7 +92,8 @@ def measure(cell: Cell) -> list[study.Row]:
         landed = [CountSketch(sketch, number) for number in range(cell.rounds)]
         for one, held in zip(landed, counts, strict=True):
             one.add_range(rounds.FIRST_ID, held)
-        found = JointDecoder(landed, domain).range(rounds.FIRST_ID, len(known))
+        decoder = kind_of(cell.recovery).make(landed, domain, None, None)
+        found = decoder.range(rounds.FIRST_ID, len(known))
         error = float(np.abs(found - counts.sum(axis=0)).max()) / int(counts.sum())
         about = {"law": cell.name, "like": cell.like, "tau": cell.tau, "linf": error}
         about |= {"bytes": plan.bytes_per_client, "cells": plan.rows * plan.width}
@@ -125,6 +127,12 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
 @click.option("--rounds", "num_rounds", type=click.IntRange(1), default=5)
 @click.option("--tau", type=float, default=0.002)
 @options.repeats(20)
+@click.option(
+    "--recovery",
+    type=click.Choice(["joint", "belief"]),
+    default="joint",
+    help="What decodes the campaigns; plans rest on joint recovery.",
+)
 @options.data(f"Folder of the real tables, which are {', '.join(planner.TABLES)}.")
 def command(
     folder: Path,
@@ -136,11 +144,12 @@ def command(
     num_rounds: int,
     tau: float,
     repeats: int,
+    recovery: str,
     data: Path | None,
 ) -> None:
     """Count the campaigns of default plans that exceed tau; exit code 1 if they are too many."""
     where = str(output.data_folder(data))
-    sizes = (domain_size, clients, num_rounds, tau, repeats, where)
+    sizes = (domain_size, clients, num_rounds, tau, repeats, where, recovery)
     cells = [Cell(name, like, *sizes) for name in laws for like in PLANS]
     for cell in cells:  # a table that is missing is said to be before the work starts
         law(cell.name, domain_size, Path(where))

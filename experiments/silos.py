@@ -108,6 +108,7 @@ def repeat(shares: F64, num_rounds: int, epsilon: float | None, seed: Sequence[i
         domain=f"range:1..{size}",
         rows=7,
         width=400,
+        recovery="joint",
         intervals="pointwise",
         seed=rng.bytes(16),
         **asked,

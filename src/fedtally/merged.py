@@ -47,8 +47,8 @@ class Merged(Tabular):
     Frequencies are shares of the contributions of all clients together. Errors of different results
     are independent, since their hashes and noises are. Limits are merged in one of three ways:
 
-    - Joint recovery: errors are normal, so half-widths add up in squares. They are taken around the
-      values before shrinkage, which goes the same way in all results.
+    - Joint recovery and belief propagation: errors are normal, so half-widths add up in squares.
+      They are taken around the values before shrinkage, which goes the same way in all results.
     - The median: errors are not normal. The distribution of their sum is measured at ids that
       nobody holds in any result.
     - Otherwise (order statistics, or a median beside joint recovery): each of K results has limits

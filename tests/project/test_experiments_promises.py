@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedtally.planner import hardest
+from fedtally.recovery.decoding import kind_of
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
@@ -32,9 +33,12 @@ def test_plans_for_any_frequencies_are_judged_and_others_are_shown(tmp_path: Pat
 
 
 def test_too_many_failures_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever decodes."""
+    decoders: list[str] = []
     monkeypatch.setattr(promises, "propose", _for_an_easy_shape)
-    code, said = run(tmp_path, "--repeats", "3")
-    assert code == 1 and "MISS" in said
+    monkeypatch.setattr(promises, "kind_of", lambda name: decoders.append(name) or kind_of(name))
+    code, said = run(tmp_path, "--repeats", "3", "--recovery", "belief")
+    assert code == 1 and "MISS" in said and set(decoders) == {"belief"}
 
 
 def _for_an_easy_shape(spec, domain, clients, known, **seed):  # type: ignore[no-untyped-def]

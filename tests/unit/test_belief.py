@@ -330,7 +330,7 @@ def test_no_row_chooses_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 def test_items_that_all_hide_in_the_noise_are_not_taken_to_be_rare() -> None:
     """A thousand items that are alike: joint recovery fits none, and each is held by 30 clients."""
     counts = np.random.default_rng(0).poisson(5.0, (6, 1000))
-    sketches, domain = land(counts, "fresh", 8, 8), IntegerRange(1, 1000)
+    sketches, domain = land(counts, "fresh", 8, 9), IntegerRange(1, 1000)
     decoder = BeliefDecoder(sketches, domain)
     assert not decoder.fallback and not len(decoder.joint.fit.support.positions)
     ours, theirs = (

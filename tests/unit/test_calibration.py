@@ -65,9 +65,9 @@ def test_every_operation_is_in_what_is_measured() -> None:
         )
         for line in lines_of_sum(plan, clients, summation.dropout, clients):
             works += [line.client, line.server]
-    for recovery in ("median", "joint"):
+    for recovery in ("median", "joint", "belief"):
         sums = calibration.landed(
-            500, rows=5, width=20, schedule="hybrid", num_rounds=2, exponent=1.2
+            500, rows=5, width=40, schedule="hybrid", num_rounds=2, exponent=1.2
         )
         works.append(calibration.decode(sums, recovery).work)
     assert {

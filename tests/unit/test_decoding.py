@@ -97,11 +97,25 @@ def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("size", "rows", "expected"),
-    [(2**28, 3, "joint"), (2**28 + 1, 3, "median"), (10, 2, "median"), (2**64, 1, "median")],
+    [
+        (10, 5, "belief"),
+        (2**17, 16, "belief"),
+        (10, 4, "joint"),
+        (10, 3, "joint"),
+        (2**17 + 1, 5, "joint"),
+        (2**28, 5, "joint"),
+        (2**28 + 1, 5, "median"),
+        (10, 2, "median"),
+        (2**64, 1, "median"),
+    ],
 )
 def test_auto_is_the_first_that_will_do(size: int, rows: int, expected: str) -> None:
     assert recovery_of("auto", size, rows) == expected
     assert Decoding(confidence=0).resolved(size, rows) == Decoding(expected, confidence=0.0)
+    # plans and open domains know nothing that belief propagation could rest on
+    planned = "joint" if expected == "belief" else expected
+    assert recovery_of("auto", size, rows, planned=True) == planned
+    assert recovery_of("belief", size, max(rows, 3), planned=True) == "belief"
 
 
 def test_what_was_asked_for_is_checked_against_the_rows() -> None:

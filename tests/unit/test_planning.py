@@ -54,6 +54,16 @@ def proposed(
 # ---- proposals ----
 
 
+def test_plans_rest_on_joint_recovery_and_the_bill_has_what_answers() -> None:
+    """Belief propagation answers by default: its plans' bytes are those of joint recovery, and the
+    server takes longer."""
+    auto, joint = (proposed(tau=0.004, recovery=recovery) for recovery in ("auto", "joint"))
+    assert auto.plan == joint.plan and auto.target.recovery == "joint"
+    assert auto.bill().decoding_seconds > joint.bill().decoding_seconds
+    other = proposed(tau=0.01, recovery="median")
+    assert other.bill().decoding_seconds < joint.bill().decoding_seconds
+
+
 @pytest.mark.parametrize(
     "options",
     [

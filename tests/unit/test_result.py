@@ -16,6 +16,7 @@ from fedtally.errors import (
     UnreadableFileError,
 )
 from fedtally.recovery import joint
+from fedtally.recovery.intervals import BeliefIntervals
 from fedtally.result import SCHEMA, Result, files
 
 WORDS = ["tea"] * 50 + ["milk"] * 30 + ["naïve café"] * 20
@@ -54,6 +55,57 @@ def test_a_list_is_not_filled_up_with_items_that_nobody_holds():
         evaluate=True,
     )
     assert all(e.count >= 0.5 for e in private.top(10))
+
+
+# Most of 3,000 items hide in the noise of a sketch of 5 x 100: messages fit.
+HIDDEN = np.repeat(np.arange(3000), np.ceil(3000 / np.arange(1.0, 3001) ** 1.1).astype(int))
+
+
+def test_who_names_no_decoder_gets_belief_propagation_where_it_fits():
+    """Elsewhere joint recovery answers, and says nothing of what was tried."""
+    asked = {"domain": "range:0..2999", "rows": 5, "width": 100, "seed": 1}
+    result = fedtally.estimate(HIDDEN, **asked)
+    named = fedtally.estimate(HIDDEN, recovery="belief", **asked)
+    assert result.recovery == "belief"  # before it has looked at the sums
+    assert np.array_equal(result.frequencies(), named.frequencies())
+    assert result.recovery == "belief" and type(result.intervals) is BeliefIntervals
+    by_joint = result.decoded(recovery="joint")
+    assert not np.array_equal(result.frequencies(), by_joint.frequencies())
+    few, why = asked | {"width": 60}, "300 cells say too little: messages need 400"
+    result, joint, named = (
+        fedtally.estimate(HIDDEN, recovery=name, **few) for name in ("auto", "joint", "belief")
+    )
+    for one in (result, named):
+        assert np.array_equal(one.frequencies(), joint.frequencies())
+        assert np.array_equal(one.limits(), joint.limits())
+    assert (result.recovery, named.recovery) == ("joint", "belief")
+    assert result.warnings == joint.warnings
+    assert [note for note in named.warnings if note not in joint.warnings] == [
+        f"joint recovery answered instead of belief propagation: {why}"
+    ]
+    again = result.decoded(confidence=0)  # it is still nobody's choice
+    assert np.array_equal(again.frequencies(), joint.frequencies())
+    assert again.recovery == "joint" and again.warnings == joint.warnings
+
+
+def test_an_answer_from_a_file_is_that_of_the_decoder_that_answered(tmp_path):
+    for width, recovery in ((100, "belief"), (60, "joint")):
+        result = fedtally.estimate(HIDDEN, domain="range:0..2999", rows=5, width=width, seed=1)
+        known = result.frequencies()
+        result.save(tmp_path / "result")
+        loaded = Result.load(tmp_path / "result")
+        assert loaded.recovery == recovery
+        assert np.array_equal(loaded.frequencies(), known)
+        assert loaded.warnings == result.warnings
+
+
+def test_messages_count_in_the_memory_of_a_table():
+    result = fedtally.estimate(HIDDEN, domain="range:0..2999", rows=5, width=100, seed=1)
+    table = 96 * 3000
+    with pytest.raises(MemoryLimitError, match="messages .* decode it by joint recovery"):
+        result.frequencies(memory=table + 12 * 5 * 3000 - 1)
+    assert len(result.frequencies(memory=table + 12 * 5 * 3000)) == 3000
+    assert len(result.decoded(recovery="joint").frequencies(memory=table)) == 3000
 
 
 def test_top_across_blocks(monkeypatch):

@@ -664,7 +664,7 @@ def test_a_plan_without_a_target_and_one_of_another_recovery(call: Called) -> No
         None,
         None,
     )
-    assert document["recovery"] == "joint"
+    assert document["recovery"] == "belief"
     assert "none: the plan has no target" in call(a_plan(6, target=None), "--repeats", "3")[1]
     code, out, _ = call(a_plan(6), "--repeats", "3", "--recovery", "median", "--json")
     document = json.loads(out)

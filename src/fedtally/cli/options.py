@@ -439,9 +439,10 @@ decoding_options = options(
         default="auto",
         help=(
             "How sums are decoded: joint fits the heavy items together and undoes their collisions;"
-            " median is the paper's decoder; belief propagation starts from joint, and has smaller"
-            " errors for many times its time; direct reads a histogram (auto: direct for a"
-            " histogram, joint from 3 rows on, up to 2^28 candidates)."
+            " belief propagation starts from joint and fits all items, with smaller errors; median"
+            " is the paper's decoder; direct reads a histogram (auto: direct for a histogram;"
+            " belief from 5 rows on, up to 2^17 candidates, and joint where that does not fit the"
+            " sums; else joint from 3 rows on, up to 2^28 candidates)."
         ),
     ),
     option(

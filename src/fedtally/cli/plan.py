@@ -229,8 +229,8 @@ _privacy_options = options(
     type=click.Choice(["auto", *DECODERS]),
     default="auto",
     help=(
-        "How sums will be decoded (auto: direct for a histogram, joint from 3 rows on, up to 2^28"
-        " candidates)."
+        "The decoder that the plan rests on (auto: direct for a histogram, joint from 3 rows on, up"
+        " to 2^28 candidates)."
     ),
 )
 @trust_options

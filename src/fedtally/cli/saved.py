@@ -85,14 +85,14 @@ def query(
 
     saved = Result.load(result)
     loaded = saved.decoded(recovery=recovery, confidence=confidence, intervals=intervals)
-    if recovery == "auto":
-        before = "" if loaded.recovery == saved.recovery else f", not by {saved.recovery} as before"
-        console.note(f"auto: decoded by {loaded.recovery} recovery{before}", quiet=as_json)
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
     with console.Progress() as progress:
         loaded.prepare(progress, names=False)  # the items are named
+    if recovery == "auto":  # which decoder that is shows when the sums are decoded
+        before = "" if loaded.recovery == saved.recovery else f", not by {saved.recovery} as before"
+        console.note(f"auto: decoded by {loaded.recovery} recovery{before}", quiet=as_json)
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
         fields = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 from typing import Self
@@ -30,9 +30,6 @@ from fedtally.sketch import Recovery, Schedule
 JUMP, FALL = 1.4, 2.0
 CELLS_PER_ITEM = 4  # that exact recovery is relied on with
 TELLING = 2  # failures that trials must allow, at least, to say anything
-# Candidates up to which trials of belief propagation are run. In a small sketch with more, nearly
-# all noise is of items that are too rare for beliefs: the errors are those of joint recovery.
-BELIEVED = 5000
 _STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
 
 
@@ -101,7 +98,8 @@ class Campaign:
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
-        decoder = self._trial_decoder(distribution, rows, width)
+        # Sketches that are tried have too few cells for belief propagation.
+        decoder = Recovery.JOINT if self.recovery == Recovery.BELIEF else self.recovery
         return Trials.of(distribution, self.num_clients, decoder, noise, rows, width)
 
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
@@ -250,23 +248,6 @@ class Campaign:
         if self.recovery == Recovery.BELIEF and not distribution.has_known_shape:
             return Recovery.JOINT
         return self.recovery
-
-    def _trial_decoder(self, distribution: Frequencies, rows: int, width: int) -> str:
-        """Return the decoder whose trials say what a small sketch does.
-
-        Trials of belief propagation take ten times as long as those of joint recovery. So joint
-        recovery is tried alone where it nearly always answers: where it is predicted to, and with
-        many candidates.
-        """
-        decoder = self._relied_decoder(distribution)
-        if decoder != Recovery.BELIEF:
-            return decoder
-        joint = replace(self, recovery=Recovery.JOINT)
-        if distribution.domain_size > BELIEVED or self.predicted(
-            distribution, rows, width
-        ) == joint.predicted(distribution, rows, width):
-            return Recovery.JOINT
-        return decoder
 
     @property
     def _fits_items(self) -> bool:

@@ -16,6 +16,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import Noise
+from fedtally.recovery.belief import FEWEST_CELLS, MOST_MESSAGES
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import (
     LARGE,
@@ -29,7 +30,7 @@ from fedtally.recovery.joint import (
     SWEEPS,
     THRESHOLDS,
 )
-from fedtally.sketch import ScheduleKind
+from fedtally.sketch import Recovery, ScheduleKind
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
 
 SCHEMA = "fedtally-host/1"
@@ -72,6 +73,8 @@ OPERATIONS: Mapping[str, str] = MappingProxyType(
         "hash": "a candidate hashed for one row",
         "fit": "a joint fit begun and settled, whatever its size",
         "candidate": "a candidate looked at by joint recovery",
+        "belief": "a message of belief propagation, in one repetition",
+        "prior": "a repetition of belief propagation, besides its messages",
         "place": "a cell of a fitted item found, and how many others share it",
         "step": "a cell of a fitted item in one sweep",
         "cell": "a cell of the sums, in one probe of the fit",
@@ -184,6 +187,8 @@ REFERENCE = Host(
         "hash": 3e-10,
         "fit": 0.01,
         "candidate": 8.2e-10,
+        "belief": 1e-09,
+        "prior": 0.003,
         "place": 5.8e-08,
         "step": 1.6e-09,
         "cell": 2.3e-08,
@@ -212,11 +217,9 @@ def decoding_work(
     recovery: str = "joint",
     candidates: int | None = None,
     heavy: int | None = None,
+    repetitions: int = 12,
 ) -> Work:
     """Return what the way from the sums to an estimate of every candidate takes; see `bill`.
-
-    Of belief propagation it is the part of joint recovery, which it starts from: messages are not
-    counted yet.
 
     Args:
         plan: the campaign's.
@@ -224,6 +227,7 @@ def decoding_work(
         recovery: "joint", "median", "belief" or "direct".
         candidates: that are decoded.
         heavy: items that joint recovery fits.
+        repetitions: of belief propagation; 0 where it sends no messages.
     """
     size = plan.domain_size if candidates is None else _validate.integer(1, candidates=candidates)
     if plan.is_histogram:
@@ -245,13 +249,24 @@ def decoding_work(
         looks = LOOKS_AT_LARGE
     each, phantoms = _looked(plan, backend, size, 4), _looked(plan, backend, NUM_PHANTOMS, 4)
     own = batches if plan.schedule.kind is ScheduleKind.FRESH else 1
-    return {name: looks * count + phantoms[name] for name, count in each.items()} | {
+    work: Work = {name: looks * count + phantoms[name] for name, count in each.items()} | {
         "fit": 1,
         "candidate": looks * size,
         "place": fitted * plan.rows * own * (looks + POLISHES),
         "step": fitted * plan.rows * batches * sweeps,
         "cell": probes * cells * batches,
     }
+    if recovery != Recovery.BELIEF or not repetitions or cells * batches < FEWEST_CELLS:
+        return work
+    room = MOST_MESSAGES // (plan.rows * batches)
+    sent: dict[str, float] = {
+        "belief": repetitions * min(size, room) * plan.rows * batches,
+        "prior": repetitions,
+    }
+    if size > room:  # repetitions 1, 2, 4, ... and the end look at all candidates, in two decoders
+        seen = 2 * (repetitions.bit_length() + 1)
+        sent |= {name: seen * count for name, count in each.items()}
+    return extended(work, **sent)
 
 
 def _looked(plan: Plan, backend: str, candidates: int, itemsize: int) -> dict[str, float]:

@@ -23,7 +23,7 @@ from fedtally.planner.secure_sum import check_rounds, terms
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
 from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
-from fedtally.recovery.decoding import AUTO, kind_of
+from fedtally.recovery.decoding import AUTO, kind_of, recovery_of
 from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import Adversary, corrupt_clients
 from fedtally.sketch import Recovery, Schedule
@@ -99,8 +99,16 @@ class Proposal:
         """Return what the plan costs, or one of its neighbours, on a host."""
         from fedtally.planner.bill import bill
 
-        people = self.expected if self.plan.is_of_silos else None
-        return bill(plan or self.plan, host, recovery=self.target.recovery, people=people)
+        people, chosen = self.expected if self.plan.is_of_silos else None, plan or self.plan
+        # The plan may rest on another decoder than the one that answers.
+        recovery = recovery_of(
+            self.draft.spec.decoding.recovery,
+            chosen.domain_size,
+            chosen.rows,
+            chosen.encoding,
+            planned=chosen.is_open,
+        )
+        return bill(chosen, host, recovery=recovery, people=people)
 
     @property
     def is_for_any(self) -> bool:

@@ -60,7 +60,8 @@ class Request:
         recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
             paper's decoder, "belief", which starts from joint and has smaller errors where messages
             settle, "direct", the counters of a histogram, or "auto": direct for a histogram, and
-            for a sketch joint, if there are so many rows, up to 2^28 candidates.
+            for a sketch belief from 5 rows on, up to 2^17 candidates, else joint, if there are so
+            many rows, up to 2^28 candidates. Plans rest on joint under "auto".
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
             shrinkage.
         confidence: of the intervals, below 1; 0 for none.
@@ -548,7 +549,7 @@ class CampaignSpec:
     def recovery_of(
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
     ) -> str:
-        """Return how sums over so many candidates are decoded.
+        """Return the decoder, for so many candidates, whose error is planned with.
 
         Args:
             domain_size: candidates.
@@ -558,7 +559,7 @@ class CampaignSpec:
         enough = rows or self.rows or Recovery.JOINT.fewest_rows
         if self.encoding is Encoding.HISTOGRAM:  # where only a histogram is asked for
             encoding = Encoding.HISTOGRAM
-        return recovery_of(self.decoding.recovery, domain_size, enough, encoding)
+        return recovery_of(self.decoding.recovery, domain_size, enough, encoding, planned=True)
 
 
 def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:

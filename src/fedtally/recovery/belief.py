@@ -77,6 +77,7 @@ _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 # probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
 # alone exceeds such a limit too often.
 _CLEARLY = 1e-4
+_BYTES = 12  # of a message, at most: its value, and shares of its variance and its place
 # The most messages that are kept, at 5 to 12 bytes each. If all candidates would need more, only
 # those that stand out of the noise send messages.
 MOST_MESSAGES = 1 << 24
@@ -87,6 +88,9 @@ _FILLED = 0.8
 _UNLIKELY = 2.0
 _FEWEST = 1000  # items beside those of joint recovery that there must be room for
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
+# Cells of all batches. The noise and the prior are learned from the cells. With one or two hundred
+# they are so uncertain that intervals hold too seldom (docs/recovery.md).
+FEWEST_CELLS = 400
 _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
 # Belief propagation is not trusted in three cases. First: messages still move by so many standard
 # deviations.
@@ -100,6 +104,16 @@ _JUDGED = 20
 # which is stricter, and else the second.
 _GAIN_FEW, _GAIN_MANY = 0.85, 0.95
 MANY_ROWS = 5
+
+
+def message_bytes(candidates: int, rows: int, batches: int) -> int:
+    """Return the bytes that messages take at most, while they are rearranged.
+
+    >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10)
+    (6000000, 402653184)
+    """
+    number = candidates * rows * batches
+    return _BYTES * number if number <= MOST_MESSAGES else 2 * _BYTES * MOST_MESSAGES
 
 
 def clearly_different(freedom: float) -> float:
@@ -440,13 +454,13 @@ class BeliefDecoder:
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.sketch import SketchSpec
-    >>> spec = SketchSpec(rows=5, width=50, schedule="shared", num_rounds=1, seed=bytes(32))
+    >>> spec = SketchSpec(rows=5, width=80, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> sketch = CountSketch(spec, 0)
-    >>> counts = np.append([900, 700], np.tile([0, 0, 0, 9], 250))
-    >>> sketch.add(np.arange(1, 1003, dtype=np.uint64), counts)
-    >>> domain = IntegerRange(1, 1002)
+    >>> counts = np.append([900, 700], np.tile([0, 0, 0, 9], 400))
+    >>> sketch.add(np.arange(1, 1603, dtype=np.uint64), counts)
+    >>> domain = IntegerRange(1, 1602)
     >>> belief, joint = (make([sketch], domain) for make in (BeliefDecoder, JointDecoder))
-    >>> errors = [float(np.sum((d.range(1, 1002) - counts) ** 2)) for d in (belief, joint)]
+    >>> errors = [float(np.sum((d.range(1, 1602) - counts) ** 2)) for d in (belief, joint)]
     >>> belief.fallback, errors[0] < errors[1] / 3
     ('', True)
     """
@@ -480,6 +494,9 @@ class BeliefDecoder:
         landed = self.joint.fit.landed
         room = MOST_MESSAGES // (self.spec.rows * len(landed.clients))
         heavy = len(self.joint.fit.support.positions)
+        cells = self.spec.rows * self.spec.width * len(landed.clients)
+        if cells < FEWEST_CELLS:
+            return f"{cells} cells say too little: messages need {FEWEST_CELLS}"
         if self.joint.fallback is not None:  # the paper's decoder answers instead
             return "nothing stands out of the noise"
         if min(self.candidates.size, heavy + _FEWEST) > room:

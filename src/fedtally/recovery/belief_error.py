@@ -13,6 +13,7 @@ from scipy.special import ndtr
 from fedtally.kernels.messages import FAR
 from fedtally.recovery import joint_error
 from fedtally.recovery.belief import (
+    FEWEST_CELLS,
     MANY_ROWS,
     STILL_OVER,
     STILL_RATIO,
@@ -145,9 +146,11 @@ def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
 def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -> _Settled | None:
     """Return where the messages settle; None where joint recovery, of this scale, answers.
 
-    It is taken to answer if there are few rows: whether the messages settle is chance then.
+    It answers if there are few cells. It is taken to answer if there are few rows: whether the
+    messages settle is chance then.
     """
-    if scale == 0.0 or plan.rows < MANY_ROWS:
+    cells = plan.rows * plan.width * plan.batches
+    if scale == 0.0 or plan.rows < MANY_ROWS or cells < FEWEST_CELLS:
         return None
     f, number = joint_error.drawn(frequencies, plan, number)
     counts = f * plan.clients

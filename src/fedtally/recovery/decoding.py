@@ -16,7 +16,7 @@ from fedtally.domain import Domain
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.kernels import MAX_WIDTH
-from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.belief import MANY_ROWS, BeliefDecoder
 from fedtally.recovery.belief_intervals import BeliefIntervals
 from fedtally.recovery.direct import DirectDecoder, DirectIntervals, NoiseLaw
 from fedtally.recovery.joint import JointDecoder
@@ -36,6 +36,10 @@ OBJECTIVES = ("linf", "l2")
 CONFIDENCE = 0.95
 # Candidates up to which "auto" is joint recovery: it looks at all of them, for about a minute.
 MAX_JOINT = 1 << 28
+# Candidates up to which "auto" is belief propagation: it takes a second more than joint recovery,
+# seldom three, and about so many were measured. Of real tables with more, which have few items that
+# stand out, messages mostly gain nothing (docs/recovery.md).
+MAX_BELIEF = 1 << 17
 # Candidates up to which a domain is enumerated: minutes of decoding. In larger domains items must
 # be named.
 MAX_ENUMERATED = 2**36
@@ -61,7 +65,10 @@ class DecoderKind:
             error jumps near the width that the items need. More rows of the same bytes
             change its error little.
         has_collisions: whether items share counters, so that their errors depend on each other.
-        most_candidates: the candidates up to which "auto" takes it, where there are rows enough.
+        most_candidates: the candidates up to which "auto" takes it.
+        auto_rows: the rows from which on "auto" takes it.
+        needs_shape: whether its error depends on how many items are rare, and how rare. A plan does
+            not know that, so that "auto" is another decoder there.
         planned_rows: the rows among which a planner searches. With fewer rows the error is not
             predicted well.
         usual_rows: the rows of a quick search.
@@ -76,6 +83,8 @@ class DecoderKind:
     fits_items: bool
     has_collisions: bool = True
     most_candidates: int
+    auto_rows: int
+    needs_shape: bool = False
     planned_rows: range
     usual_rows: int
     schedules: tuple[str, ...]
@@ -171,7 +180,6 @@ def _limits_of_median(
     return MedianIntervals([decoder], [landed], domain, confidence, kind)
 
 
-# The order matters: "auto" takes the first that allows so many candidates and so few rows.
 DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
     {
         Recovery.JOINT: DecoderKind(
@@ -180,6 +188,7 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             limits=_limits_of_joint,
             fits_items=True,
             most_candidates=MAX_JOINT,
+            auto_rows=Recovery.JOINT.fewest_rows,
             planned_rows=range(7, 17),
             usual_rows=7,
             schedules=("hybrid",),
@@ -190,6 +199,7 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             limits=_limits_of_median,
             fits_items=False,
             most_candidates=2**64,
+            auto_rows=Recovery.MEDIAN.fewest_rows,
             planned_rows=range(3, 32),
             usual_rows=15,
             schedules=("hybrid", "fresh"),
@@ -200,7 +210,9 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             make=_make_belief,
             limits=_limits_of_belief,
             fits_items=True,
-            most_candidates=MAX_JOINT,
+            most_candidates=MAX_BELIEF,
+            auto_rows=MANY_ROWS,
+            needs_shape=True,
             planned_rows=range(7, 17),
             usual_rows=7,
             schedules=("hybrid",),
@@ -212,12 +224,15 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             fits_items=False,
             has_collisions=False,
             most_candidates=MAX_WIDTH,
+            auto_rows=Recovery.DIRECT.fewest_rows,
             planned_rows=range(1, 2),
             usual_rows=1,
             schedules=("shared",),
         ),
     }
 )
+# "auto" is the first that allows so many candidates and so few rows.
+_PREFERRED = (Recovery.BELIEF, Recovery.JOINT, Recovery.MEDIAN, Recovery.DIRECT)
 
 
 def kind_of(recovery: str) -> DecoderKind:
@@ -246,16 +261,31 @@ def kind_of_decoder(decoder: object) -> DecoderKind:
 
 
 def recovery_of(
-    recovery: str, domain_size: int, rows: int, encoding: Encoding = Encoding.SKETCH
+    recovery: str,
+    domain_size: int,
+    rows: int,
+    encoding: Encoding = Encoding.SKETCH,
+    *,
+    planned: bool = False,
 ) -> Recovery:
     """Return the decoder that is used where a decoder's name, or "auto", was asked for.
+
+    Args:
+        recovery: what was asked for.
+        domain_size: candidates.
+        rows: of the sketch.
+        encoding: how items become counters.
+        planned: whether it is the decoder whose error a plan rests on, or an open domain's: there
+            "auto" is no belief propagation.
 
     Raises:
         InvalidInputError: there is no such decoder, it needs more rows, or it is for another
             encoding.
 
-    >>> [str(recovery_of("auto", 1000, rows)) for rows in (7, 2)]
-    ['joint', 'median']
+    >>> [str(recovery_of("auto", 1000, rows)) for rows in (5, 4, 2)]
+    ['belief', 'joint', 'median']
+    >>> str(recovery_of("auto", 1000, 5, planned=True))
+    'joint'
     """
     if recovery != AUTO:
         found = Recovery.parse(recovery)
@@ -264,10 +294,11 @@ def recovery_of(
         return found
     return next(
         name
-        for name, kind in DECODERS.items()
+        for name, kind in ((name, DECODERS[name]) for name in _PREFERRED)
         if name.encoding is encoding
         and domain_size <= kind.most_candidates
-        and rows >= name.fewest_rows
+        and rows >= kind.auto_rows
+        and not (planned and kind.needs_shape)
     )
 
 
@@ -276,8 +307,8 @@ class Decoding:
     """The way from landed sums to an answer.
 
     Args:
-        recovery: a decoder's name, or "auto". With "auto" it is joint recovery for up to 2^28
-            candidates, if there are rows enough.
+        recovery: a decoder's name, or "auto". With "auto" it is belief propagation for up to 2^17
+            candidates from 5 rows on, and joint recovery for up to 2^28 from 3 rows on.
         objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
             0, so that the sum of squared errors is small.
         confidence: of the intervals, below 1; 0 for no intervals.
@@ -319,15 +350,22 @@ class Decoding:
         object.__setattr__(self, "confidence", confidence)
 
     def resolved(
-        self, domain_size: int, rows: int, encoding: Encoding = Encoding.SKETCH
+        self,
+        domain_size: int,
+        rows: int,
+        encoding: Encoding = Encoding.SKETCH,
+        *,
+        planned: bool = False,
     ) -> Decoding:
         """Return the same settings, with "auto" replaced by the decoder that is used.
+
+        Arguments are those of `recovery_of`.
 
         Raises:
             InvalidInputError: the decoder that was asked for needs more rows, or is for another
                 encoding.
         """
-        found = recovery_of(self.recovery, domain_size, rows, encoding)
+        found = recovery_of(self.recovery, domain_size, rows, encoding, planned=planned)
         return replace(self, recovery=str(found))
 
     def check_rows(self, rows: int) -> None:

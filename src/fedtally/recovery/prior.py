@@ -56,6 +56,7 @@ class Prior:
 
     def __init__(self, largest: float, known: tuple[F64, F64] | None = None) -> None:
         self._is_known = known is not None
+        self._memory = np.empty(0)
         if known is not None:
             self.points, self.weights = known
             return
@@ -89,8 +90,7 @@ class Prior:
         self._first, self._scales = np.log(least), number
         self._ratio = max(np.log(largest / least) / (number - 1), 1e-9)
         scale = np.exp(self._first + self._ratio * np.arange(number))
-        away = _Z[:, None] - self.points / scale[:, None, None]
-        likelihood = np.exp(-0.5 * away**2).reshape(number * len(_Z), -1)
+        likelihood = self._likelihood(scale)
         seen, size = self._count(values, stddevs), len(values)
         for more, theirs in further:
             seen += self._count(more, theirs)
@@ -103,10 +103,10 @@ class Prior:
                 grown = self.weights * (density.T @ (times / (density @ self.weights)))
                 grown += _PSEUDO / size / len(grown)
                 self.weights = grown / grown.sum()
-        joint = likelihood * self.weights
-        marginal = joint.sum(axis=1) + _TINY
-        mean = joint @ self.points / marginal
-        square = joint @ self.points**2 / marginal
+        moments = self.weights[:, None] * self.points[:, None] ** np.arange(3)
+        marginal, mean, square = (likelihood @ moments).T
+        marginal = marginal + _TINY
+        mean, square = mean / marginal, square / marginal
         shape = (number, len(_Z))
         # Numbers of the table are in standard deviations of the noise, which change little from one
         # entry to the next.
@@ -118,6 +118,22 @@ class Prior:
             axis=2,
         )
         self.table = Table(self._first, self._ratio, entries)
+
+    def _likelihood(self, scale: F64) -> F64:
+        """Return how likely each value of a table is, given each point: float64 [entries, points].
+
+        The array is used again by the next call: to allocate it takes longer than to fill it.
+        """
+        size = len(_Z) * len(self.points)
+        if len(self._memory) < len(scale) * size:
+            self._memory = np.empty(len(scale) * size)
+        found = self._memory[: len(scale) * size].reshape(len(scale), len(_Z), -1)
+        for one, points in zip(found, self.points / scale[:, None], strict=True):  # in the cache
+            np.subtract(_Z[:, None], points, out=one)
+            np.square(one, out=one)
+            one *= -0.5
+            np.exp(one, out=one)
+        return found.reshape(-1, len(self.points))
 
     def posterior(self, values: F64, stddevs: F64) -> Posterior:
         """Return the counts given their values, by interpolation in a table of the last `learn`.

@@ -238,21 +238,25 @@ def write_table(table: Any, path: str | os.PathLike[str]) -> None:
             pyarrow.parquet.write_table(table, temporary)
 
 
-def check_table_fits(size: int, memory: int | None) -> None:
+def check_table_fits(size: int, memory: int | None, held: int = 0) -> None:
     """Raise MemoryLimitError unless a table of `size` candidates fits into memory.
 
     Args:
         size: the number of candidates.
         memory: the bytes that it may take; None: half of the machine's memory.
+        held: the bytes of the messages that decode it, which count, too.
 
     >>> check_table_fits(1000, memory=2**20)
     """
     limit = physical_memory() // 2 if memory is None else memory
-    if size * _BYTES_PER_ROW > limit:
+    needed = size * _BYTES_PER_ROW + held
+    if needed > limit:
+        messages = " with the messages that decode it" if held else ""
+        way = "; decode it by joint recovery (--recovery joint), which sends none" if held else ""
         raise MemoryLimitError(
-            f"a table of {size:,} candidates needs about {_shown(size * _BYTES_PER_ROW)}, more than"
-            f" the {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
-            " (--memory)"
+            f"a table of {size:,} candidates{messages} needs about {_shown(needed)}, more than the"
+            f" {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
+            f" (--memory){way}"
         )
 
 

@@ -19,7 +19,9 @@ from fedtally.domain.columns import as_text
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
+from fedtally.recovery.belief import BeliefDecoder, message_bytes
 from fedtally.recovery.decoding import (
+    AUTO,
     AnyDecoder,
     Decoding,
     check_enumerable,
@@ -153,8 +155,11 @@ class Result(Tabular):
         self.words, self._known_fit = tuple(words), known_fit
         self._known_names = None if known_names is None else tuple(known_names)
         self.timings = dict(timings or {})
-        self.decoding = decoding.resolved(domain.size, plan.rows, plan.encoding)
-        self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
+        self._asked = decoding
+        self.decoding = decoding.resolved(
+            domain.size, plan.rows, plan.encoding, planned=plan.is_open
+        )
+        self.objective = self.decoding.objective
         if plan.is_open and self.recovery != Recovery.JOINT:
             raise InvalidInputError(
                 "recovery must be joint where the domain is open: it finds the hashes that stand"
@@ -212,6 +217,19 @@ class Result(Tabular):
     # it here.
     _progress: Progress | None = None
 
+    @property
+    def recovery(self) -> str:
+        """How the sums are decoded: "joint", "median", "belief" or "direct".
+
+        Where nobody asked for a decoder by its name, and belief propagation turns out not to fit
+        the sums, it is "joint" from then on.
+        """
+        # past the cached property: whoever asks must not start a fit
+        decoder = self.__dict__.get("_recovered")
+        if isinstance(decoder, JointDecoder):
+            return str(Recovery.JOINT)
+        return self.decoding.recovery
+
     @cached_property
     def _recovered(self) -> AnyDecoder:
         """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
@@ -221,7 +239,10 @@ class Result(Tabular):
         told = None if report is None else lambda done, total: report("recover", done, total)
         if self._known_fit is not None and self.recovery == Recovery.JOINT:
             return JointDecoder(self.sketches, self.domain, told, self._known_fit)
-        return kind.make(self.sketches, self.domain, told, self.plan.privacy)
+        found = kind.make(self.sketches, self.domain, told, self.plan.privacy)
+        if isinstance(found, BeliefDecoder) and found.fallback and self._asked.recovery == AUTO:
+            return found.joint
+        return found
 
     @property
     def known_fit(self) -> FoundFit | None:
@@ -379,7 +400,7 @@ class Result(Tabular):
             self.plan,
             self.domain,
             self.sketches,
-            decoding=replace(self.decoding, **changed),
+            decoding=replace(self._asked, **changed),
             truth=self.truth,
             warnings=self._warnings,
             missing=self.missing,
@@ -610,8 +631,17 @@ class Result(Tabular):
     def _all_counts(self, memory: int | None) -> F64:
         """Return the estimated count of every candidate, by position."""
         self.check_listed()
-        check_table_fits(self.domain.size, memory)
+        check_table_fits(self.domain.size, memory, self._bytes_of_messages())
         return np.concatenate([block for _, _, block in self.blocks()])
+
+    def _bytes_of_messages(self) -> int:
+        """Return the bytes that the decoder takes beside a table of all candidates."""
+        if self.recovery != Recovery.BELIEF:
+            return 0
+        plan = self.plan
+        return message_bytes(
+            self.domain.size, plan.rows, plan.schedule.num_batches(plan.num_rounds)
+        )
 
     def check_listed(self) -> None:
         """Refuse what looks at every candidate, where nobody has the list of them.
@@ -635,7 +665,7 @@ class Result(Tabular):
             MemoryLimitError: the table would not fit.
         """
         self.check_listed()
-        check_table_fits(self.domain.size, memory)
+        check_table_fits(self.domain.size, memory, self._bytes_of_messages())
         intervals = self.intervals
         if intervals is None:
             return None

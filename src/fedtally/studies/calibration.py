@@ -46,6 +46,7 @@ from fedtally.planner.secure_sum import (
     with_validity,
 )
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
+from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import JointDecoder
 from fedtally.secagg import two_server, wire
@@ -101,6 +102,10 @@ DECODERS = (
     ("joint", 30_000, 1000, "fresh", 5, 1.2),
     ("joint", 5_000, 1500, "fresh", 6, 1.05),
     ("joint", 600_000, 2000, "shared", 1, 2.0),
+    ("belief", 2_000, 200, "shared", 1, 1.2),
+    ("belief", 50_000, 400, "shared", 1, 1.2),
+    ("belief", 20_000, 400, "hybrid", 10, 1.2),
+    ("belief", 20_000, 400, "fresh", 5, 1.2),
 )
 
 
@@ -283,10 +288,16 @@ def decode(sums: Sums, recovery: str) -> Seen:
     start = time.process_time()
     decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size), None, None)
     decoder.range(1, size)
-    if isinstance(decoder, JointDecoder):
-        heavy = decoder.support_size  # the work depends on it, and only the decoder finds it
-    spent = time.process_time() - start
-    return Seen(decoding_work(sums.plan, kernels.backend(), recovery, heavy=heavy), spent)
+    spent, repetitions = time.process_time() - start, 0
+    # the work depends on what only the decoder finds
+    if isinstance(decoder, BeliefDecoder):
+        repetitions = 0 if decoder.messages is None else decoder.messages.iterations
+        heavy = decoder.joint.support_size
+    elif isinstance(decoder, JointDecoder):
+        heavy = decoder.support_size
+    backend = kernels.backend()
+    work = decoding_work(sums.plan, backend, recovery, heavy=heavy, repetitions=repetitions)
+    return Seen(work, spent)
 
 
 def _single_operations() -> Iterator[Seen]:

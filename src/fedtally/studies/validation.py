@@ -83,8 +83,8 @@ class Trial:
     Args:
         plan: the plan of the campaigns.
         repeats: the number of campaigns.
-        recovery: the decoder, "median" or "joint". None: as the plan's target says, else joint from
-            3 rows on.
+        recovery: the decoder, "median", "joint" or "belief". None: as the plan's target says, else
+            that of `fedtally.estimate`.
         seed: the seed of all draws; from the operating system if None.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
@@ -117,7 +117,9 @@ class Trial:
         if self.plan.target is not None:
             return self.plan.target.recovery
         plan = self.plan
-        return str(recovery_of("auto", plan.domain_size, plan.rows, plan.encoding))
+        return str(
+            recovery_of("auto", plan.domain_size, plan.rows, plan.encoding, planned=plan.is_open)
+        )
 
     @cached_property
     def study_plan(self) -> Plan:

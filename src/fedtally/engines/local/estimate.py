@@ -167,8 +167,10 @@ def estimate(
             best.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
         recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
-            paper's decoder, "direct", the counters of a histogram, or "auto": direct for a
-            histogram, and for a sketch joint, if there are so many rows, up to 2^28 candidates.
+            paper's decoder, "belief", which starts from joint and has smaller errors where messages
+            settle, "direct", the counters of a histogram, or "auto": direct for a histogram, and
+            for a sketch belief from 5 rows on, up to 2^17 candidates, else joint, if there are so
+            many rows, up to 2^28 candidates.
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
             shrinkage.
         confidence: of the intervals, below 1; 0 for none.
