@@ -126,10 +126,11 @@ template <> struct Gather<double> {
   static constexpr auto kernel = &Kernels::decode_f64;
 };
 
-// layout: (group, shift, bits) of each subtable; values: the subtables one after the other.
+// layout: (group, shift, bits) of each subtable; values [rows][width][stride]: the subtables of a cell
+// one after the other.
 template <class T>
 static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width,
-                   In<uint32_t, 2> layout, In<T, 1> values, bool mean,
+                   In<uint32_t, 2> layout, In<T, 3> values, bool mean,
                    std::optional<In<uint64_t, 1>> ids, uint64_t first, Array<double, 1> estimates) {
   const Kernels& k = kernels_of(level);
   const size_t groups = tables.shape(0), rows = tables.shape(1);
@@ -139,28 +140,30 @@ static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t wi
   for (size_t s = 0; s < layout.shape(0); s++) {
     const uint32_t* entry = layout.data() + 3 * s;
     subtables.push_back({values.data() + offset, entry[0], entry[1], entry[2]});
-    offset += rows * ((size_t)width << entry[2]);
+    offset += size_t(1) << entry[2];
   }
-  Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups) : 0);
-  Scratch<T> gathered(rows * (kBlock + kPad));
+  Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups, kDecodeBlock) : 0);
+  Scratch<T> gathered(rows * (kDecodeBlock + kPad));
   (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(),
-                         mean, ids ? ids->data() : nullptr, first, estimates.shape(0),
+                         (uint32_t)values.shape(2), mean, ids ? ids->data() : nullptr, first, estimates.shape(0),
                          estimates.data(), gathered.data(), scratch.data());
 }
 
-// patterns [rows][width][2^batches]: the sums of batches [batches][rows][width], of any strides,
-// under each pattern of signs. A batch is negated where its bit of the pattern is 1. So each further
-// bit doubles the patterns: the new half is the old one less twice the batch.
+// patterns [rows][width][stride] get, for each cell, from `offset` on, the sums of the batches under
+// each pattern of signs. A batch is negated where its bit of the pattern is 1. So each further bit
+// doubles the patterns: the new half is the old one less twice the batch. batches [batches][rows]
+// [width] may have any strides.
 template <class From, class T>
 static void fill_patterns(nb::ndarray<const From, nb::ndim<3>, nb::device::cpu> batches,
-                          Array<T, 1> patterns) {
-  const size_t bits = batches.shape(0), rows = batches.shape(1), width = batches.shape(2);
+                          size_t offset, Array<T, 3> patterns) {
+  const size_t bits = batches.shape(0), rows = batches.shape(1), width = batches.shape(2),
+               stride = patterns.shape(2);
   const int64_t by_batch = batches.stride(0), by_row = batches.stride(1),
                 by_cell = batches.stride(2);
   nb::gil_scoped_release release;
-  T* out = patterns.data();
+  T* out = patterns.data() + offset;
   for (size_t row = 0; row < rows; row++)
-    for (size_t cell = 0; cell < width; cell++, out += size_t(1) << bits) {
+    for (size_t cell = 0; cell < width; cell++, out += stride) {
       const From* const first =
           batches.data() + (int64_t)row * by_row + (int64_t)cell * by_cell;
       T sum = (T)first[0];
@@ -589,10 +592,14 @@ NB_MODULE(_native, m) {
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
   m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a,
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
-  m.def("fill_patterns", &fill_patterns<int64_t, float>, "batches"_a, "patterns"_a);
-  m.def("fill_patterns", &fill_patterns<int64_t, double>, "batches"_a, "patterns"_a);
-  m.def("fill_patterns", &fill_patterns<float, float>, "batches"_a, "patterns"_a);
-  m.def("fill_patterns", &fill_patterns<double, double>, "batches"_a, "patterns"_a);
+  m.def("fill_patterns", &fill_patterns<int64_t, float>, "batches"_a, "offset"_a,
+        "patterns"_a);
+  m.def("fill_patterns", &fill_patterns<int64_t, double>, "batches"_a, "offset"_a,
+        "patterns"_a);
+  m.def("fill_patterns", &fill_patterns<float, float>, "batches"_a, "offset"_a,
+        "patterns"_a);
+  m.def("fill_patterns", &fill_patterns<double, double>, "batches"_a, "offset"_a,
+        "patterns"_a);
   m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "shrinkage"_a,
         "sweeps"_a, "frozen"_a);
   m.def("symbol_means", &symbol_means, "tables"_a, "sums"_a, "first"_a, "most"_a, "means"_a);

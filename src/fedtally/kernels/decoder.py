@@ -164,17 +164,24 @@ class Decoder:
         return estimates
 
     def _prepare(self, expected: int) -> None:
-        _, rows, width = self._sums.shape
+        batches, rows, width = self._sums.shape
         dtype = np.float32 if self._fits_float32() else np.float64
         if not self._signed:  # no sign bits: the pattern of every cell is empty
-            self._values = self._sums.astype(dtype).reshape(-1)
+            self._values = np.ascontiguousarray(self._sums[0], dtype)[..., None]
             self._layout = np.zeros((1, 3), np.uint32)
             return
         subtables = plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
-        sizes = [rows * width << s.bits for s in subtables]
-        self._values = np.empty(sum(sizes), dtype)
-        for s, part in zip(subtables, np.split(self._values, np.cumsum(sizes)[:-1]), strict=True):
-            native.fill_patterns(self._sums[8 * s.group + s.shift :][: s.bits], part)
+        # The tables of a cell lie side by side.
+        offsets = np.cumsum([0, *(1 << s.bits for s in subtables)]).tolist()
+        if width * offsets[-1] > 2**32:
+            raise InvalidInputError(
+                f"{batches} batches of rows of {width} counters are more than a decoder can hold"
+            )
+        self._values = np.empty((rows, width, offsets[-1]), dtype)
+        for s, offset in zip(subtables, offsets, strict=False):
+            native.fill_patterns(
+                self._sums[8 * s.group + s.shift :][: s.bits], offset, self._values
+            )
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
     def _fits_float32(self) -> bool:
