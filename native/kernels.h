@@ -17,21 +17,25 @@ static constexpr size_t kBlock = 4096;
 // also put all rows on the same sets of the cache, where they would evict each other.
 static constexpr size_t kPad = 32;
 static constexpr size_t kMaxRows = 1024;
+// Decoders handle more ids at once: a row's tables are often larger than the nearest cache, and come
+// from far away once for each block.
+static constexpr size_t kDecodeBlock = 1 << 14;
 
 // Rows are hashed kLanes at a time: 8 words of 32 bits are one vector of AVX2.
 static constexpr size_t kLanes = 8;
 static constexpr size_t whole_slabs(size_t rows) { return (rows + kLanes - 1) / kLanes * kLanes; }
 
-// Working memory, in uint32, of a kernel that takes a list of ids through `groups` sets of tables.
-inline constexpr size_t list_scratch(size_t rows, size_t groups) {
-  return groups * whole_slabs(rows) * (8 * 256 + kBlock + kPad);
+// Working memory, in uint32, of a kernel that takes a list of ids, `block` at once, through `groups`
+// sets of tables.
+inline constexpr size_t list_scratch(size_t rows, size_t groups, size_t block = kBlock) {
+  return groups * whole_slabs(rows) * (8 * 256 + block + kPad);
 }
 
-// One table that a decoder gathers from: values [rows][width << bits] at index (location << bits) |
-// pattern, where the pattern is `bits` sign bits, from bit `shift` on, of the word of hash group
-// `group`.
+// One table that a decoder gathers from: values [rows][width][stride], where the pattern of a cell
+// is `bits` sign bits, from bit `shift` on, of the word of hash group `group`. The tables of a cell
+// lie side by side, so that a look into the second one finds it in the nearest cache.
 struct Subtable {
-  const void* values;  // float or double
+  const void* values;  // float or double; of the first cell
   uint32_t group, shift, bits;
 };
 
@@ -123,13 +127,13 @@ struct Kernels {
                            size_t count, int64_t* counters);
   // estimates[i] = median, or mean, over rows of the sum over subtables, for ids[i] or, without
   // ids, first + i. tables [groups][rows][8][256], group 0 gives the location; gathered: rows *
-  // (kBlock + kPad) values.
+  // (kDecodeBlock + kPad) values.
   void (*decode_f32)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width,
-                     const Subtable* subtables, size_t num_subtables, bool mean,
+                     const Subtable* subtables, size_t num_subtables, uint32_t stride, bool mean,
                      const uint64_t* ids, uint64_t first, size_t count, double* estimates,
                      float* gathered, uint32_t* scratch);
   void (*decode_f64)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width,
-                     const Subtable* subtables, size_t num_subtables, bool mean,
+                     const Subtable* subtables, size_t num_subtables, uint32_t stride, bool mean,
                      const uint64_t* ids, uint64_t first, size_t count, double* estimates,
                      double* gathered, uint32_t* scratch);
   // Inversion of a cumulative table, in place: words[i] becomes base + how many bounds are below

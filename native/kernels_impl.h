@@ -17,6 +17,7 @@ namespace {
 using fedtally::ExtensionField;
 using fedtally::GadgetCalls;
 using fedtally::kBlock;
+using fedtally::kDecodeBlock;
 using fedtally::kLanes;
 using fedtally::kPad;
 using fedtally::SketchCircuit;
@@ -32,7 +33,7 @@ using i64 = int64_t;
 #include "proofs.h"
 #include "transpose.h"
 
-constexpr size_t kStride = kBlock + kPad;
+constexpr size_t kStride = kBlock + kPad, kDecodeStride = kDecodeBlock + kPad;
 constexpr size_t kChunk = 256;  // consecutive ids whose upper 56 bits agree
 
 // How a word gives its location: its upper 24 bits, scaled to 0 .. width - 1. For a width of 2^k
@@ -93,7 +94,7 @@ inline void mix(const u32* mixed, u64 id, int used_bytes, u32* out) {
   for (size_t lane = 0; lane < kLanes; lane++) out[lane] = acc[lane];
 }
 
-void slab_words(const u32* mixed, const u64* ids, size_t count, u32* words) {
+void slab_words(const u32* mixed, const u64* ids, size_t count, u32* words, size_t stride) {
   // High bytes that are 0 in all ids of the block add the same entries to every word. They are
   // added once: ids of a small domain have 2 or 3 bytes, not 8.
   u64 all = 0;
@@ -114,14 +115,15 @@ void slab_words(const u32* mixed, const u64* ids, size_t count, u32* words) {
       else mix(mixed, id, used, out);
       for (size_t lane = 0; lane < kLanes; lane++) out[lane] ^= rest[lane];
     }
-    transpose(tile, words + i, kStride);  // kPad leaves room for the last tile
+    transpose(tile, words + i, stride);  // kPad leaves room for the last tile
   }
 }
 
-// words [rows, rounded up to whole slabs][kStride]
-void block_words(const u32* mixed, size_t rows, const u64* ids, size_t count, u32* words) {
+// words [rows, rounded up to whole slabs][stride]
+void block_words(const u32* mixed, size_t rows, const u64* ids, size_t count, u32* words,
+                 size_t stride = kStride) {
   for (size_t first = 0; first < rows; first += kLanes)
-    slab_words(mixed + first * 2048, ids, count, words + first * kStride);
+    slab_words(mixed + first * 2048, ids, count, words + first * stride, stride);
 }
 
 void hash_words(const u32* tables, size_t rows, const u64* ids, size_t count, u32* words,
@@ -258,7 +260,7 @@ template <class T> inline T selected_median(
 
 template <class T> struct Column {  // one id's values: no array, and no loop over rows to unroll
   const T* first;
-  T operator[](size_t row) const { return first[row * kStride]; }
+  T operator[](size_t row) const { return first[row * kDecodeStride]; }
 };
 
 // The rows are a constant here, so that the generated network of comparators is straight-line code
@@ -274,7 +276,7 @@ template <int ROWS, class T> void median_dispatch(const T* gathered, size_t rows
   if constexpr (ROWS > kLargestNetwork) {
     T x[fedtally::kMaxRows];
     for (size_t q = 0; q < count; q++) {
-      for (size_t row = 0; row < rows; row++) x[row] = gathered[row * kStride + q];
+      for (size_t row = 0; row < rows; row++) x[row] = gathered[row * kDecodeStride + q];
       out[q] = (double)selected_median(x, rows);
     }
   } else if (rows == ROWS) {
@@ -295,12 +297,12 @@ template <class T> void mean_of(const T* gathered, size_t rows, size_t count, do
   for (; i + 8 <= count; i += 8) {  // in registers over all rows
     Sums sum = __builtin_convertvector(*(const Values*)(gathered + i), Sums);
     for (size_t row = 1; row < rows; row++)
-      sum += __builtin_convertvector(*(const Values*)(gathered + row * kStride + i), Sums);
+      sum += __builtin_convertvector(*(const Values*)(gathered + row * kDecodeStride + i), Sums);
     *(Out*)(out + i) = sum * share;
   }
   for (; i < count; i++) {
     double sum = (double)gathered[i];
-    for (size_t row = 1; row < rows; row++) sum += (double)gathered[row * kStride + i];
+    for (size_t row = 1; row < rows; row++) sum += (double)gathered[row * kDecodeStride + i];
     out[i] = sum * share;
   }
 }
@@ -411,60 +413,59 @@ constexpr size_t kStep = 512;
 
 template <class T, class Words>
 inline void gather_row(const Words& words, size_t row, Cells cells, const Subtable* subtables,
-                       size_t num_subtables, size_t count, T* sum) {
+                       size_t num_subtables, u32 stride, size_t count, T* sum) {
   alignas(64) u32 location[kStep], index[kStep];
   alignas(64) T more[kStep];
-  const auto look_up = [=](size_t s, const u32* where, T* out) {
-    const size_t size = (size_t)cells.width << subtables[s].bits;
-    gather((const T*)subtables[s].values + row * size, size, where, count, out);
-  };
+  const size_t size = (size_t)cells.width * stride;
+  const T* const values = (const T*)subtables[0].values + row * size;
   const u32 upper = words.upper(0);
-  const size_t first = (size_t)cells.width << subtables[0].bits;
-  if (num_subtables == 1 &&
-      gather_held((const T*)subtables[0].values + row * first, first, words.at(0), upper, cells,
-                  subtables[0].shift, subtables[0].bits, count, sum))
+  if (num_subtables == 1) {
+    const u32 shift = subtables[0].shift, bits = subtables[0].bits;
+    if (gather_held(values, size, words.at(0), upper, cells, shift, bits, count, sum)) return;
+    // The location and the pattern come from the same word: one pass gives the index.
+    index_of(words.at(0), upper, cells, shift, bits, count, index);
+    gather(values, size, index, count, sum);
     return;
-  // The first subtable's location and pattern come from the same word: one pass gives the index.
-  index_of(words.at(0), upper, cells, subtables[0].shift, subtables[0].bits, count, index);
-  look_up(0, index, sum);
-  if (num_subtables == 1) return;
+  }
   index_of(words.at(0), upper, cells, 0, 0, count, location);
-  for (size_t s = 1; s < num_subtables; s++) {
-    const u32 shift = subtables[s].shift, bits = subtables[s].bits, mask = (1u << bits) - 1,
+  for (size_t q = 0; q < count; q++) location[q] *= stride;
+  for (size_t s = 0; s < num_subtables; s++) {
+    const u32 shift = subtables[s].shift, mask = (1u << subtables[s].bits) - 1,
               group = subtables[s].group;
     const u32 *own = words.at(group), flip = words.upper(group);
-    for (size_t q = 0; q < count; q++)
-      index[q] = location[q] << bits | (((own[q] ^ flip) >> shift) & mask);
-    look_up(s, index, more);
-    for (size_t q = 0; q < count; q++) sum[q] += more[q];
+    for (size_t q = 0; q < count; q++) index[q] = location[q] + (((own[q] ^ flip) >> shift) & mask);
+    gather((const T*)subtables[s].values + row * size, size, index, count, s ? more : sum);
+    if (s)
+      for (size_t q = 0; q < count; q++) sum[q] += more[q];
   }
 }
 
 template <class T>
 void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subtable* subtables,
-            size_t num_subtables, bool mean, const u64* ids, u64 first, size_t count,
+            size_t num_subtables, u32 stride, bool mean, const u64* ids, u64 first, size_t count,
             double* estimates, T* gathered, u32* scratch) {
-  const size_t mixed_size = whole_slabs(rows) * 2048, words_size = whole_slabs(rows) * kStride;
+  const size_t mixed_size = whole_slabs(rows) * 2048, words_size = whole_slabs(rows) * kDecodeStride;
   const Cells cells(width);
   u32 *mixed = scratch, *block = scratch + groups * mixed_size;
   for (size_t g = 0; ids && g < groups; g++)
     interleave(tables + g * rows * 2048, rows, mixed + g * mixed_size);
-  for (size_t i = 0; i < count; i += kBlock) {
-    const size_t n = count - i < kBlock ? count - i : kBlock;
+  for (size_t i = 0; i < count; i += kDecodeBlock) {
+    const size_t n = count - i < kDecodeBlock ? count - i : kDecodeBlock;
     for (size_t g = 0; ids && g < groups; g++)
-      block_words(mixed + g * mixed_size, rows, ids + i, n, block + g * words_size);
+      block_words(mixed + g * mixed_size, rows, ids + i, n, block + g * words_size,
+                  kDecodeStride);
     for (size_t row = 0; row < rows; row++) {
-      T* sum = gathered + row * kStride;
+      T* sum = gathered + row * kDecodeStride;
       for (size_t q = 0; q < n;) {
         const u64 id = first + i + q;
         const size_t longest = ids ? kStep : kChunk - (id & 255),
                      m = n - q < longest ? n - q : longest;
         if (ids)
-          gather_row(ListedWords{block + row * kStride + q, words_size}, row, cells, subtables,
-                     num_subtables, m, sum + q);
+          gather_row(ListedWords{block + row * kDecodeStride + q, words_size}, row, cells, subtables,
+                     num_subtables, stride, m, sum + q);
         else
           gather_row(RangeWords{tables + row * 2048, rows * 2048, id}, row, cells, subtables,
-                     num_subtables, m, sum + q);
+                     num_subtables, stride, m, sum + q);
         q += m;
       }
     }

@@ -126,10 +126,11 @@ template <> struct Gather<double> {
   static constexpr auto kernel = &Kernels::decode_f64;
 };
 
-// layout: (group, shift, bits) of each subtable; values: the subtables one after the other.
+// layout: (group, shift, bits) of each subtable; values [rows][width][stride]: the subtables of a cell
+// one after the other.
 template <class T>
 static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width,
-                   In<uint32_t, 2> layout, In<T, 1> values, bool mean,
+                   In<uint32_t, 2> layout, In<T, 3> values, bool mean,
                    std::optional<In<uint64_t, 1>> ids, uint64_t first, Array<double, 1> estimates) {
   const Kernels& k = kernels_of(level);
   const size_t groups = tables.shape(0), rows = tables.shape(1);
@@ -139,14 +140,125 @@ static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t wi
   for (size_t s = 0; s < layout.shape(0); s++) {
     const uint32_t* entry = layout.data() + 3 * s;
     subtables.push_back({values.data() + offset, entry[0], entry[1], entry[2]});
-    offset += rows * ((size_t)width << entry[2]);
+    offset += size_t(1) << entry[2];
   }
-  Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups) : 0);
-  Scratch<T> gathered(rows * (kBlock + kPad));
+  Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups, kDecodeBlock) : 0);
+  Scratch<T> gathered(rows * (kDecodeBlock + kPad));
   (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(),
-                         mean, ids ? ids->data() : nullptr, first, estimates.shape(0),
+                         (uint32_t)values.shape(2), mean, ids ? ids->data() : nullptr, first, estimates.shape(0),
                          estimates.data(), gathered.data(), scratch.data());
 }
+
+// patterns [rows][width][stride] get, for each cell, from `offset` on, the sums of the batches under
+// each pattern of signs. A batch is negated where its bit of the pattern is 1. So each further bit
+// doubles the patterns: the new half is the old one less twice the batch. batches [batches][rows]
+// [width] may have any strides.
+template <class From, class T>
+static void fill_patterns(nb::ndarray<const From, nb::ndim<3>, nb::device::cpu> batches,
+                          size_t offset, Array<T, 3> patterns) {
+  const size_t bits = batches.shape(0), rows = batches.shape(1), width = batches.shape(2),
+               stride = patterns.shape(2);
+  const int64_t by_batch = batches.stride(0), by_row = batches.stride(1),
+                by_cell = batches.stride(2);
+  nb::gil_scoped_release release;
+  T* out = patterns.data() + offset;
+  for (size_t row = 0; row < rows; row++)
+    for (size_t cell = 0; cell < width; cell++, out += stride) {
+      const From* const first =
+          batches.data() + (int64_t)row * by_row + (int64_t)cell * by_cell;
+      T sum = (T)first[0];
+      for (size_t b = 1; b < bits; b++) sum += (T)first[(int64_t)b * by_batch];
+      out[0] = sum;
+      for (size_t b = 0; b < bits; b++) {
+        const T twice = 2 * (T)first[(int64_t)b * by_batch];
+        for (size_t p = 0; p < size_t(1) << b; p++) out[(size_t(1) << b) + p] = out[p] - twice;
+      }
+    }
+}
+
+// Two numbers side by side, at any place of an array.
+typedef double Pair __attribute__((vector_size(16), aligned(8), may_alias));
+typedef uint64_t PairBits __attribute__((vector_size(16)));
+
+// Products with two signs, +1 or -1: a sign flips the highest bit of a double, or leaves it. To look
+// the bits up in a table takes less time than to turn signs into doubles.
+class SignPairs {
+ public:
+  SignPairs() {
+    for (const int8_t a : {1, -1})
+      for (const int8_t b : {1, -1}) {
+        const int8_t signs[] = {a, b};
+        flips_[place(signs)] = PairBits{a < 0 ? kTop : 0, b < 0 ? kTop : 0};
+      }
+  }
+  Pair times(const int8_t* signs, Pair values) const {
+    return (Pair)((PairBits)values ^ flips_[place(signs)]);
+  }
+
+ private:
+  static constexpr uint64_t kTop = uint64_t(1) << 63;
+  static size_t place(const int8_t* signs) {  // by the highest bits of both
+    uint16_t both;
+    std::memcpy(&both, signs, 2);
+    return (both >> 7) & 0x101;
+  }
+  PairBits flips_[0x102];
+};
+
+// An item's cells in residual r: the index in each row of the first batch, which the others follow;
+// and signs [rows][batches]. Batches are handled by pairs, four of which stay in registers.
+struct ItemCells {
+  const SignPairs& pairs;
+  const int64_t* cell;
+  const int8_t* sign;
+  size_t rows, batches;
+  double* r;
+
+  void fetch() const {  // from memory, long before it is needed: the places are random
+    for (size_t row = 0; row < rows; row++) {
+      __builtin_prefetch(r + cell[row], 1);
+      __builtin_prefetch(r + cell[row] + batches - 1, 1);
+    }
+  }
+
+  // z[m] = the sum over rows of sign * residual
+  void read(double* z) const {
+    size_t m = 0;
+    for (; m + 8 <= batches; m += 8) read_pairs<4>(m, z + m);
+    for (; m + 2 <= batches; m += 2) read_pairs<1>(m, z + m);
+    if (m == batches) return;
+    z[m] = 0;
+    for (size_t row = 0; row < rows; row++) z[m] += sign[row * batches + m] * at(row, m)[0];
+  }
+
+  // residual -= sign * change[m] in each row
+  void subtract(const double* change) const {
+    size_t m = 0;
+    for (; m + 8 <= batches; m += 8) subtract_pairs<4>(m, change + m);
+    for (; m + 2 <= batches; m += 2) subtract_pairs<1>(m, change + m);
+    if (m == batches) return;
+    for (size_t row = 0; row < rows; row++) at(row, m)[0] -= sign[row * batches + m] * change[m];
+  }
+
+ private:
+  double* at(size_t row, size_t m) const { return r + cell[row] + m; }
+
+  template <size_t kPairs> void read_pairs(size_t m, double* z) const {
+    Pair sum[kPairs] = {};
+    for (size_t row = 0; row < rows; row++)
+      for (size_t p = 0; p < kPairs; p++)
+        sum[p] += pairs.times(sign + row * batches + m + 2 * p, *(Pair*)at(row, m + 2 * p));
+    std::memcpy(z, sum, sizeof sum);
+  }
+
+  template <size_t kPairs> void subtract_pairs(size_t m, const double* change) const {
+    Pair by[kPairs];
+    std::memcpy(by, change, sizeof by);
+    for (size_t row = 0; row < rows; row++)
+      for (size_t p = 0; p < kPairs; p++)
+        *(Pair*)at(row, m + 2 * p) -= pairs.times(sign + row * batches + m + 2 * p, by[p]);
+  }
+};
 
 // kernels.reference.refit is the definition. The operations here are the same, in nearly the same
 // order. kStep is 1 where the batches of a cell lie together, 0 where each has a cell of its own.
@@ -164,6 +276,7 @@ static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double
   for (size_t m = 0; m < batches; m++) squares += (weight[m] = clients[m] / total) * weight[m];
   const double effective = 1 / squares;
   const bool several = effective > 1 + 1e-9;  // one batch, up to rounding, has no spread to look at
+  const SignPairs pairs;
   const double slack = several ? 3 * std::sqrt(2 / (effective - 1)) : 0;
   for (uint32_t sweep = 0; sweep < sweeps; sweep++) {
     double mean_noise = 0;
@@ -179,11 +292,16 @@ static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double
       const int64_t* const cell = cells + item * rows * step;
       const int8_t* const sign = signs + item * rows * batches;
       double *const x = values + item * batches, *const k = shrinkage + item * batches;
-      for (size_t m = 0; m < batches; m++) z[m] = 0;
-      for (size_t row = 0; row < rows; row++)
-        for (size_t m = 0; m < batches; m++)
-          z[m] += sign[row * batches + m] *
-                  r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]];
+      [[maybe_unused]] const ItemCells together{pairs, cell, sign, rows, batches, r};
+      if constexpr (kStep == 1) {
+        if (item + 1 < items) ItemCells{pairs, cell + rows, sign, rows, batches, r}.fetch();
+        together.read(z.data());
+      } else {
+        for (size_t m = 0; m < batches; m++) z[m] = 0;
+        for (size_t row = 0; row < rows; row++)
+          for (size_t m = 0; m < batches; m++)
+            z[m] += sign[row * batches + m] * r[cell[row * step + m]];
+      }
       double mean = 0;
       for (size_t m = 0; m < batches; m++) mean += weight[m] * (z[m] = x[m] + z[m] / (double)rows);
       if (!frozen) {
@@ -206,10 +324,13 @@ static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double
         change[m] = now - x[m];
         x[m] = now;
       }
-      for (size_t row = 0; row < rows; row++)
-        for (size_t m = 0; m < batches; m++)
-          r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]] -=
-              sign[row * batches + m] * change[m];
+      if constexpr (kStep == 1) {
+        together.subtract(change.data());
+      } else {
+        for (size_t row = 0; row < rows; row++)
+          for (size_t m = 0; m < batches; m++)
+            r[cell[row * step + m]] -= sign[row * batches + m] * change[m];
+      }
     }
   }
 }
@@ -471,6 +592,14 @@ NB_MODULE(_native, m) {
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
   m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a,
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("fill_patterns", &fill_patterns<int64_t, float>, "batches"_a, "offset"_a,
+        "patterns"_a);
+  m.def("fill_patterns", &fill_patterns<int64_t, double>, "batches"_a, "offset"_a,
+        "patterns"_a);
+  m.def("fill_patterns", &fill_patterns<float, float>, "batches"_a, "offset"_a,
+        "patterns"_a);
+  m.def("fill_patterns", &fill_patterns<double, double>, "batches"_a, "offset"_a,
+        "patterns"_a);
   m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "shrinkage"_a,
         "sweeps"_a, "frozen"_a);
   m.def("symbol_means", &symbol_means, "tables"_a, "sums"_a, "first"_a, "most"_a, "means"_a);

@@ -95,7 +95,7 @@ def one_by_one(cells, signs, clients, residual, values, shrinkage, sweeps, froze
     items=st.integers(0, 12),
     rows=st.integers(1, 6),
     width=st.integers(1, 9),
-    batches=st.integers(1, 5),
+    batches=st.integers(1, 11),
     fresh=st.booleans(),
     frozen=st.booleans(),
     seed=st.integers(0, 2**32 - 1),

@@ -285,6 +285,29 @@ def test_values_without_signs(
     np.testing.assert_allclose(decoder.range(first, count), expected, rtol=1e-12)
 
 
+@each_case("shape", [(1, 3, 64), (10, 4, 200)])
+def test_a_decoder_goes_on_after_its_blocks(backend: str, shape: tuple[int, int, int]) -> None:
+    """Lists and ranges are decoded in blocks of 2^14 ids."""
+    rng = np.random.default_rng(3)
+    tables, sums = tables_of(rng, -(-shape[0] // 8), shape[1]), sums_of(rng, shape, 1000)
+    decoder = kernels.Decoder(sums, tables)
+    for count in (2**14, 2**14 + 1, 2**15 + 300):
+        ids = kernels.range_ids(7, count)
+        expected = reference.decode(sums, tables, ids)
+        assert np.array_equal(decoder.at(ids), expected)
+        assert np.array_equal(decoder.range(7, count), expected)
+
+
+def test_a_decoder_refuses_more_cells_than_it_can_number() -> None:
+    """256 batches have at least two patterns each: 2^9 values for each of 2^24 cells of a row."""
+    sums = np.broadcast_to(np.float32(0), (256, 1, 2**24))
+    tables = tables_of(np.random.default_rng(1), 32, 1)
+    if kernels.backend() == "numpy":
+        pytest.skip("the reference tabulates nothing")
+    with pytest.raises(InvalidInputError, match="more than a decoder can hold"):
+        kernels.Decoder(sums, tables, 1)
+
+
 def test_a_decoder_refuses_what_it_cannot_fold(backend: str) -> None:
     tables = tables_of(np.random.default_rng(1), 1, 3)
     with pytest.raises(InvalidInputError, match="fold must be median or mean"):

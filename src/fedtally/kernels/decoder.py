@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
@@ -99,7 +98,7 @@ class Decoder:
             )
         if fold not in ("median", "mean"):
             raise InvalidInputError(f"fold must be median or mean, got {fold!r}")
-        self._sums: Any = np.ascontiguousarray(sums)
+        self._sums: Any = sums
         self._tables = np.ascontiguousarray(tables, np.uint32)
         self._fold, self._signed = fold, signed
         if self._sums.ndim != 3 or 0 in self._sums.shape:
@@ -165,18 +164,23 @@ class Decoder:
         return estimates
 
     def _prepare(self, expected: int) -> None:
-        _, rows, width = self._sums.shape
+        batches, rows, width = self._sums.shape
         dtype = np.float32 if self._fits_float32() else np.float64
         if not self._signed:  # no sign bits: the pattern of every cell is empty
-            self._values = self._sums.astype(dtype).reshape(-1)
+            self._values = np.ascontiguousarray(self._sums[0], dtype)[..., None]
             self._layout = np.zeros((1, 3), np.uint32)
             return
         subtables = plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
-        sizes = [rows * width << s.bits for s in subtables]
-        self._values = np.empty(sum(sizes), dtype)
-        for s, part in zip(subtables, np.split(self._values, np.cumsum(sizes)[:-1]), strict=True):
-            _fill_patterns(
-                part.reshape(rows, width, -1), self._sums[8 * s.group + s.shift :][: s.bits]
+        # The tables of a cell lie side by side.
+        offsets = np.cumsum([0, *(1 << s.bits for s in subtables)]).tolist()
+        if width * offsets[-1] > 2**32:
+            raise InvalidInputError(
+                f"{batches} batches of rows of {width} counters are more than a decoder can hold"
+            )
+        self._values = np.empty((rows, width, offsets[-1]), dtype)
+        for s, offset in zip(subtables, offsets, strict=False):
+            native.fill_patterns(
+                self._sums[8 * s.group + s.shift :][: s.bits], offset, self._values
             )
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
@@ -218,19 +222,3 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         return bits == 1 or sum(width << s.bits for s in split(bits)) * rows * itemsize <= allowed
 
     return split(min(filter(fits, range(1, min(8, batches) + 1)), key=cost))
-
-
-def _fill_patterns(patterns: npt.NDArray[Any], batches: I64 | F64 | F32) -> None:
-    """Fill [rows, width, 2^bits] with the sums of the batches under each pattern of signs.
-
-    A batch is negated where its bit of the pattern is 1. So each further bit doubles the patterns:
-    the new half is the old one less twice the batch.
-    """
-    # Row by row, cells side by side: runs as short as the patterns would take twice as long.
-    made = np.empty(patterns.shape[:0:-1], patterns.dtype)  # [2^bits, width]
-    for row, filled in enumerate(patterns):
-        made[0] = batches[:, row].sum(axis=0)
-        for b, batch in enumerate(batches):
-            done = 1 << b
-            np.subtract(made[:done], 2 * batch[row], out=made[done : 2 * done], casting="unsafe")
-        filled[:] = made.T

@@ -324,13 +324,14 @@ class Fit:
         # With a small width many medians are equal. The mean over all rows tells more, so it orders
         # the items with equal medians, and the ids order the rest. The answer must not depend on
         # the machine, nor on the order of the candidates.
-        if len(np.unique(found_totals)) < len(found):
-            ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
+        _, which, times = np.unique(found_totals, return_inverse=True, return_counts=True)
+        tied = np.flatnonzero(times[which] > 1)
+        if len(tied):
+            ties[tied] = self.landed.decoder(self.residual, "mean", len(tied)).at(ids[tied])
             # The mean residual, too, holds only the rest of a fitted item.
-            _, in_found, on_support = np.intersect1d(
-                found, self.support.positions, return_indices=True
-            )
-            ties[in_found] += self.fitted[on_support]
+            fitted = np.zeros(len(found))
+            fitted[len(off) :] = self.fitted[on]
+            ties[tied] += fitted[tied]
         self._fit(found[np.lexsort((ids, -ties, -found_totals))[: self.most]], SWEEPS)
 
     def _above(self, decoder: Decoder, fold: str, floor: float) -> I64:

@@ -24,6 +24,9 @@ I8 = npt.NDArray[np.int8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 Ids = U64 | range  # a range counts mod 2^64
+# [256, 1]: the signs of the lowest 8 bits of a word, all in one number. So one look-up gives them.
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_SIGNS = (1 - 2 * _BITS.view(np.int8)).view(np.uint64)
 BLOCK = 1 << 18  # candidates that are decoded at once, to bound the memory: 2 MiB a float64 array
 
 
@@ -154,26 +157,23 @@ class Landed:
             Cells int64 [n, rows, batches or 1] and signs int8 [n, rows, batches].
         """
         rows, width, batches = self.frequencies.shape
-        base = np.arange(rows)[:, None] * width
-        signs = np.empty((rows, len(ids), batches), np.int8)
-        cells = np.empty((rows, len(ids), batches if self.fresh else 1), np.int64)
+        base = np.arange(rows) * width
+        signs = np.empty((len(ids), rows, batches), np.int8)
+        cells = np.empty((len(ids), rows, batches if self.fresh else 1), np.int64)
         if not self.fresh:
             for group, tables in enumerate(self._tables[0]):
-                words = kernels.hash_words(tables, ids)
+                words = np.ascontiguousarray(kernels.hash_words(tables, ids).T)
                 if group == 0:
                     cells[..., 0] = (base + kernels.locations(words, width)) * batches
-                for b in range(
-                    SIGNS_PER_GROUP * group, min(SIGNS_PER_GROUP * (group + 1), batches)
-                ):
-                    signs[..., b] = kernels.signs(words, b % SIGNS_PER_GROUP)
+                first = SIGNS_PER_GROUP * group
+                own = signs[..., first : first + SIGNS_PER_GROUP]
+                own[:] = _SIGNS[words.astype(np.uint8)].view(np.int8)[..., : own.shape[2]]
         else:
             for b, tables in enumerate(self._tables):
-                words = kernels.hash_words(tables[0], ids)
+                words = np.ascontiguousarray(kernels.hash_words(tables[0], ids).T)
                 cells[..., b] = (base + kernels.locations(words, width)) * batches + b
                 signs[..., b] = kernels.signs(words, 0)
-        return np.ascontiguousarray(cells.swapaxes(0, 1)), np.ascontiguousarray(
-            signs.swapaxes(0, 1)
-        )
+        return cells, signs
 
     def words(self, ids: U64) -> U32:
         """Return the hash words of items: uint32 [groups, rows, n].
@@ -214,7 +214,9 @@ class Landed:
             fold: "median" or "mean".
             expected: about how many ids will be asked for.
         """
-        sums = np.ascontiguousarray(np.moveaxis(residual * self.weights, 2, 0), np.float32)
+        sums = np.empty(residual.shape, np.float32)
+        np.multiply(residual, self.weights, out=sums, casting="same_kind")
+        sums = np.moveaxis(sums, 2, 0)
         if self.fresh:
             pairs = zip(sums, self._tables, strict=True)
             return Summed(
