@@ -1154,9 +1154,7 @@ def test_an_error_of_one_session_leaves_the_others_running(folder):
     world = World(folder, plan_of(rounds=2), people=2 * N)
     gather(world)
     assert len(world.driver._live) == 2
-    first = [
-        p for p in world.persons if p.number in next(iter(world.driver._live.values())).awaited
-    ]
+    first = [p for p in world.persons if p.number in next(iter(world.driver._live.values())).frames]
     for person in first:
         world.hand(person)
     world.stops, world.error = frozenset({world.steps + 1}), StoreError
@@ -1430,7 +1428,7 @@ def test_a_phase_past_its_first_deadline_closes_with_the_frame_that_it_needs(fol
     for person in world.persons:
         world.hand(person)
         is_enough = live.session.can_close().code is None
-        assert live.awaited
+        assert live.frames
         world.driver.tick(world.now)
         assert live.session.state is (ServerState.COLLECT if is_enough else ServerState.SHARE)
         if is_enough:

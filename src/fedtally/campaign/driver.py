@@ -228,9 +228,8 @@ class _Live:
         saved: the session as the store has it, except that `_renew` may extend `closes`.
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
-        frames: the frame that each client has to answer in this phase.
-        awaited: the clients that have not answered yet.
-        taken: a digest of the answer of each client.
+        frames: the frame of each client that has not answered yet.
+        taken: a digest of the answer of each client that has.
         handed: the time at which each client last got its frame.
         hurried: the clients that sent a frame of an earlier phase during this phase. The first such
             frame makes `next` return this phase's frame at once. Further such frames do not.
@@ -239,7 +238,6 @@ class _Live:
     saved: SavedSession
     run: CohortRun | None = None
     frames: dict[ClientId, bytes] = field(default_factory=dict)
-    awaited: set[ClientId] = field(default_factory=set)
     taken: dict[ClientId, int] = field(default_factory=dict)
     handed: dict[ClientId, float] = field(default_factory=dict)
     hurried: set[ClientId] = field(default_factory=set)
@@ -396,7 +394,7 @@ class Driver:
         live = self._live.get(self._pool.session_of.get(client, b""))
         if live is not None and self._is_away(now):
             return None  # another process may have gone on meanwhile: `tick` asks the store first
-        if live is not None and client in live.awaited:
+        if live is not None and client in live.frames:
             # `abs`: if the clock was put back, the frame need not wait for it to catch up.
             if abs(now - live.handed.get(client, -math.inf)) < REPEAT_SECONDS:
                 return None
@@ -421,11 +419,10 @@ class Driver:
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
-        if self._farewells.note_late(client, message.session):
-            return Receipt.LATE
         live = self._live.get(message.session)
         if live is None:
-            # The session ended long ago, or this process has not restored it yet.
+            # The session has ended, or this process has not restored it yet.
+            self._farewells.note_late(client, message.session)
             return Receipt.LATE
         if self._pool.session_of.get(client) != message.session:
             return self._refuse(AbortCode.WRONG_STATE)
@@ -438,7 +435,7 @@ class Driver:
             live.handed.pop(client, None)
         # A phase may close now. Before its first deadline it closes only if nobody is awaited;
         # after that, each frame may be the one that was missing.
-        self._is_stirred |= not live.awaited or now >= live.saved.closes[0]
+        self._is_stirred |= not live.frames or now >= live.saved.closes[0]
         return receipt
 
     def tick(self, now: float) -> float:
@@ -538,8 +535,8 @@ class Driver:
                 name,
                 live.saved.round,
                 live.session.state.value,
-                len(live.frames),
-                len(live.frames) - len(live.awaited),
+                len(live.frames) + len(live.taken),
+                len(live.taken),
                 live.saved.closes,
                 live.saved.not_after,
             )
@@ -635,7 +632,7 @@ class Driver:
             return self._decline(live, client, message, digest)
         code = session.take(client, message)
         if code is None:
-            live.awaited.discard(client)
+            live.frames.pop(client, None)
             live.taken[client] = digest
             if message.kind is Kind.ABORT:
                 # This cannot raise: `session.take` has decoded the body already.
@@ -652,7 +649,7 @@ class Driver:
             code = wire.decode_abort(message.body)
         except RemoteProtocolError as error:
             return self._refuse(error.code)
-        live.awaited.discard(client)
+        del live.frames[client]
         live.taken[client] = digest
         self._note_abort(client, code)
         return Receipt.TAKEN
@@ -695,10 +692,10 @@ class Driver:
                 self._store.save(self.plan, saved, asked)
                 live.saved = saved
             self._pool.note_asked(saved.round, asked)
-            # `live.awaited` still holds the clients that missed the phase that just ended. They
+            # `live.frames` still holds the clients that missed the phase that just ended. They
             # count only now: had the store failed above, the phase would be asked again, and a
             # client would be counted twice.
-            for client in live.awaited:
+            for client in live.frames:
                 self._pool.note_miss(client, self._now)
 
         return write
@@ -811,14 +808,13 @@ class Driver:
         """Note the frames of a new phase, which no client has answered yet."""
         assert live.run is not None
         live.frames = dict(live.run.outgoing())
-        live.awaited = set(live.frames)
         live.taken.clear()
         live.handed.clear()
         live.hurried.clear()
 
     def _is_due(self, live: _Live) -> bool:
         """Tell whether a phase has nobody to wait for, or no time left."""
-        if not live.awaited or self._now > live.saved.not_after:
+        if not live.frames or self._now > live.saved.not_after:
             return True
         soft, hard = live.saved.closes
         # `can_close` takes a pass over all neighbours, so it is called only when its answer counts.
