@@ -222,12 +222,15 @@ class RunningSession:
 class _Live:
     """A session in this process, and the driver's notes about its clients.
 
-    All notes are about the phase that the session is in.
+    All notes but `gone` are about the phase that the session is in.
 
     Attributes:
         saved: the session as the store has it, except that `_renew` may extend `closes`.
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
+        gone: the clients that aborted in this session. They drop every further frame, so none is
+            handed to them. A process that restores the session does not know them, and waits for
+            them again.
         frames: the frame of each client that has not answered yet.
         taken: a digest of the answer of each client that has.
         handed: the time at which each client last got its frame.
@@ -237,6 +240,7 @@ class _Live:
 
     saved: SavedSession
     run: CohortRun | None = None
+    gone: set[ClientId] = field(default_factory=set)
     frames: dict[ClientId, bytes] = field(default_factory=dict)
     taken: dict[ClientId, int] = field(default_factory=dict)
     handed: dict[ClientId, float] = field(default_factory=dict)
@@ -637,6 +641,7 @@ class Driver:
             if message.kind is Kind.ABORT:
                 # This cannot raise: `session.take` has decoded the body already.
                 self._note_abort(client, wire.decode_abort(message.body))
+                live.gone.add(client)
             return Receipt.TAKEN
         # An answer to an earlier phase is late, and nobody is to blame.
         if message.kind in self._replies[: self._phases.index(state)]:
@@ -807,7 +812,7 @@ class Driver:
     def _ask(self, live: _Live) -> None:
         """Note the frames of a new phase, which no client has answered yet."""
         assert live.run is not None
-        live.frames = dict(live.run.outgoing())
+        live.frames = {to: frame for to, frame in live.run.outgoing() if to not in live.gone}
         live.taken.clear()
         live.handed.clear()
         live.hurried.clear()
