@@ -342,8 +342,8 @@ class Driver:
         # the engine need not tick for that more often than twice a second. In a phase of less than
         # 4 seconds this is more than a quarter, and a pause of up to a second goes unnoticed.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
-        # The time, which goes back by more than `JITTER` or not at all; and its whole seconds.
-        self._time, self._now = 0.0, 0
+        # The time, which goes back by more than `JITTER` or not at all.
+        self._time = 0.0
         self._drains = False
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
@@ -590,6 +590,11 @@ class Driver:
         self._read_books()
         return sums
 
+    @property
+    def _now(self) -> int:
+        """The driver's time in whole seconds."""
+        return int(self._time)
+
     def _note_time(self, now: float) -> float:
         """Note the engine's time; return the driver's, which does not follow small steps back.
 
@@ -599,7 +604,7 @@ class Driver:
         back = self._time - now
         if 0 < back <= JITTER:
             return self._time
-        self._time, self._now = now, int(now)
+        self._time = now
         if back > 0:
             # The deadlines of a phase stay: they are in the store, and within `not_after`, which
             # the server signed.
