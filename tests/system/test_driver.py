@@ -1130,6 +1130,30 @@ def test_an_abort_in_a_later_phase_counts(folder):
     assert world.driver.refusals == {AbortCode.ROSTER_INVALID: 1}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_aborts_at_the_survivors_is_not_waited_for_while_the_sum_is_opened(folder, restarts):
+    world = World(folder, plan_of("active", n_min=N))
+    frames_of(world, Kind.SURVIVORS)
+    left = world.persons[0]
+    asked = wire.parse(world.driver.next(left.number, world.now))
+    abort = wire.frame(Kind.ABORT, asked.session, left.number, bytes([AbortCode.OWN_BIT_DEAD]))
+    assert world.driver.receive(left.number, abort, world.now) is Receipt.TAKEN
+    for person in world.persons[1:]:
+        world.hand(person)
+    world.driver.tick(world.now)
+    [live] = world.driver._live.values()
+    assert live.session.state is ServerState.UNMASK
+    assert world.driver.running()[0].clients == N - 1
+    began = world.now
+    if restarts:  # the Abort is not in the checkpoint
+        world.driver = world.start()
+        world.driver.tick(world.now)
+    left.answer = lambda frame, now: None
+    world.run()
+    assert world.landed()[0][0] == N
+    assert (world.now - began < DEADLINES.phase) is not restarts
+
+
 @pytest.mark.parametrize("kind", [Kind.INVITE, Kind.ROSTER])
 def test_clients_that_always_refuse_are_benched(folder, kind):
     # Otherwise sessions would be opened, and fail, as fast as frames travel, and for ever.
@@ -1162,9 +1186,7 @@ def test_an_error_of_one_session_leaves_the_others_running(folder):
     world = World(folder, plan_of(rounds=2), people=2 * N)
     gather(world)
     assert len(world.driver._live) == 2
-    first = [
-        p for p in world.persons if p.number in next(iter(world.driver._live.values())).awaited
-    ]
+    first = [p for p in world.persons if p.number in next(iter(world.driver._live.values())).frames]
     for person in first:
         world.hand(person)
     world.stops, world.error = frozenset({world.steps + 1}), StoreError
@@ -1438,7 +1460,7 @@ def test_a_phase_past_its_first_deadline_closes_with_the_frame_that_it_needs(fol
     for person in world.persons:
         world.hand(person)
         is_enough = live.session.can_close().code is None
-        assert live.awaited
+        assert live.frames
         world.driver.tick(world.now)
         assert live.session.state is (ServerState.COLLECT if is_enough else ServerState.SHARE)
         if is_enough:

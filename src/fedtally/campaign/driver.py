@@ -222,15 +222,17 @@ class RunningSession:
 class _Live:
     """A session in this process, and the driver's notes about its clients.
 
-    All notes are about the phase that the session is in.
+    All notes but `gone` are about the phase that the session is in.
 
     Attributes:
         saved: the session as the store has it, except that `_renew` may extend `closes`.
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
-        frames: the frame that each client has to answer in this phase.
-        awaited: the clients that have not answered yet.
-        taken: a digest of the answer of each client.
+        gone: the clients that aborted in this session. They drop every further frame, so none is
+            handed to them. A process that restores the session does not know them, and waits for
+            them again.
+        frames: the frame of each client that has not answered yet.
+        taken: a digest of the answer of each client that has.
         handed: the time at which each client last got its frame.
         hurried: the clients that sent a frame of an earlier phase during this phase. The first such
             frame makes `next` return this phase's frame at once. Further such frames do not.
@@ -238,8 +240,8 @@ class _Live:
 
     saved: SavedSession
     run: CohortRun | None = None
+    gone: set[ClientId] = field(default_factory=set)
     frames: dict[ClientId, bytes] = field(default_factory=dict)
-    awaited: set[ClientId] = field(default_factory=set)
     taken: dict[ClientId, int] = field(default_factory=dict)
     handed: dict[ClientId, float] = field(default_factory=dict)
     hurried: set[ClientId] = field(default_factory=set)
@@ -340,8 +342,8 @@ class Driver:
         # the engine need not tick for that more often than twice a second. In a phase of less than
         # 4 seconds this is more than a quarter, and a pause of up to a second goes unnoticed.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
-        # The time, which goes back by more than `JITTER` or not at all; and its whole seconds.
-        self._time, self._now = 0.0, 0
+        # The time, which goes back by more than `JITTER` or not at all.
+        self._time = 0.0
         self._drains = False
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
@@ -396,7 +398,7 @@ class Driver:
         live = self._live.get(self._pool.session_of.get(client, b""))
         if live is not None and self._is_away(now):
             return None  # another process may have gone on meanwhile: `tick` asks the store first
-        if live is not None and client in live.awaited:
+        if live is not None and client in live.frames:
             # `abs`: if the clock was put back, the frame need not wait for it to catch up.
             if abs(now - live.handed.get(client, -math.inf)) < REPEAT_SECONDS:
                 return None
@@ -421,11 +423,10 @@ class Driver:
         message = wire.parse(frame)
         if message is None:
             return self._refuse(AbortCode.MALFORMED)
-        if self._farewells.note_late(client, message.session):
-            return Receipt.LATE
         live = self._live.get(message.session)
         if live is None:
-            # The session ended long ago, or this process has not restored it yet.
+            # The session has ended, or this process has not restored it yet.
+            self._farewells.note_late(client, message.session)
             return Receipt.LATE
         if self._pool.session_of.get(client) != message.session:
             return self._refuse(AbortCode.WRONG_STATE)
@@ -438,7 +439,7 @@ class Driver:
             live.handed.pop(client, None)
         # A phase may close now. Before its first deadline it closes only if nobody is awaited;
         # after that, each frame may be the one that was missing.
-        self._is_stirred |= not live.awaited or now >= live.saved.closes[0]
+        self._is_stirred |= not live.frames or now >= live.saved.closes[0]
         return receipt
 
     def tick(self, now: float) -> float:
@@ -538,8 +539,8 @@ class Driver:
                 name,
                 live.saved.round,
                 live.session.state.value,
-                len(live.frames),
-                len(live.frames) - len(live.awaited),
+                len(live.frames) + len(live.taken),
+                len(live.taken),
                 live.saved.closes,
                 live.saved.not_after,
             )
@@ -589,6 +590,11 @@ class Driver:
         self._read_books()
         return sums
 
+    @property
+    def _now(self) -> int:
+        """The driver's time in whole seconds."""
+        return int(self._time)
+
     def _note_time(self, now: float) -> float:
         """Note the engine's time; return the driver's, which does not follow small steps back.
 
@@ -598,7 +604,7 @@ class Driver:
         back = self._time - now
         if 0 < back <= JITTER:
             return self._time
-        self._time, self._now = now, int(now)
+        self._time = now
         if back > 0:
             # The deadlines of a phase stay: they are in the store, and within `not_after`, which
             # the server signed.
@@ -635,11 +641,12 @@ class Driver:
             return self._decline(live, client, message, digest)
         code = session.take(client, message)
         if code is None:
-            live.awaited.discard(client)
+            live.frames.pop(client, None)
             live.taken[client] = digest
             if message.kind is Kind.ABORT:
                 # This cannot raise: `session.take` has decoded the body already.
                 self._note_abort(client, wire.decode_abort(message.body))
+                live.gone.add(client)
             return Receipt.TAKEN
         # An answer to an earlier phase is late, and nobody is to blame.
         if message.kind in self._replies[: self._phases.index(state)]:
@@ -652,7 +659,7 @@ class Driver:
             code = wire.decode_abort(message.body)
         except RemoteProtocolError as error:
             return self._refuse(error.code)
-        live.awaited.discard(client)
+        del live.frames[client]
         live.taken[client] = digest
         self._note_abort(client, code)
         return Receipt.TAKEN
@@ -695,10 +702,10 @@ class Driver:
                 self._store.save(self.plan, saved, asked)
                 live.saved = saved
             self._pool.note_asked(saved.round, asked)
-            # `live.awaited` still holds the clients that missed the phase that just ended. They
+            # `live.frames` still holds the clients that missed the phase that just ended. They
             # count only now: had the store failed above, the phase would be asked again, and a
             # client would be counted twice.
-            for client in live.awaited:
+            for client in live.frames:
                 self._pool.note_miss(client, self._now)
 
         return write
@@ -810,15 +817,14 @@ class Driver:
     def _ask(self, live: _Live) -> None:
         """Note the frames of a new phase, which no client has answered yet."""
         assert live.run is not None
-        live.frames = dict(live.run.outgoing())
-        live.awaited = set(live.frames)
+        live.frames = {to: frame for to, frame in live.run.outgoing() if to not in live.gone}
         live.taken.clear()
         live.handed.clear()
         live.hurried.clear()
 
     def _is_due(self, live: _Live) -> bool:
         """Tell whether a phase has nobody to wait for, or no time left."""
-        if not live.awaited or self._now > live.saved.not_after:
+        if not live.frames or self._now > live.saved.not_after:
             return True
         soft, hard = live.saved.closes
         # `can_close` takes a pass over all neighbours, so it is called only when its answer counts.

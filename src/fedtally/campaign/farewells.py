@@ -72,16 +72,16 @@ class Farewells:
                 return self._over[session].farewell
         return None
 
-    def note_late(self, client: ClientId, session: bytes) -> bool:
-        """Note a frame of a client for a session; return whether the session has ended for it.
+    def note_late(self, client: ClientId, session: bytes) -> None:
+        """Note a frame of a client for a session: if that has ended, the client does not know how.
 
-        Such a client does not know yet how the session ended.
+        Args:
+            client: its name.
+            session: any 32 bytes.
         """
         over = self._over.get(session)
-        if over is None or client not in over.clients:
-            return False
-        self._owed.setdefault(client, {})[session] = -math.inf
-        return True
+        if over is not None and client in over.clients:
+            self._owed.setdefault(client, {})[session] = -math.inf
 
     def note_heard(self, client: ClientId) -> None:
         """Note that a client goes on, so that it has heard the farewells that it got."""

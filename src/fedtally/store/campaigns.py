@@ -482,7 +482,8 @@ class CampaignStore:
                 # JSON has no newline in it, so that one call makes the texts of all clients.
                 texts = json.dumps(list(asked), separators=("\n", ":"))[1:-1].split("\n")
                 row = {"plan": self._name, "round": session.round}
-                row |= {"session": session.session.hex(), "clients": json.dumps(texts)}
+                # Sorted as the index is: SQLite inserts next to the row before.
+                row |= {"session": session.session.hex(), "clients": json.dumps(sorted(texts))}
                 connection.execute(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
