@@ -231,8 +231,20 @@ def test_every_engine_does_the_same_job(engine: str, tmp_path: Path) -> None:
     for kind in tables.FORMATS:
         path = str(tmp_path / f"table.{kind}")
         totals = {job: tables.measure_here(engine, path, job).total for job in tables.JOBS}
-        assert (totals["count"], totals["one"]) == (2_000, 100)
+        assert (totals["count"], totals["one"], totals["any"]) == (2_000, 100, 100)
         assert 100 < totals["twenty"] < 2_000  # some clients hold an item twice
+
+
+@pytest.mark.parametrize("engine", tables.ENGINES)
+def test_every_engine_draws_one_of_a_client_s_distinct_items(engine: str, tmp_path: Path) -> None:
+    """4,000 clients have two rows of tea, then one of rice: each counts binomial(4000, 1/2), sd
+    31.6; 5 sd."""
+    pytest.importorskip(engine)
+    path = tmp_path / "table.csv"
+    rows = [f"{item},user-{i:04d}" for i in range(4_000) for item in ("tea", "tea", "rice")]
+    path.write_text("\n".join(["item,client", *rows, ""]))
+    counts = tables._ENGINES[engine](str(path), "one").astype(np.int64)
+    assert len(counts) == 2 and np.all(np.abs(counts - 2_000) < 5 * 31.6)
 
 
 def test_engines_that_disagree_are_no_measurement(

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from fedtally.domain import parse
 from fedtally.engines.local import campaign
 from fedtally.engines.local.simulation import Simulation
+from fedtally.errors import InvalidInputError
 from fedtally.sources import Columns, Source, from_items, open_source
 from fedtally.sources.values import as_values, of_objects
 
@@ -240,3 +241,41 @@ def test_numpy_scalars_are_what_they_hold() -> None:
         np.datetime64("2020-01-02"),
     ]
     assert of_objects(values).to_pylist() == ["3", "0.5", "tea", "true", "2020-01-02"]
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=2, max_size=6),
+    st.one_of(
+        st.just(b"teapot"), st.binary(min_size=6, max_size=6), st.just("têápot".encode()[:6])
+    ),
+    st.sampled_from([(pa.string(), np.int32), (pa.large_string(), np.int64)]),
+    st.integers(0, 2),
+)
+def test_text_is_refused_exactly_where_arrow_finds_it_invalid(
+    places: list[int], letters: bytes, kind: tuple[Any, Any], start: int
+) -> None:
+    """Also where its bytes are ASCII, and only the places of the texts in them are wrong."""
+    offsets = np.array([min(places), *places, max(places)], kind[1])
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters)]
+    column = pa.Array.from_buffers(kind[0], len(offsets) - 1, buffers)[start:]
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        with pytest.raises(InvalidInputError, match="is no valid UTF-8 text"):
+            as_values(column, "items")
+    else:
+        assert as_values(column, "items").to_pylist() == [
+            text or None for text in column.to_pylist()
+        ]
+
+
+def test_a_text_that_ends_beyond_the_file_is_refused(tmp_path: Path) -> None:
+    path, ends = tmp_path / "t.arrow", np.array([0, 3, 7], np.int32)
+    table = pa.table({"item": ["tea", "rice"]})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write(table)
+    written = path.read_bytes()
+    assert written.count(ends.tobytes()) == 1
+    path.write_bytes(written.replace(ends.tobytes(), np.array([0, 3, 2**20], np.int32).tobytes()))
+    with pytest.raises(InvalidInputError, match="is no valid UTF-8 text"):
+        list(open_source(path, Columns("item")).batches())

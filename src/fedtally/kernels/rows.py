@@ -25,7 +25,7 @@ def group(ids: U64) -> tuple[I64, I64]:
     """
     if backend() == "numpy":
         return reference.group(ids)
-    first, counts = np.empty((2, len(ids)), np.int64)
+    first, counts = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     number = native.group_ids(np.ascontiguousarray(ids, np.uint64), first, counts)
     # a copy: the rest of the room is given back
     return first[:number].copy(), counts[:number].copy()

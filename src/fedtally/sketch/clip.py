@@ -154,12 +154,12 @@ def bound_items_of_each(
         drops[_exceeding(clip, ids, starts, few)] = True
     stays = np.ones(len(ids), np.bool_)
     dropping = np.flatnonzero(drops)
+    if max_items == 1 and clip is None and len(dropping):  # the least word needs no sort
+        of_each, held = words(dropping), sizes[dropping]
+        least = np.minimum.reduceat(of_each, np.cumsum(held) - held)
+        stays[np.repeat(drops, sizes)] = of_each == np.repeat(least, held)
+        return stays
     for block in _blocks(dropping, sizes[dropping]):
-        if max_items == 1 and clip is None:  # the least word needs no sort
-            of_each, held = words(block), sizes[block]
-            least = np.minimum.reduceat(of_each, np.cumsum(held) - held)
-            stays[places_of(block, starts)] = of_each == np.repeat(least, held)
-            continue
         owners = np.repeat(np.arange(len(block)), sizes[block])
         places = places_of(block, starts)
         places = places[sort_order([owners, words(block)])]

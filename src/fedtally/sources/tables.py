@@ -411,7 +411,7 @@ def _read_parquet(
         # a temporary copy has one position for all its readers
         readers = [file, opened()] if isinstance(place, str) else [file]
         # A dictionary comes with each batch. Texts take less memory in smaller ones.
-        at_once = rows if grouped else max(1, rows // 2)
+        at_once = rows if grouped else max(1, rows // 4)
         for batch in _row_groups(readers, rows, at_once, resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows

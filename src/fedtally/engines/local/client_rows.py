@@ -225,7 +225,8 @@ def bound_clients(
     def words(some: I64) -> U64:
         # for one client and round this is one to one in the id, so no two items have equal words
         mixed = np.repeat(_mixed(keys[0], who[some], named[some]), before[some])
-        return _mixed(mixed, ids[places_of(some, starts)])
+        own = ids if len(mixed) == len(ids) else ids[places_of(some, starts)]
+        return _mixed(mixed, own)
 
     kept = bound_items_of_each(ids, starts, max_items, words)
     if kept.all():
