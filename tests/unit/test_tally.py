@@ -333,10 +333,10 @@ def test_a_bucket_that_does_not_fit_comes_in_pieces_of_whole_clients(monkeypatch
     for part in np.split(np.arange(1 << 17), 8):
         rows.add(clients[part], ids[part], None)
     assert bool(rows._files) == spilled
-    rows._memory = 1 << 17  # of 2^21 bytes of rows, so that 2^13 are a piece
+    rows._memory = 1 << 17  # a bucket has 2^15 bytes: an eighth of what it leaves is a piece
     pieces = list(rows.map_buckets(np.copy))
     sizes = np.array([piece.shape[1] for piece in pieces])
-    assert sizes.max() >= (clients == 7).sum() and np.sort(sizes)[-2] * 16 < 2 * (1 << 13)
+    assert sizes.max() >= (clients == 7).sum() and np.sort(sizes)[-2] * 16 < 2 * (12 << 10)
     found = np.concatenate(pieces, axis=1)
     assert np.array_equal(found[:, np.argsort(found[1])], [clients, ids])
     owners = [np.unique(piece[0]) for piece in pieces]

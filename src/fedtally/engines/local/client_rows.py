@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import IO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
@@ -82,6 +86,7 @@ class ClientRows:
             return
         if self._files:
             self._spill()  # the rest as well: its place is for the buckets that are worked on
+            _return_memory()
         fitting = self._memory * BUCKETS // (_COPIES * self._bytes_of_all)
         threads = max(1, min(kernels.num_threads(), 4, fitting - 1))
         with ThreadPoolExecutor(threads) as pool:
@@ -101,12 +106,9 @@ class ClientRows:
             if 2 * _COPIES * size <= self._memory:  # one is worked on, one waits for the caller
                 yield partial(self._whole, bucket)
                 continue
-            parts = self._taken(bucket)
-            # those of the bucket before may be there, too
-            room = max(_FEW_BYTES, (self._memory - 2 * size) // (2 * _COPIES))
-            cuts = _cuts(parts, -(-size // room))
-            for piece in range(len(cuts) + 1):
-                yield partial(_piece, parts, cuts, piece)
+            room = max(_FEW_BYTES, (self._memory - size) // (2 * _COPIES))
+            for piece in _pieces(self._taken(bucket), -(-size // room)):
+                yield partial(np.asarray, piece)
 
     def _whole(self, bucket: int) -> U64:
         return _joined(self._taken(bucket))
@@ -138,16 +140,26 @@ class ClientRows:
         self._bytes = 0
 
 
-def _cuts(parts: Sequence[U64], pieces: int) -> U64:
-    """Return clients, in order and distinct, that cut rows into pieces of about equal size."""
+def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
+    """Yield the rows of whole clients, in order of clients, in pieces of about equal size."""
     some = np.sort(np.concatenate([part[0, ::64] for part in parts]))
-    return np.unique(some[np.arange(1, pieces) * len(some) // pieces])
+    cuts = np.unique(some[np.arange(1, number) * len(some) // number])  # a client may fill several
+    bounds = []
+    for place, part in enumerate(parts):
+        piece = np.searchsorted(cuts, part[0], side="right").astype(np.uint16)
+        parts[place] = part[:, np.argsort(piece, kind="stable")]
+        bounds.append(np.append(0, np.cumsum(np.bincount(piece, minlength=len(cuts) + 1))))
+    for first, last in pairwise(range(len(cuts) + 2)):
+        yield _joined(
+            [part[:, own[first] : own[last]] for part, own in zip(parts, bounds, strict=True)]
+        )
 
 
-def _piece(parts: Sequence[U64], cuts: U64, number: int) -> U64:
-    """Return the rows of the clients from the cut before the piece up to that behind it."""
-    own = [np.searchsorted(cuts, part[0], side="right") == number for part in parts]
-    return _joined([part[:, mine] for part, mine in zip(parts, own, strict=True)])
+def _return_memory() -> None:
+    """Give the system back what was freed: the C library and Arrow keep it for later."""
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc
+        library.malloc_trim(0)
 
 
 def _joined(parts: Sequence[U64]) -> U64:
