@@ -6,7 +6,7 @@ counts must agree. The peers come with ``pip install 'fedtally[bench]'``.
 Where a client counts with one item, fedtally draws it uniformly from the client's distinct items,
 whatever the order of the rows. The peers do the same: they take the item whose hash together with
 the client is the least. Of several ways to write that, each has the one that was the fastest here.
-A job of its own lets them take any item, which is less work.
+A job of its own lets them take any item, which is less work for DuckDB.
 """
 
 from __future__ import annotations

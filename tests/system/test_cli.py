@@ -736,6 +736,7 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:", "--plan", "nowhere.toml"], "nowhere.toml"),
         (["estimate", "zipf:d=9,n=9", "--query", "apple"], "apple"),
         (["estimate", "zipf:", "--memory", "9" * 400], "is no size"),
+        (["estimate", "zipf:", "--memory", "3"], "--memory must be at least 1MiB, got 3 bytes"),
         (["estimate", "x.txt", "--text-encoding", "undefined"], "unknown encoding"),
         (["estimate", "zipf:", "--min-frequency", "nan"], "--min-frequency must be finite"),
         (["estimate", "zipf:", "--threads", "5000"], "--threads"),
@@ -991,7 +992,10 @@ def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.Monk
             ["--domain", "range:1..900000000000", "--recovery", "joint", "--query", "7"],
             "too large to enumerate",
         ),
-        (["--output", "all.csv", "--memory", "1kB"], "table of 50 candidates"),
+        (
+            ["--domain", "range:1..90000", "--output", "all.csv", "--memory", "1MiB"],
+            "table of 90,000 candidates",
+        ),
     ],
 )
 def test_nothing_is_spent_on_what_cannot_be_answered(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, IntegerRange
+from fedtally.engines.local import encoding
 from fedtally.engines.local.client_rows import ClientRows, bound_clients
 from fedtally.engines.local.encoding import Declared, FromInput
 from fedtally.engines.local.tally import Histogram, Tally
@@ -505,3 +506,14 @@ def test_too_many_natural_rounds(monkeypatch):
     monkeypatch.setattr("fedtally.engines.local.tally.MAX_NATURAL_ROUNDS", 3)
     with pytest.raises(InvalidInputError, match="more than 3 distinct values; is it a round"):
         tally_of(from_items([1] * 5, rounds=list(range(5))), num_rounds=None)
+
+
+def test_rows_of_a_dictionary_are_counted_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(encoding, "_FEW", 2)
+    rows = ["tea", "rice", "tea", "tea", "milk"]
+    encoder = FromInput(bytes(32))
+    words = pa.array(rows).dictionary_encode()
+    [only] = tally_of(from_items(words), encoder=encoder).finish()
+    assert dict(zip(encoder.items().to_pylist(), only.counts.tolist(), strict=True)) == Counter(
+        rows
+    )

@@ -22,6 +22,7 @@ from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.kernels.rows import group
 from fedtally.sketch import CountSketch
 
+_FEW = 1 << 17  # rows that are counted at once, to bound the memory
 _BLOCK = 1 << 15  # items that are spelled at once, to bound the memory
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -82,7 +83,9 @@ def _counted(items: Any) -> tuple[Any, I64]:
     if not is_grouped(items):
         found = items.value_counts()
         return found.field("values"), found.field("counts").to_numpy()
-    counts = np.bincount(items.indices.to_numpy(), minlength=len(items.dictionary))
+    places, counts = items.indices.to_numpy(), np.zeros(len(items.dictionary), np.int64)
+    for start in range(0, len(places), _FEW):  # NumPy copies what it counts
+        counts += np.bincount(places[start : start + _FEW], minlength=len(counts))
     held = counts > 0  # a dictionary may hold values that no row has
     if held.all():  # as most dictionaries: then no text is copied
         return items.dictionary, counts

@@ -19,6 +19,7 @@ from fedtally.privacy.config import checked_epsilon
 from fedtally.secagg.config import SecureSum
 
 _DEFAULT_MEMORY = 1 << 30
+_LEAST_MEMORY = 1 << 20  # whoever names less forgot the unit
 _READING = 1 << 29  # bytes that batches take while they are read and prepared, about
 
 
@@ -57,8 +58,18 @@ def row_bytes(memory: int | str | None) -> int:
 
     >>> row_bytes(None) >> 20, row_bytes("2GiB") >> 20, row_bytes("64MiB") >> 20
     (512, 1536, 16)
+    >>> row_bytes(3)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: memory must be at least 1MiB, got 3 bytes: write its unit, \
+such as 4GiB, or leave it out (1GiB)
     """
     whole = _DEFAULT_MEMORY if memory is None else _validate.size(memory=memory)
+    if whole < _LEAST_MEMORY:
+        raise InvalidInputError(
+            f"memory must be at least 1MiB, got {whole:,} byte{'s' * (whole > 1)}: write its unit,"
+            " such as 4GiB, or leave it out (1GiB)"
+        )
     return max(whole - _READING, whole // 4)
 
 
@@ -73,9 +84,9 @@ class Simulation:
         evaluate: compare with the truth, which a simulation knows.
         outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
             default with epsilon).
-        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
-            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
-            one, too; the libraries, and the distinct items and the answer, come on top.
+        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB); at least 1 MiB. Rows
+            of clients beyond it go to disk. Reading takes half a gigabyte of it, and takes that of
+            a smaller one, too; the libraries, and the distinct items and the answer, come on top.
         top: the k of the evaluation (20).
         ledger: the path or URL of the ledger that is charged; None: none is.
         sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
