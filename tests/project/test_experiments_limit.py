@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import limit, sizes
+from experiments import limit, sizes, unlike
 
 from fedtally import planner
 
-SMALL = limit.Task("1.1", "alike", "shared", 5, 30, "off", 300, 30_000, 0, 0)
+SMALL = limit.Task("1.1", "alike", "shared", 5, 80, "off", 1000, 30_000, 0, 0)
 
 
 def test_state_evolution_of_normal_counts_is_that_of_the_formula() -> None:
@@ -80,6 +80,26 @@ def test_verdicts_are_those_of_the_rows() -> None:
     assert line["one end"] is False
     assert line["genie linf"] == row["genie_linf"] / row["joint_linf"]
     assert len(limit.draw([good, bad]).axes) == 2
+
+
+def test_few_cells_send_messages_in_their_experiment_alone() -> None:
+    [task, *_] = unlike.tasks(1, None, 0, few=True)
+    found = unlike.measure(task)[0]
+    assert found["fallback"] == "" and found["belief_linf"] != found["joint_linf"]
+    assert unlike.measure(task._replace(few=False))[0]["fallback"].startswith("100 cells")
+    [[line]] = limit.summarise([found]).values()
+    assert line["joint held, 0-20"] == found["joint_held_0"] / 20
+
+
+@pytest.mark.parametrize("task", unlike.tasks(1, None, 0), ids=lambda task: task.cell)
+def test_clients_of_cells_unlike_the_grid_are_drawn(task: unlike.Task) -> None:
+    """Clients of several items are counted once, and all others have one item each."""
+    small = task._replace(size=min(task.size, 2000))
+    held, people = unlike._held(small, np.random.default_rng(0))
+    assert held.shape == (task.num_rounds, small.size) and (held >= 0).all()
+    several = task.kind == "several"
+    assert (held.sum(axis=1) > people).all() if several else (held.sum(axis=1) == people).all()
+    assert task.clients - 10 <= people.sum() <= task.clients or task.kind == "silos"
 
 
 class Step(sizes.Task):

@@ -446,7 +446,7 @@ def test_limits_of_a_table_that_does_not_fit():
 
 def test_intervals_of_shrunk_estimates_are_those_of_the_fit():
     """Shrinkage changes what is released, not what is known: intervals stay around e."""
-    result = fedtally.estimate(zipf_items(), **OPTIONS)
+    result = fedtally.estimate(zipf_items(), recovery="joint", **OPTIONS)
     plain, shrunk = (r.estimates(list(range(50))) for r in (result, result.decoded(objective="l2")))
     assert [(e.low, e.high) for e in plain] == [(e.low, e.high) for e in shrunk]
     assert [e.frequency for e in plain] != [e.frequency for e in shrunk]
@@ -515,7 +515,9 @@ def test_narrow_intervals_have_the_digits_they_need():
 
 
 def test_the_document_says_how_it_was_decoded():
-    result = fedtally.estimate(zipf_items(), objective="l2", confidence=0.8, **OPTIONS)
+    result = fedtally.estimate(
+        zipf_items(), objective="l2", confidence=0.8, recovery="joint", **OPTIONS
+    )
     document = report.document(result, result.top(1))
     assert document["objective"] == "l2"
     assert document["intervals"] == {

@@ -314,6 +314,7 @@ def test_shrunk_estimates_have_a_smaller_squared_error():
         "width": 100,
         "seed": 1,
         "evaluate": True,
+        "recovery": "joint",
     }
     plain, shrunk = (fedtally.estimate(items, objective=name, **options) for name in ("linf", "l2"))
     assert shrunk.evaluation.l2 < 0.7 * plain.evaluation.l2

@@ -187,14 +187,17 @@ REFERENCE = Host(
         "hash": 3e-10,
         "fit": 0.01,
         "candidate": 8.2e-10,
-        "belief": 1e-09,
-        "prior": 0.003,
+        "belief": 5.3e-09,
+        "prior": 0.0066,
         "place": 5.8e-08,
         "step": 1.6e-09,
         "cell": 2.3e-08,
     },
 )
-"""Measured once, on one core of a shared AMD EPYC (Zen 5) virtual machine: calibrate your own."""
+"""Measured once, on one core of a shared AMD EPYC (Zen 5) virtual machine: calibrate your own.
+
+`belief` and `prior` are of another machine, scaled by what joint recovery takes on both.
+"""
 
 
 def noise_work(noise: Noise | Geometric, draws: int, scans: bool = False) -> Work:

@@ -1,7 +1,7 @@
 """The registry of the decoders: `DECODERS` holds all that other modules must know of each.
 
 To add a decoder, write its file beside this one, add its name to `fedtally.sketch.Recovery`, its
-entry to `DECODERS`, and its error to `error_model.MODELS`.
+entry to `DECODERS`, its place to `_PREFERRED`, and its error to `error_model.MODELS`.
 """
 
 from __future__ import annotations
