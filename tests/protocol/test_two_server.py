@@ -470,6 +470,7 @@ def test_a_source_that_draws_nothing_opens_nothing() -> None:
         ({"helper_key": bytes(31)}, "32 bytes"),
         ({"leader_key": bytes(32)}, "low order"),
         ({"leader_key": HELPER_KEY.public}, "the keys of two servers, got one key for both"),
+        ({"signed": 2}, "signed must be True or False, got 2"),
         ({"widths": (2, 2)}, "widths must sum to the length, 3, got 4"),
         ({"widths": (3, 0)}, "width must be at least 1, got 0"),
         ({"length": 1.5}, "length must be an integer"),
