@@ -193,6 +193,19 @@ def test_repetitions_go_on_while_the_noise_falls(monkeypatch: pytest.MonkeyPatch
     assert errors[1] < 0.9 * errors[0]
 
 
+def test_many_messages_make_fewer_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    sketches, domain = land(draw("alike", 7), "hybrid"), IntegerRange(1, SIZE)
+    monkeypatch.setattr(belief, "STILL_RATIO", np.inf)  # they never end of themselves
+    monkeypatch.setattr(belief, "_SLOW_RATIO", np.inf)
+    monkeypatch.setattr(belief, "_PATIENCE", 5)
+    monkeypatch.setattr(belief, "_SLOW_OVER", 2)
+    messages = SIZE * 5 * 6
+    for in_all, repetitions in ((7 * messages, 7), (messages, 5)):
+        monkeypatch.setattr(belief, "_SENT_IN_ALL", in_all)
+        found = BeliefDecoder(sketches, domain).messages
+        assert found is not None and found.iterations == repetitions
+
+
 def test_joint_recovery_answers_where_belief_propagation_does_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

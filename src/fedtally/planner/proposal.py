@@ -106,6 +106,7 @@ class Proposal:
             chosen.domain_size,
             chosen.rows,
             chosen.encoding,
+            batches=chosen.schedule.num_batches(chosen.num_rounds),
             planned=chosen.is_open,
         )
         return bill(chosen, host, recovery=recovery, people=people)

@@ -56,6 +56,9 @@ F32 = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
 ITERATIONS = 200  # the most; twelve are usual
+# Close to exact recovery the noise may fall slowly for hundreds of iterations. So there are fewer
+# iterations of many messages: about so many are sent in all, which takes some ten seconds.
+_SENT_IN_ALL = 1 << 28
 # Where most items lie just below the noise, messages may move little for a long time, and meanwhile
 # the noise falls to a half or a third. So messages are settled only if the variance of the noise
 # fell by less than 1 % in four iterations. From iteration 40 on, iterations also end if it fell by
@@ -273,7 +276,10 @@ class Messages:
         damping, before = DAMPING, np.inf
         self.settled = False
         noise = []
-        for iteration in range(1, ITERATIONS + 1):
+        rows, _, batches = self._sums.shape
+        messages = min(self.candidates.size, self._room) * rows * batches
+        most = min(ITERATIONS, max(_PATIENCE, _SENT_IN_ALL // messages))
+        for iteration in range(1, most + 1):
             found = self._exchange(damping)
             self.iterations = iteration
             if self.moved > before:

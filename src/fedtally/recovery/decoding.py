@@ -6,6 +6,7 @@ entry to `DECODERS`, its place to `_PREFERRED`, and its error to `error_model.MO
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -36,10 +37,12 @@ OBJECTIVES = ("linf", "l2")
 CONFIDENCE = 0.95
 # Candidates up to which "auto" is joint recovery: it looks at all of them, for about a minute.
 MAX_JOINT = 1 << 28
-# Candidates up to which "auto" is belief propagation: it takes a second more than joint recovery,
-# seldom three, and about so many were measured. Of real tables with more, which have few items that
-# stand out, messages mostly gain nothing (docs/recovery.md).
+# Candidates up to which "auto" is belief propagation: about so many were measured. Of real tables
+# with more, which have few items that stand out, messages mostly gain nothing (docs/recovery.md).
 MAX_BELIEF = 1 << 17
+# Messages up to which it is: one for each candidate, row and batch. So many mostly take a second or
+# two more than joint recovery.
+MAX_MESSAGES = 1 << 22
 # Candidates up to which a domain is enumerated: minutes of decoding. In larger domains items must
 # be named.
 MAX_ENUMERATED = 2**36
@@ -66,6 +69,7 @@ class DecoderKind:
             change its error little.
         has_collisions: whether items share counters, so that their errors depend on each other.
         most_candidates: the candidates up to which "auto" takes it.
+        most_messages: the product of candidates, rows and batches up to which "auto" takes it.
         auto_rows: the rows from which on "auto" takes it.
         needs_shape: whether its error depends on how many items are rare, and how rare. A plan does
             not know that, so that "auto" is another decoder there.
@@ -83,6 +87,7 @@ class DecoderKind:
     fits_items: bool
     has_collisions: bool = True
     most_candidates: int
+    most_messages: float = math.inf
     auto_rows: int
     needs_shape: bool = False
     planned_rows: range
@@ -211,6 +216,7 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             limits=_limits_of_belief,
             fits_items=True,
             most_candidates=MAX_BELIEF,
+            most_messages=MAX_MESSAGES,
             auto_rows=MANY_ROWS,
             needs_shape=True,
             planned_rows=range(7, 17),
@@ -266,6 +272,7 @@ def recovery_of(
     rows: int,
     encoding: Encoding = Encoding.SKETCH,
     *,
+    batches: int = 1,
     planned: bool = False,
 ) -> Recovery:
     """Return the decoder that is used where a decoder's name, or "auto", was asked for.
@@ -275,6 +282,7 @@ def recovery_of(
         domain_size: candidates.
         rows: of the sketch.
         encoding: how items become counters.
+        batches: of rounds.
         planned: whether it is the decoder whose error a plan rests on, or an open domain's: there
             "auto" is no belief propagation.
 
@@ -286,6 +294,8 @@ def recovery_of(
     ['belief', 'joint', 'median']
     >>> str(recovery_of("auto", 1000, 5, planned=True))
     'joint'
+    >>> [str(recovery_of("auto", 50_000, 16, batches=batches)) for batches in (5, 10)]
+    ['belief', 'joint']
     """
     if recovery != AUTO:
         found = Recovery.parse(recovery)
@@ -297,6 +307,7 @@ def recovery_of(
         for name, kind in ((name, DECODERS[name]) for name in _PREFERRED)
         if name.encoding is encoding
         and domain_size <= kind.most_candidates
+        and domain_size * rows * batches <= kind.most_messages
         and rows >= kind.auto_rows
         and not (planned and kind.needs_shape)
     )
@@ -308,7 +319,8 @@ class Decoding:
 
     Args:
         recovery: a decoder's name, or "auto". With "auto" it is belief propagation for up to 2^17
-            candidates from 5 rows on, and joint recovery for up to 2^28 from 3 rows on.
+            candidates, and 2^22 of candidates x rows x batches, from 5 rows on, and joint recovery
+            for up to 2^28 candidates from 3 rows on.
         objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
             0, so that the sum of squared errors is small.
         confidence: of the intervals, below 1; 0 for no intervals.
@@ -355,6 +367,7 @@ class Decoding:
         rows: int,
         encoding: Encoding = Encoding.SKETCH,
         *,
+        batches: int = 1,
         planned: bool = False,
     ) -> Decoding:
         """Return the same settings, with "auto" replaced by the decoder that is used.
@@ -365,7 +378,9 @@ class Decoding:
             InvalidInputError: the decoder that was asked for needs more rows, or is for another
                 encoding.
         """
-        found = recovery_of(self.recovery, domain_size, rows, encoding, planned=planned)
+        found = recovery_of(
+            self.recovery, domain_size, rows, encoding, batches=batches, planned=planned
+        )
         return replace(self, recovery=str(found))
 
     def check_rows(self, rows: int) -> None:

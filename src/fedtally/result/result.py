@@ -157,7 +157,11 @@ class Result(Tabular):
         self.timings = dict(timings or {})
         self._asked = decoding
         self.decoding = decoding.resolved(
-            domain.size, plan.rows, plan.encoding, planned=plan.is_open
+            domain.size,
+            plan.rows,
+            plan.encoding,
+            batches=plan.schedule.num_batches(plan.num_rounds),
+            planned=plan.is_open,
         )
         self.objective = self.decoding.objective
         if plan.is_open and self.recovery != Recovery.JOINT:

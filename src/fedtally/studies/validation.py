@@ -118,7 +118,14 @@ class Trial:
             return self.plan.target.recovery
         plan = self.plan
         return str(
-            recovery_of("auto", plan.domain_size, plan.rows, plan.encoding, planned=plan.is_open)
+            recovery_of(
+                "auto",
+                plan.domain_size,
+                plan.rows,
+                plan.encoding,
+                batches=plan.schedule.num_batches(plan.num_rounds),
+                planned=plan.is_open,
+            )
         )
 
     @cached_property
