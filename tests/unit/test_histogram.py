@@ -680,6 +680,15 @@ def test_a_campaign_without_privacy_is_exact(asked: dict[str, Any]) -> None:
     assert first.low == pytest.approx(first.high, abs=1e-11)
 
 
+def test_a_modulus_holds_the_sum_of_each_cohort_and_not_of_all() -> None:
+    result = fedtally.estimate(
+        [14] * 256, domain="range:1..14", secure_sum="secagg", max_cohort=128, seed=1
+    )
+    assert result.plan.is_histogram and result.plan.modulus_bits == 8
+    assert result.secure_sum["equals_plain_sum"] is True
+    assert result.top(1)[0].count == 256
+
+
 @pytest.mark.parametrize(
     "asked",
     [

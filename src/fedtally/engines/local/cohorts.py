@@ -414,6 +414,8 @@ class Traffic:
         self._survivors += survivors
         self._fewest = min(self._fewest, survivors)
         before = self._sums.get(round, _Sum(np.zeros_like(total), 0))
+        # Read before they are added: a modulus has room for the sum of one cohort.
+        total = self._plan.read_sum(total)
         self._sums[round] = _Sum(before.total + total, before.num_clients + survivors)
 
     def compare(
@@ -436,7 +438,7 @@ class Traffic:
             own = [plain.num_clients] if plain.num_silos else []
             vectors = plain.num_silos or plain.num_clients
             if vectors != found.num_clients or not np.array_equal(
-                np.append(plain.vector, np.array(own, np.int64)), self._plan.read_sum(found.total)
+                np.append(plain.vector, np.array(own, np.int64)), found.total
             ):
                 raise FedtallyError(
                     f"the secure sum of round {first} is not the plain sum: please report this"
