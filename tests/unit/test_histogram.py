@@ -382,7 +382,10 @@ def test_a_histogram_of_one_client_has_a_bit_a_counter() -> None:
 
 
 def test_a_lie_below_0_is_no_count() -> None:
-    """Where the modulus is full, -1 is read as the largest count: no clients have such a row."""
+    """Where the modulus is full, -1 is read as the largest count.
+
+    No clients of one item each have such a row.
+    """
     terms = TwoServerConfig(length=9, bits=3, n_max=7, min_batch=6, corrupt=1)
     plan = plan_of(num_clients=7, max_round_clients=7, secure_sum=terms)
     server, counts = FrequencyServer(plan), np.array([4, 3, 0, 0, 0, 0, 0, 0, 0])

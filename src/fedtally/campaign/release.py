@@ -68,7 +68,8 @@ def folded(total: I64, largest: int) -> I64:
     A secure sum is known modulo its modulus alone. Clients that lie can bring an entry to where it
     is read as the largest or as the least number, depending on one other client, and noise does not
     hide such a leap. So what is beyond `largest` is folded back to 0, as far as it is beyond: then
-    a change by 1 stays one by at most 1, also around the modulus if that is at least 4 largest.
+    a change by 1 stays one by at most 1, also around the modulus if that is at least 4 largest, or
+    2 largest where no honest entry is negative.
 
     Args:
         total: entries of a sum, read as integers around 0.
