@@ -95,8 +95,8 @@ def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPat
     assert make_intervals(made[Recovery.MEDIAN], [sketch], domain) is sentinel
 
 
-def test_auto_sends_no_more_messages_than_a_few_seconds_take() -> None:
-    within, beyond = 2**22 // 160, 2**22 // 160 + 1
+def test_auto_sends_messages_only_where_all_candidates_can() -> None:
+    within, beyond = 2**24 // 160, 2**24 // 160 + 1
     for size, expected in ((within, "belief"), (beyond, "joint")):
         assert recovery_of("auto", size, 16, batches=10) == expected
         assert Decoding().resolved(size, 16, batches=10).recovery == expected

@@ -441,7 +441,7 @@ decoding_options = options(
             "How sums are decoded: joint fits the heavy items together and undoes their collisions;"
             " belief propagation starts from joint and fits all items, with smaller errors; median"
             " is the paper's decoder; direct reads a histogram (auto: direct for a histogram;"
-            " belief from 5 rows on, up to 2^17 candidates and 2^22 of candidates x rows x batches,"
+            " belief from 5 rows on, up to 2^17 candidates and 2^24 of candidates x rows x batches,"
             " and joint where that does not fit the sums; else joint from 3 rows on, up to 2^28"
             " candidates)."
         ),

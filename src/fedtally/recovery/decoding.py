@@ -17,7 +17,7 @@ from fedtally.domain import Domain
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.kernels import MAX_WIDTH
-from fedtally.recovery.belief import MANY_ROWS, BeliefDecoder
+from fedtally.recovery.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
 from fedtally.recovery.belief_intervals import BeliefIntervals
 from fedtally.recovery.direct import DirectDecoder, DirectIntervals, NoiseLaw
 from fedtally.recovery.joint import JointDecoder
@@ -40,9 +40,6 @@ MAX_JOINT = 1 << 28
 # Candidates up to which "auto" is belief propagation: about so many were measured. Of real tables
 # with more, which have few items that stand out, messages mostly gain nothing (docs/recovery.md).
 MAX_BELIEF = 1 << 17
-# Messages up to which it is: one for each candidate, row and batch. So many mostly take a second or
-# two more than joint recovery.
-MAX_MESSAGES = 1 << 22
 # Candidates up to which a domain is enumerated: minutes of decoding. In larger domains items must
 # be named.
 MAX_ENUMERATED = 2**36
@@ -216,7 +213,7 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
             limits=_limits_of_belief,
             fits_items=True,
             most_candidates=MAX_BELIEF,
-            most_messages=MAX_MESSAGES,
+            most_messages=MOST_MESSAGES,  # with more, only some candidates send messages
             auto_rows=MANY_ROWS,
             needs_shape=True,
             planned_rows=range(7, 17),
@@ -294,7 +291,7 @@ def recovery_of(
     ['belief', 'joint', 'median']
     >>> str(recovery_of("auto", 1000, 5, planned=True))
     'joint'
-    >>> [str(recovery_of("auto", 50_000, 16, batches=batches)) for batches in (5, 10)]
+    >>> [str(recovery_of("auto", 120_000, 16, batches=batches)) for batches in (5, 10)]
     ['belief', 'joint']
     """
     if recovery != AUTO:
@@ -319,7 +316,7 @@ class Decoding:
 
     Args:
         recovery: a decoder's name, or "auto". With "auto" it is belief propagation for up to 2^17
-            candidates, and 2^22 of candidates x rows x batches, from 5 rows on, and joint recovery
+            candidates, and 2^24 of candidates x rows x batches, from 5 rows on, and joint recovery
             for up to 2^28 candidates from 3 rows on.
         objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
             0, so that the sum of squared errors is small.

@@ -169,7 +169,7 @@ def estimate(
         recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
             paper's decoder, "belief", which starts from joint and has smaller errors where messages
             settle, "direct", the counters of a histogram, or "auto": direct for a histogram, and
-            for a sketch belief from 5 rows on, up to 2^17 candidates and 2^22 of candidates x rows
+            for a sketch belief from 5 rows on, up to 2^17 candidates and 2^24 of candidates x rows
             x batches, else joint, if there are so many rows, up to 2^28 candidates.
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
             shrinkage.
