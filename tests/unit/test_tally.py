@@ -346,6 +346,19 @@ def test_a_bucket_that_does_not_fit_comes_in_pieces_of_whole_clients(monkeypatch
     assert np.array_equal(np.lexsort((order, bucket_of(order))), np.arange(len(order)))
 
 
+def test_buckets_without_rows_have_no_pieces(monkeypatch):
+    """Three clients fill three buckets of 64, each of which takes more than fits."""
+    monkeypatch.setattr("fedtally.engines.local.client_rows._FEW_BYTES", 1 << 10)
+    rows = ClientRows(memory=1 << 12)
+    clients = np.repeat(np.array([1, 2, 3], np.uint64), 1 << 13)
+    rows.add(clients, np.arange(len(clients), dtype=np.uint64), None)
+    held = [piece for piece in rows.map_buckets(np.copy) if piece.shape[1]]
+    assert [np.unique(piece[0]).tolist() for piece in held] == [
+        [client] for client in sorted((1, 2, 3), key=lambda one: bucket_of(np.uint64([one]))[0])
+    ]
+    assert {piece.shape[1] for piece in held} == {1 << 13}
+
+
 def test_a_full_disk_is_said(monkeypatch):
     def full():
         raise OSError(28, "No space left on device")

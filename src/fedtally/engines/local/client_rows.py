@@ -13,7 +13,6 @@ from typing import IO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
@@ -106,8 +105,10 @@ class ClientRows:
             if 2 * _COPIES * size <= self._memory:  # one is worked on, one waits for the caller
                 yield partial(self._whole, bucket)
                 continue
-            room = max(_FEW_BYTES, (self._memory - size) // (2 * _COPIES))
-            for piece in _pieces(self._taken(bucket), -(-size // room)):
+            parts = self._taken(bucket)
+            whole = sum(part.nbytes for part in parts)
+            room = max(_FEW_BYTES, (self._memory - whole) // (2 * _COPIES))
+            for piece in _pieces(parts, -(-whole // room)):
                 yield partial(np.asarray, piece)
 
     def _whole(self, bucket: int) -> U64:
@@ -157,6 +158,8 @@ def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
 
 def _return_memory() -> None:
     """Give the system back what was freed: the C library and Arrow keep it for later."""
+    import pyarrow as pa
+
     pa.default_memory_pool().release_unused()
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc
         library.malloc_trim(0)
