@@ -17,16 +17,16 @@ static constexpr size_t kBlock = 4096;
 // also put all rows on the same sets of the cache, where they would evict each other.
 static constexpr size_t kPad = 32;
 static constexpr size_t kMaxRows = 1024;
-// Decoders handle more ids at once: a row's tables are often larger than the nearest cache, and come
-// from far away once for each block.
+// Decoders handle more ids at once: a row's tables are often larger than the nearest cache, and
+// come from far away once for each block.
 static constexpr size_t kDecodeBlock = 1 << 14;
 
 // Rows are hashed kLanes at a time: 8 words of 32 bits are one vector of AVX2.
 static constexpr size_t kLanes = 8;
 static constexpr size_t whole_slabs(size_t rows) { return (rows + kLanes - 1) / kLanes * kLanes; }
 
-// Working memory, in uint32, of a kernel that takes a list of ids, `block` at once, through `groups`
-// sets of tables.
+// Working memory, in uint32, of a kernel that takes a list of ids, `block` at once, through
+// `groups` sets of tables.
 inline constexpr size_t list_scratch(size_t rows, size_t groups, size_t block = kBlock) {
   return groups * whole_slabs(rows) * (8 * 256 + block + kPad);
 }

@@ -431,7 +431,8 @@ template <class T>
 void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subtable* subtables,
             size_t num_subtables, u32 stride, bool mean, const u64* ids, u64 first, size_t count,
             double* estimates, T* gathered, u32* scratch) {
-  const size_t mixed_size = whole_slabs(rows) * 2048, words_size = whole_slabs(rows) * kDecodeStride;
+  const size_t slabs = whole_slabs(rows), mixed_size = slabs * 2048,
+               words_size = slabs * kDecodeStride;
   const Cells cells(width);
   u32 *mixed = scratch, *block = scratch + groups * mixed_size;
   for (size_t g = 0; ids && g < groups; g++)
@@ -448,8 +449,8 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
         const size_t longest = ids ? kStep : kChunk - (id & 255),
                      m = n - q < longest ? n - q : longest;
         if (ids)
-          gather_row(ListedWords{block + row * kDecodeStride + q, words_size}, row, cells, subtables,
-                     num_subtables, stride, m, sum + q);
+          gather_row(ListedWords{block + row * kDecodeStride + q, words_size}, row, cells,
+                     subtables, num_subtables, stride, m, sum + q);
         else
           gather_row(RangeWords{tables + row * 2048, rows * 2048, id}, row, cells, subtables,
                      num_subtables, stride, m, sum + q);

@@ -126,8 +126,8 @@ template <> struct Gather<double> {
   static constexpr auto kernel = &Kernels::decode_f64;
 };
 
-// layout: (group, shift, bits) of each subtable; values [rows][width][stride]: the subtables of a cell
-// one after the other.
+// layout: (group, shift, bits) of each subtable; values [rows][width][stride]: the subtables of a
+// cell one after the other.
 template <class T>
 static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width,
                    In<uint32_t, 2> layout, In<T, 3> values, bool mean,
@@ -145,14 +145,14 @@ static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t wi
   Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups, kDecodeBlock) : 0);
   Scratch<T> gathered(rows * (kDecodeBlock + kPad));
   (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(),
-                         (uint32_t)values.shape(2), mean, ids ? ids->data() : nullptr, first, estimates.shape(0),
-                         estimates.data(), gathered.data(), scratch.data());
+                         (uint32_t)values.shape(2), mean, ids ? ids->data() : nullptr, first,
+                         estimates.shape(0), estimates.data(), gathered.data(), scratch.data());
 }
 
-// patterns [rows][width][stride] get, for each cell, from `offset` on, the sums of the batches under
-// each pattern of signs. A batch is negated where its bit of the pattern is 1. So each further bit
-// doubles the patterns: the new half is the old one less twice the batch. batches [batches][rows]
-// [width] may have any strides.
+// patterns [rows][width][stride] get, for each cell, from `offset` on, the sums of the batches
+// under each pattern of signs. A batch is negated where its bit of the pattern is 1. So each
+// further bit doubles the patterns: the new half is the old one less twice the batch.
+// batches [batches][rows][width] may have any strides.
 template <class From, class T>
 static void fill_patterns(nb::ndarray<const From, nb::ndim<3>, nb::device::cpu> batches,
                           size_t offset, Array<T, 3> patterns) {
@@ -180,8 +180,8 @@ static void fill_patterns(nb::ndarray<const From, nb::ndim<3>, nb::device::cpu> 
 typedef double Pair __attribute__((vector_size(16), aligned(8), may_alias));
 typedef uint64_t PairBits __attribute__((vector_size(16)));
 
-// Products with two signs, +1 or -1: a sign flips the highest bit of a double, or leaves it. To look
-// the bits up in a table takes less time than to turn signs into doubles.
+// Products with two signs, +1 or -1: a sign flips the highest bit of a double, or leaves it. To
+// look the bits up in a table takes less time than to turn signs into doubles.
 class SignPairs {
  public:
   SignPairs() {
