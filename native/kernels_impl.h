@@ -307,28 +307,30 @@ template <class T> void mean_of(const T* gathered, size_t rows, size_t count, do
   }
 }
 
-// out[q] = values[index[q]]. Four floats are written with one store: the fewest instructions of all
-// ways that were measured, for near tables and for far ones.
-inline size_t gather_fours(const float* values, const u32* index, size_t count, float* out) {
+// out[q] = values[index[q] ^ flip]. Four floats are written with one store: the fewest instructions
+// of all ways without vector gathers, which some processors run slowly, for near and far tables.
+inline size_t gather_fours(const float* values, const u32* index, u32 flip, size_t count,
+                           float* out) {
   typedef float Four __attribute__((vector_size(16)));
   size_t q = 0;
   for (; q + 8 <= count; q += 8)
     for (size_t i = q; i < q + 8; i += 4) {
-      const Four found = {values[index[i]], values[index[i + 1]], values[index[i + 2]],
-                          values[index[i + 3]]};
+      const Four found = {values[index[i] ^ flip], values[index[i + 1] ^ flip],
+                          values[index[i + 2] ^ flip], values[index[i + 3] ^ flip]};
       __builtin_memcpy(out + i, &found, sizeof found);
     }
   return q;
 }
 
-inline size_t gather_fours(const double*, const u32*, size_t, double*) { return 0; }
+inline size_t gather_fours(const double*, const u32*, u32, size_t, double*) { return 0; }
 
 // What is left over is gathered one by one, in eights so that the compiler unrolls.
-template <class T> inline void gather(const T* values, const u32* index, size_t count, T* out) {
-  size_t q = gather_fours(values, index, count, out);
+template <class T>
+inline void gather(const T* values, const u32* index, u32 flip, size_t count, T* out) {
+  size_t q = gather_fours(values, index, flip, count, out);
   for (; q + 8 <= count; q += 8)
-    for (size_t i = q; i < q + 8; i++) out[i] = values[index[i]];
-  for (; q < count; q++) out[q] = values[index[q]];
+    for (size_t i = q; i < q + 8; i++) out[i] = values[index[i] ^ flip];
+  for (; q < count; q++) out[q] = values[index[q] ^ flip];
 }
 
 // out[q] = values[index[q]] for the indices that `index_of` gives, from a table of `size` floats,
@@ -379,9 +381,15 @@ inline bool gather_held(const double*, size_t, const u32*, u32, Cells, u32, u32,
 // A row's words of some ids under each hash group are at(group)[q] ^ upper(group). Listed ids have
 // whole words already. For consecutive ids `at` is the table of the lowest byte itself, and `upper`
 // the XOR of the other bytes' entries, which is the same for a whole chunk: no hashing at all.
+//
+// For a width of 2^k and one subtable, the index that `index_of` gives is made of bits of the word:
+// that of a ^ b is that of a ^ that of b. So the indices of the lowest byte's entries are made
+// once for a row, `lowest`, and those of a chunk are these ^ that of `upper`. Other layouts and
+// listed ids have none.
 struct ListedWords {
   const u32* words;
   size_t group_size;
+  const u32* lowest() const { return nullptr; }
   const u32* at(u32 group) const { return words + group * group_size; }
   u32 upper(u32) const { return 0; }
 };
@@ -390,6 +398,8 @@ struct RangeWords {  // ids first, first + 1, ... of one chunk
   const u32* tables;
   size_t group_size;
   u64 first;
+  const u32* indices;  // [kChunk], or null
+  const u32* lowest() const { return indices ? indices + (first & 255) : nullptr; }
   const u32* at(u32 group) const { return tables + group * group_size + (first & 255); }
   u32 upper(u32 group) const { return upper_word(tables + group * group_size, first); }
 };
@@ -410,8 +420,13 @@ inline void gather_row(const Words& words, size_t row, Cells cells, const Subtab
     const u32 shift = subtables[0].shift, bits = subtables[0].bits;
     if (gather_held(values, size, words.at(0), upper, cells, shift, bits, count, sum)) return;
     // The location and the pattern come from the same word: one pass gives the index.
-    index_of(words.at(0), upper, cells, shift, bits, count, index);
-    gather(values, index, count, sum);
+    if (const u32* const lowest = words.lowest()) {
+      index_of(&upper, 0, cells, shift, bits, 1, index);
+      gather(values, lowest, index[0], count, sum);
+    } else {
+      index_of(words.at(0), upper, cells, shift, bits, count, index);
+      gather(values, index, 0, count, sum);
+    }
     return;
   }
   index_of(words.at(0), upper, cells, 0, 0, count, location);
@@ -421,7 +436,7 @@ inline void gather_row(const Words& words, size_t row, Cells cells, const Subtab
               group = subtables[s].group;
     const u32 *own = words.at(group), flip = words.upper(group);
     for (size_t q = 0; q < count; q++) index[q] = location[q] + (((own[q] ^ flip) >> shift) & mask);
-    gather((const T*)subtables[s].values + row * size, index, count, s ? more : sum);
+    gather((const T*)subtables[s].values + row * size, index, 0, count, s ? more : sum);
     if (s)
       for (size_t q = 0; q < count; q++) sum[q] += more[q];
   }
@@ -434,6 +449,8 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
   const size_t slabs = whole_slabs(rows), mixed_size = slabs * 2048,
                words_size = slabs * kDecodeStride;
   const Cells cells(width);
+  const bool linear = !ids && num_subtables == 1 && cells.top < 32;
+  alignas(64) u32 lowest[kChunk];
   u32 *mixed = scratch, *block = scratch + groups * mixed_size;
   for (size_t g = 0; ids && g < groups; g++)
     interleave(tables + g * rows * 2048, rows, mixed + g * mixed_size);
@@ -442,8 +459,12 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
     for (size_t g = 0; ids && g < groups; g++)
       block_words(mixed + g * mixed_size, rows, ids + i, n, block + g * words_size,
                   kDecodeStride);
+    size_t near = 0;  // estimates whose memory was asked for
     for (size_t row = 0; row < rows; row++) {
       T* sum = gathered + row * kDecodeStride;
+      if (linear)
+        index_of(tables + row * 2048, 0, cells, subtables[0].shift, subtables[0].bits, kChunk,
+                 lowest);
       for (size_t q = 0; q < n;) {
         const u64 id = first + i + q;
         const size_t longest = ids ? kStep : kChunk - (id & 255),
@@ -452,9 +473,13 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
           gather_row(ListedWords{block + row * kDecodeStride + q, words_size}, row, cells,
                      subtables, num_subtables, stride, m, sum + q);
         else
-          gather_row(RangeWords{tables + row * 2048, rows * 2048, id}, row, cells, subtables,
-                     num_subtables, stride, m, sum + q);
+          gather_row(
+              RangeWords{tables + row * 2048, rows * 2048, id, linear ? lowest : nullptr}, row,
+              cells, subtables, num_subtables, stride, m, sum + q);
         q += m;
+        // Estimates are written faster than their memory comes from far away, so that it is asked
+        // for while rows are looked at, a little at a time.
+        for (; near * rows < row * n + q; near += 8) __builtin_prefetch(estimates + i + near, 1, 2);
       }
     }
     if (mean) mean_of(gathered, rows, n, estimates + i);

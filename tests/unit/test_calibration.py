@@ -17,6 +17,7 @@ from fedtally import kernels
 from fedtally.errors import InvalidInputError
 from fedtally.planner.bill import OPERATIONS, REFERENCE, Bill, Host, lines_of_sum
 from fedtally.planner.bill import bill as true_bill
+from fedtally.planner.costs import decoding_work
 from fedtally.planner.secure_sum import Summation
 from fedtally.studies import calibration
 from fedtally.studies.calibration import Seen, default_path, fit, load, save
@@ -73,6 +74,19 @@ def test_every_operation_is_in_what_is_measured() -> None:
     assert {
         name for work in works for name, count in work.items() if count > 0
     } == OPERATIONS.keys()
+
+
+def test_messages_are_half_of_what_a_decoder_takes() -> None:
+    """Of at least one: what is little in every decoder was fitted as nothing."""
+    shares = []
+    for recovery, size, width, schedule, rounds, exponent in calibration.DECODERS:
+        if recovery == "belief":
+            plan = calibration.landed(
+                size, rows=5, width=width, schedule=schedule, num_rounds=rounds, exponent=exponent
+            ).plan
+            work = decoding_work(plan, "v4", recovery)
+            shares.append(REFERENCE.price({"belief": work["belief"]}) / REFERENCE.price(work))
+    assert max(shares) > 0.5
 
 
 def test_known_times_are_found_again() -> None:

@@ -106,6 +106,7 @@ DECODERS = (
     ("belief", 50_000, 400, "shared", 1, 1.2),
     ("belief", 20_000, 400, "hybrid", 10, 1.2),
     ("belief", 20_000, 400, "fresh", 5, 1.2),
+    ("belief", 100_000, 2000, "hybrid", 10, 1.2),
 )
 
 
