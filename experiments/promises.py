@@ -8,7 +8,8 @@ tau. A cell passes if they are no more than the 99 % quantile of what the failur
 is worth.
 
 The synthetic laws are here to be hard, and nothing was tuned to them: a log-normal law, two
-plateaus, half of the clients on three items and the others alike, and i^-0.6.
+plateaus, half of the clients on three items and the others alike, and i^-0.6. The law `alike:K`, K
+items of one frequency, is the hardest shape where K is 1 / tau to 2 / tau.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from experiments import options, output, planner, rounds, study
+from fedtally import _validate
 from fedtally.domain import IntegerRange
 from fedtally.planner import Frequencies, hardest
 from fedtally.planner.proposal import propose
@@ -48,13 +50,14 @@ class Cell(NamedTuple):
     repeats: int
     data: str
     recovery: str = "joint"
+    spread: float = 0.0
 
 
 def law(name: str, size: int, data: Path | None) -> rounds.F64:
     """Return a law: float64 [d], falling; of a table its own d.
 
     Args:
-        name: of `TABLES`, of `LAWS`, or what `planner.load_law` takes.
+        name: of `TABLES`, of `LAWS`, alike:K, or what `planner.load_law` takes.
         size: d of what is no table.
         data: folder of the tables.
 
@@ -68,12 +71,24 @@ def law(name: str, size: int, data: Path | None) -> rounds.F64:
         weights = np.where(ranks <= 100, 1 / 100, np.where(ranks <= 1100, 1 / 1000, 0.0))
     elif name == "half":
         weights = np.where(ranks <= 3, 1 / 3, np.where(ranks <= 603, 1 / 600, 0.0))
+    elif name.startswith("alike:"):
+        items = _validate.integer(1, size, items=int(name.removeprefix("alike:")))
+        weights = np.where(ranks <= items, 1.0, 0.0)
     elif name in planner.TABLES:
         return planner.load_law(name, size, data)
     else:
         weights = ranks ** -float(name)
     found: rounds.F64 = weights / weights.sum()
     return found
+
+
+def draw(known: rounds.F64, cell: Cell, rng: np.random.Generator) -> rounds.I64:
+    """Return how many clients of each round hold each item: int64 [rounds, d]."""
+    if cell.spread == 0.0:
+        return rounds.draw(known, cell.clients, cell.rounds, rng)
+    shape = cell.spread**-2
+    laws = known * rng.gamma(shape, 1 / shape, (cell.rounds, len(known)))
+    return np.concatenate([rounds.draw(one, cell.clients // cell.rounds, 1, rng) for one in laws])
 
 
 def measure(cell: Cell) -> list[study.Row]:
@@ -87,8 +102,7 @@ def measure(cell: Cell) -> list[study.Row]:
     for repeat in range(cell.repeats):
         rng = np.random.default_rng((3, repeat))
         sketch = SketchSpec(plan.rows, plan.width, plan.schedule, plan.num_rounds, rng.bytes(32))
-        counts = rounds.draw(known, cell.clients, cell.rounds, rng)
-        counts = counts[:, rng.permutation(len(known))]
+        counts = draw(known, cell, rng)[:, rng.permutation(len(known))]
         landed = [CountSketch(sketch, number) for number in range(cell.rounds)]
         for one, held in zip(landed, counts, strict=True):
             one.add_range(rounds.FIRST_ID, held)
@@ -121,7 +135,7 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
 
 @click.command("promises")
 @options.study(laws=("plateaus",), repeats=2, clients=20_000, domain_size=2000, tau=0.01)
-@options.laws((*TABLES, *LAWS), help="A table, a law of this experiment, or an exponent.")
+@options.laws((*TABLES, *LAWS), help="A table, a law of this experiment, an exponent, or alike:K.")
 @options.domain_size(20_000, least=1100, help="Of laws that are no tables.")
 @options.clients(200_000)
 @click.option("--rounds", "num_rounds", type=click.IntRange(1), default=5)
@@ -132,6 +146,13 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
     type=click.Choice(["joint", "belief"]),
     default="joint",
     help="What decodes the campaigns; plans rest on joint recovery.",
+)
+@click.option(
+    "--spread",
+    type=click.FloatRange(0.0),
+    default=0.0,
+    help="Of rounds that differ: the standard deviation of the Gamma variable, of mean 1, by which"
+    " each item's share of each round is multiplied.",
 )
 @options.data(f"Folder of the real tables, which are {', '.join(planner.TABLES)}.")
 def command(
@@ -145,11 +166,12 @@ def command(
     tau: float,
     repeats: int,
     recovery: str,
+    spread: float,
     data: Path | None,
 ) -> None:
     """Count the campaigns of default plans that exceed tau; exit code 1 if they are too many."""
     where = str(output.data_folder(data))
-    sizes = (domain_size, clients, num_rounds, tau, repeats, where, recovery)
+    sizes = (domain_size, clients, num_rounds, tau, repeats, where, recovery, spread)
     cells = [Cell(name, like, *sizes) for name in laws for like in PLANS]
     for cell in cells:  # a table that is missing is said to be before the work starts
         law(cell.name, domain_size, Path(where))

@@ -48,7 +48,17 @@ def _for_an_easy_shape(spec, domain, clients, known, **seed):  # type: ignore[no
     return propose(spec, domain, clients, known or Frequencies.assumed(domain.size, 3.0), **seed)
 
 
-@pytest.mark.parametrize("name", promises.LAWS)
+@pytest.mark.parametrize("name", [*promises.LAWS, "alike:700"])
 def test_laws_fall_and_sum_to_one(name: str) -> None:
     law = promises.law(name, 2000, Path())
     assert law.sum() == pytest.approx(1.0) and (np.diff(law) <= 0).all()
+
+
+def test_rounds_may_differ() -> None:
+    """Each item's share of a round varies as much as was asked for, about the law."""
+    law = promises.law("alike:500", 500, Path())
+    cell = promises.Cell("alike:500", hardest.ANY, 500, 2_000_000, 200, 0.01, 1, "", spread=1.5)
+    counts = promises.draw(law, cell, np.random.default_rng(0))
+    assert (counts.sum(axis=1) == 10_000).all()
+    assert counts.std() / counts.mean() == pytest.approx(1.5, rel=0.1)
+    assert counts.mean(axis=0).std() / counts.mean() < 0.15

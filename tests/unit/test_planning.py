@@ -470,19 +470,6 @@ def test_small_rounds_have_room():
     assert sizes.max() <= plan.max_round_clients
 
 
-def test_exact_recovery_is_relied_on_where_cells_are_many():
-    """50 items in 104 cells: predicted to be exact, and hardly ever is."""
-    distribution = Frequencies.from_frequencies(np.full(50, 0.02), 200)
-    plan = propose(
-        Request(tau=0.01, num_rounds=10).resolve(),
-        IntegerRange(1, 200),
-        300,
-        distribution,
-        seed=bytes(32),
-    ).plan
-    assert plan.rows * plan.width >= 4 * 50
-
-
 def test_hidden_numbers_choose_nothing():
     """Under add-remove what is planned follows from the public bound alone."""
     options = {

@@ -2,7 +2,7 @@
 
 Small sketches of one batch are tried (`fedtally.planner.trials`), all others are predicted
 (`fedtally.recovery.error_model`), with two safeguards where predictions for joint recovery are
-doubtful: `Campaign.modelled_failure` and `Campaign._relied_on`.
+doubtful: `Campaign.modelled_failure` and `Campaign._sure`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Self
 
 from fedtally import _validate
@@ -28,7 +28,9 @@ from fedtally.sketch import Recovery, Schedule
 # A sketch this much narrower, whose error is this much larger, makes a prediction for joint
 # recovery doubtful: the decoder may stop where the narrower one does.
 JUMP, FALL = 1.4, 2.0
-CELLS_PER_ITEM = 4  # that exact recovery is relied on with
+# Exact recovery is relied on with so many cells for each item, and where it is predicted for
+# sketches this much narrower, too.
+CELLS, SURE = 4, (1.1, 1.25)
 TELLING = 2  # failures that trials must allow, at least, to say anything
 _STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
 
@@ -158,26 +160,24 @@ class Campaign:
         If the first one exceeds a bound, the second is never computed.
         """
         distribution = self._careful(distribution, tau)
-        yield self._failure(distribution, tau, rows, width)
+        failure = partial(self._failure, distribution, tau, rows)
+        yield self._sure(failure, distribution, rows, width)
         if self._fits_items and (narrower := int(width / JUMP)) >= 2:
             yield self._failure(distribution, FALL * tau, rows, narrower)
 
     def _failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
-        found = self._setting(distribution, rows, width).failure(distribution.frequencies, tau)
-        if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
-            setting = self._setting(distribution, rows, narrower)
-            return setting.failure(distribution.frequencies, tau)
-        return found
+        return self._setting(distribution, rows, width).failure(distribution.frequencies, tau)
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
         """Return the largest error that is exceeded with probability p, by the error model.
 
-        The same safeguard as in `modelled_failure` applies.
+        The same safeguards as in `modelled_failure` apply.
         """
         found, known, narrower = 0.0, distribution, int(width / JUMP)
         # from below to the least error that is exceeded with p if items below it are alike
         for _ in range(_STEPS):
-            before, found = found, self._linf(known, p, rows, width)
+            before = found
+            found = self._sure(partial(self._linf, known, p, rows), known, rows, width)
             if self._fits_items and narrower >= 2:
                 found = max(found, self._linf(known, p, rows, narrower) / FALL)
             known = self._careful(distribution, found)
@@ -217,27 +217,22 @@ class Campaign:
         return _alike_below(distribution, min(tau, distribution.fit.resolved / 2))
 
     def _linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        setting = self._setting(distribution, rows, width)
-        found = setting.predict(distribution.frequencies, p).linf
-        if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
-            setting = self._setting(distribution, rows, narrower)
-            return setting.predict(distribution.frequencies, p).linf
-        return found
+        return self.predicted(distribution, rows, width, p).linf
 
-    def _relied_on(self, distribution: Frequencies, rows: int, width: int) -> int:
-        """Return the width whose prediction is relied on: this one, or a narrower one.
+    def _sure(
+        self, predicted: Callable[[int], float], distribution: Frequencies, rows: int, width: int
+    ) -> float:
+        """Return what is predicted of a width: of a narrower one, if exact recovery is not sure.
 
-        Joint recovery may be predicted to be exact with more items than so few cells bear: with a
-        third of the cells as items, or a half, the decoder mostly stops before it is there. Then
-        its error is at most that of the widest sketch that is not predicted to be exact.
+        It may begin at a wider sketch than it is predicted for. If the decoder stops before it is
+        there, its error is at most that of a narrower sketch which is not predicted to be exact.
         """
-        while width > 2 and self._fits_items:
-            setting = self._setting(distribution, rows, width)
-            found = setting.predict(distribution.frequencies)
-            if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
-                break
-            width = max(2, int(0.9 * width))
-        return width
+        found = predicted(width)
+        if found > 0.0 or not self._fits_items:
+            return found
+        items = self.predicted(distribution, rows, width).support
+        narrower = () if items * CELLS <= rows * width else SURE
+        return next(filter(None, (predicted(max(1, int(width / one))) for one in narrower)), 0.0)
 
     def _relied_decoder(self, distribution: Frequencies) -> str:
         """Return the decoder whose error is planned with.
@@ -271,9 +266,14 @@ class Campaign:
             draws=self.draws,
         )
 
-    def predicted(self, distribution: Frequencies, rows: int, width: int) -> Prediction:
-        """Return the prediction of the error model for a size, without safeguards."""
-        return self._setting(distribution, rows, width).predict(distribution.frequencies)
+    def predicted(
+        self, distribution: Frequencies, rows: int, width: int, p: float = 0.5
+    ) -> Prediction:
+        """Return the prediction of the error model for a size, without safeguards.
+
+        Its largest error is exceeded with probability p.
+        """
+        return self._setting(distribution, rows, width).predict(distribution.frequencies, p)
 
     def noise_of(self, rows: int) -> float:
         """Return the standard deviation of the noise in a counter of each round's sum."""
