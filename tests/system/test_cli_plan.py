@@ -85,6 +85,23 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def test_a_plan_for_known_frequencies_names_the_smaller_one(call: Call) -> None:
+    """The command that is named makes that plan, and where little is saved none is named."""
+    asked = ("--rounds", "5", "--rows", "8", "--like", "zipf:a=1.2,d=5000")
+    much, little = (
+        ("--clients", "400000", "--tau", "0.0003"),
+        ("--clients", "40000", "--tau", "1e-3"),
+    )
+    said = words_of(call(*asked, *much)[1])
+    smaller = re.search(r"if they are sure, --recovery (belief) would take (8 x \d+) and", said)
+    assert smaller is not None
+    named = call(*asked, *much, "--recovery", smaller[1])[1]
+    assert f"{smaller[2]} (the plan)" in words_of(named) and "if they are sure" not in named
+    found = json.loads(call(*asked, *little, "--json")[1])
+    assert 0.9 < found["by_belief"]["bytes_per_client"] / found["plan"]["bytes_per_client"] < 1
+    assert "if they are sure" not in words_of(call(*asked, *little)[1])
+
+
 def _upload(said: str) -> float:
     number, unit = re.search(r"Upload ([0-9.]+) (kB|B) per client", said).groups()  # type: ignore[union-attr]
     return float(number) * (1000 if unit == "kB" else 1)
@@ -148,7 +165,7 @@ def test_the_document_holds_what_is_printed(call: Call) -> None:
     assert set(shapes) == {"hardest", "zipf:a=1.1", "zipf:a=0.8", "geometric:q=0.99"}
     assert shapes["hardest"]["predicted_linf"] == found["predicted_linf"]
     assert found["predicted_linf"] >= max(one["predicted_linf"] for one in shapes.values())
-    assert found["usual"] is None  # no target was asked for
+    assert found["usual"] is found["by_belief"] is None  # no target was asked for
     assert set(found["minimax"]) == {"rows", "width", "bytes_per_client"}
     assert found["missing_keys"] == ["server_key"]
 
