@@ -35,7 +35,7 @@ _LEAST = 1.0
 # Of the share up to which the decoder trusts beliefs: joint recovery's standard deviation is less
 # than is predicted in small sketches, by up to a tenth, and both differ between campaigns. Nearer
 # to it joint recovery may answer, with errors of several times as much.
-_SURE = 0.8
+_SURE = 0.82
 _TINY = 1e-300
 
 
