@@ -142,6 +142,7 @@ def unlike(schedules: Sequence[str], repeats: int, seed: int, data: str) -> list
     ]
 
 
+@cache
 def plan_of(cell: Cell, recovery: str, tau: float | None) -> Plan:
     """Return the plan for a target, or for the cell's bytes, that rests on a decoder."""
     noise: dict[str, Any] = {} if cell.noise == "off" else {"epsilon": 1.0, "trust": cell.noise}
@@ -195,10 +196,11 @@ def errors(cell: Cell, plan: Plan, number: int) -> tuple[float, float, bool]:
 
 def measure(cell: Cell) -> list[study.Row]:
     """Make both plans and run campaigns; nothing, where no plan has the cell's bytes and noise."""
+    planned = cell._replace(actual=cell.law)  # so that cells which plan alike share plans
     try:
-        target = plan_of(cell, "joint", None).target
+        target = plan_of(planned, "joint", None).target
         assert target is not None
-        plans = {name: plan_of(cell, name, target.linf) for name in ("joint", "belief")}
+        plans = {name: plan_of(planned, name, target.linf) for name in ("joint", "belief")}
     except InvalidInputError:
         return []
     joint, belief = plans.values()
@@ -235,10 +237,10 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
     cells, pooled = [], []
     for row in rows:
         line = {name: row[name] for name in ("law", *shown)}
-        if row["campaigns"]:
-            line |= {"messages answered": row["belief messages"]}
-            line |= {"above tau": row["belief by auto, above tau"]}
-            line |= {"largest / tau": row["belief by auto, largest"], "verdict": _verdict(row)}
+        line |= {"messages answered": row.get("belief messages")}
+        line |= {"above tau": row.get("belief by auto, above tau")}
+        line |= {"largest / tau": row.get("belief by auto, largest")}
+        line |= {"verdict": _verdict(row) if row["campaigns"] else "-"}
         cells.append(line)
     for name in [*dict.fromkeys(row["law"] for row in rows), "all"]:
         own = [row for row in rows if name in (row["law"], "all")]

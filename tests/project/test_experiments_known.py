@@ -54,9 +54,12 @@ def test_campaigns_above_tau_are_counted(
     [row] = known.measure(CELL)
     assert row["times fewer"] == pytest.approx(17 / width)
     assert row["belief by auto, above tau"] == exceeded and row["belief by joint, above tau"] == 3
-    cells, laws = known.summarise([row]).values()
+    same = CELL._replace(law="2", actual="2")
+    monkeypatch.setattr(known, "plan_of", lambda cell, recovery, tau: PLAN)
+    cells, laws = known.summarise([row, *known.measure(same)]).values()
+    assert len({tuple(line) for line in cells}) == 1 and cells[1]["verdict"] == "-"
     assert cells[0]["verdict"] == verdict
-    assert [line["misses"] for line in laws] == [verdict == "MISS"] * 2
+    assert [line["misses"] for line in laws] == [verdict == "MISS", 0, verdict == "MISS"]
 
 
 def test_clients_may_be_of_another_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
