@@ -121,14 +121,15 @@ def law(name: str, size: int, data: str) -> rounds.F64:
 
 
 def drawn(number: int, repeats: int, seed: int) -> list[Cell]:
-    """Return so many cells: laws in turn, all else at random."""
+    """Return so many different cells: laws in turn, all else at random."""
     rng = np.random.default_rng(seed)
     cells: list[Cell] = []
     while len(cells) < number:
         name = LAWS[len(cells) % len(LAWS)]
         picked: Any = {what: values[rng.integers(len(values))] for what, values in GRID.items()}
-        if picked["bytes"] <= picked["size"]:  # else a histogram would be cheaper
-            cells.append(Cell(name, name, **picked, repeats=repeats, seed=seed, data=""))
+        cell = Cell(name, name, **picked, repeats=repeats, seed=seed, data="")
+        if cell.bytes <= cell.size and cell not in cells:  # else a histogram would be cheaper
+            cells.append(cell)
     return cells
 
 
@@ -283,7 +284,11 @@ def _verdict(row: study.Row) -> str:
 @click.command("known")
 @options.study(number=2, repeats=2)
 @click.option(
-    "--cells", "number", type=click.IntRange(1), default=49, help="Of promises, drawn at random."
+    "--cells",
+    "number",
+    type=click.IntRange(1, 1000),
+    default=70,
+    help="Of promises, drawn at random.",
 )
 @click.option("--unlike", "is_unlike", is_flag=True, help="Clients unlike those planned for.")
 @options.schedules(tuple(UNLIKE), "Of --unlike.", click.Choice(list(UNLIKE)))

@@ -33,7 +33,8 @@ def test_cells_are_drawn_by_the_seed_alone_and_laws_in_turn() -> None:
     cells = known.drawn(14, 3, 7)
     assert [cell.law for cell in cells] == [*known.LAWS] * 2
     assert cells == known.drawn(14, 3, 7) != known.drawn(14, 3, 8)
-    assert all(cell.bytes <= cell.size for cell in cells)
+    many = known.drawn(140, 3, 7)
+    assert len(set(many)) == 140 and all(cell.bytes <= cell.size for cell in many)
 
 
 def test_the_plans_are_those_of_the_planner_for_the_cell() -> None:
