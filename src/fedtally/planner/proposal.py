@@ -179,7 +179,7 @@ class Proposal:
         spec = replace(draft.spec, decoding=replace(decoding, recovery=str(Recovery.BELIEF)))
         try:
             plan = _made_for(replace(draft, spec=spec), self.distribution)[0]
-        except UnreachableError:
+        except InvalidInputError:  # the target is out of reach
             return None
         is_smaller = plan.bytes_per_client < self.plan.bytes_per_client
         return plan if is_smaller and self._decoder(plan) is Recovery.BELIEF else None
