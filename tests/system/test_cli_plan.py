@@ -85,6 +85,22 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def test_a_plan_for_known_frequencies_names_the_smaller_one(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where little is saved, none is named."""
+    asked = ("--rounds", "5", "--rows", "8", "--like", "zipf:a=1.2,d=5000")
+    asked = ("--clients", "400000", "--tau", "0.0003", *asked)
+    smaller = re.search(
+        r"if they are sure, --recovery belief would take (8 x \d+) and", words_of(call(*asked)[1])
+    )
+    assert smaller is not None
+    monkeypatch.setattr(plan_view, "_WORTH", 0.1)
+    assert "if they are sure" not in words_of(call(*asked)[1])
+    found = json.loads(call(*asked, "--json")[1])["by_belief"]
+    assert f"{found['rows']} x {found['width']}" == smaller[1]
+
+
 def _upload(said: str) -> float:
     number, unit = re.search(r"Upload ([0-9.]+) (kB|B) per client", said).groups()  # type: ignore[union-attr]
     return float(number) * (1000 if unit == "kB" else 1)
@@ -148,7 +164,7 @@ def test_the_document_holds_what_is_printed(call: Call) -> None:
     assert set(shapes) == {"hardest", "zipf:a=1.1", "zipf:a=0.8", "geometric:q=0.99"}
     assert shapes["hardest"]["predicted_linf"] == found["predicted_linf"]
     assert found["predicted_linf"] >= max(one["predicted_linf"] for one in shapes.values())
-    assert found["usual"] is None  # no target was asked for
+    assert found["usual"] is found["by_belief"] is None  # no target was asked for
     assert set(found["minimax"]) == {"rows", "width", "bytes_per_client"}
     assert found["missing_keys"] == ["server_key"]
 

@@ -309,6 +309,29 @@ def test_where_beliefs_gain_nothing_the_prediction_is_that_of_joint_recovery():
         )
 
 
+def test_beliefs_that_are_hardly_better_are_not_relied_on(monkeypatch):
+    """Joint recovery is expected to be a twentieth worse, and answers in all campaigns: its errors
+    are nearly twice those of beliefs."""
+    law = np.repeat([0.4 / 40, 0.4 / 400, 0.2 / 1560], [40, 400, 1560])
+    plan = {"rows": 8, "width": 8, "schedule": "hybrid", "num_rounds": 10, "noise": 330.0}
+    asked = plan | {"num_clients": 100_000, "recovery": "belief", "probability": 0.05}
+    careful = predict(law, **asked)
+    monkeypatch.setattr(belief_error, "_SURE", 1.0)
+    naive = predict(law, **asked)
+    rng, domain = np.random.default_rng(1), IntegerRange(1, 2000)
+    for _ in range(5):
+        spec = SketchSpec(8, 8, "hybrid", 10, rng.bytes(32))
+        held = rng.multinomial(10_000, rng.permutation(law), size=10)
+        sums = [CountSketch(spec, number) for number in range(10)]
+        for one, counts in zip(sums, held, strict=True):
+            one.add_range(1, counts)
+            one.counters += np.rint(rng.normal(0.0, 330.0, (8, 8))).astype(np.int64)
+        decoder = BeliefDecoder(sums, domain)
+        error = np.abs(decoder.range(1, 2000) - held.sum(axis=0)).max() / 100_000
+        assert decoder.fallback == "its errors are not smaller"
+        assert 1.3 * naive.linf < error < careful.linf
+
+
 # ---- rounds of unequal size, of different distributions; clients of several items ----
 
 

@@ -19,13 +19,14 @@ from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies
+from fedtally.planner import Frequencies, hardest
 from fedtally.planner.draft import Draft, round_size_bounds
 from fedtally.planner.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
 from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
 from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.budget import OverspentError
+from fedtally.recovery.decoding import Decoding
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sources import open_source
 from fedtally.store import Ledger
@@ -62,6 +63,25 @@ def test_plans_rest_on_joint_recovery_and_the_bill_has_what_answers() -> None:
     assert auto.bill().decoding_seconds > joint.bill().decoding_seconds
     other = proposed(tau=0.01, recovery="median")
     assert other.bill().decoding_seconds < joint.bill().decoding_seconds
+
+
+def test_a_plan_knows_what_belief_propagation_would_take() -> None:
+    """Only where it would decode by default, the shape is known, and bytes are to be saved."""
+    asked: dict[str, object] = {"clients": 400_000, "tau": 0.0003, "num_rounds": 5, "rows": 8}
+    auto, belief = proposed(**asked), proposed(recovery="belief", **asked)
+    assert auto.target.recovery == "joint" and auto.by_belief() == belief.plan
+    assert belief.plan.bytes_per_client < 0.9 * auto.plan.bytes_per_client
+    assert replace(auto, plan=belief.plan).by_belief() is None
+    assert replace(auto, distribution=hardest.plateau(50, 5000)).by_belief() is None
+    draft, spec = auto.draft, auto.draft.spec
+    for other in (
+        replace(draft, spec=replace(spec, tau=None)),
+        replace(draft, spec=replace(spec, decoding=Decoding("joint"))),
+        replace(draft, spec=replace(spec, rows=4)),
+        replace(draft, spec=replace(spec, max_bytes=belief.plan.bytes_per_client // 2)),
+        replace(draft, domain=IntegerRange(1, 1 << 18)),
+    ):
+        assert replace(auto, draft=other).by_belief() is None
 
 
 @pytest.mark.parametrize(

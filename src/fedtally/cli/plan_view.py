@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
 # what the plan of an open domain takes frequencies to be
 _ASSUMED = "assumed to fall like i^-1.1 (--like says otherwise)"
+_WORTH = 0.9  # of the bytes: from so many fewer on it is said what belief propagation would take
 _HARDLY = 0.1  # relative: so much more error is worth a note where it saves bytes
 
 
@@ -42,7 +43,8 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "predicted_linf": proposal.linf,
         "frequencies": target.frequencies or _ASSUMED,
         "shapes": _shape_fields(proposal),
-        "usual": _usual_fields(proposal),
+        "usual": _plan_fields(proposal.usual()),
+        "by_belief": _plan_fields(proposal.by_belief()),
         "message": proposal.size.message,
         "privacy": report.privacy_fields(chosen),
         "silos": _silo_fields(proposal) if chosen.is_of_silos else None,
@@ -93,9 +95,8 @@ def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
     }
 
 
-def _usual_fields(proposal: Proposal) -> dict[str, Any] | None:
-    """Return what the plan would be for `hardest.USUAL`; None where it is not said."""
-    plan = proposal.usual()
+def _plan_fields(plan: Plan | None) -> dict[str, Any] | None:
+    """Return the size of another plan: for `hardest.USUAL`, or of belief propagation; or None."""
     if plan is None:
         return None
     fields = {"rows": plan.rows, "width": plan.width, "bytes_per_client": plan.bytes_per_client}
@@ -188,7 +189,7 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
     listed = "; ".join(f"{name} {report.points(linf)}" for name, linf in found.named.items())
     if not proposal.is_for_any:
         like = proposal.target.frequencies
-        return [
+        rows = [
             (
                 "Frequencies",
                 f"assumed to be like {like}; if they are not, the target may be missed",
@@ -196,6 +197,12 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
             ("", f"predicted for the hardest, {shapes}: {report.points(found.hardest.linf)}"),
             ("", f"predicted for others: {listed}"),
         ]
+        smaller = proposal.by_belief()
+        if smaller is not None and smaller.bytes_per_client <= _WORTH * plan.bytes_per_client:
+            would = f"{report.dimensions(smaller)} and {report.size(smaller.bytes_per_client)}"
+            said = f"if they are sure, --recovery belief would take {would}"
+            rows.append(("", said))
+        return rows
     rows = [
         ("Frequencies", f"any: the target holds for all; the hardest here are {shapes}"),
         ("", f"predicted for others: {listed}"),

@@ -100,16 +100,18 @@ class Proposal:
         from fedtally.planner.bill import bill
 
         people, chosen = self.expected if self.plan.is_of_silos else None, plan or self.plan
-        # The plan may rest on another decoder than the one that answers.
-        recovery = recovery_of(
+        return bill(chosen, host, recovery=self._decoder(chosen), people=people)
+
+    def _decoder(self, plan: Plan) -> Recovery:
+        """Return the decoder that answers; the plan may rest on another one."""
+        return recovery_of(
             self.draft.spec.decoding.recovery,
-            chosen.domain_size,
-            chosen.rows,
-            chosen.encoding,
-            batches=chosen.schedule.num_batches(chosen.num_rounds),
-            planned=chosen.is_open,
+            plan.domain_size,
+            plan.rows,
+            plan.encoding,
+            batches=plan.schedule.num_batches(plan.num_rounds),
+            planned=plan.is_open,
         )
-        return bill(chosen, host, recovery=recovery, people=people)
 
     @property
     def is_for_any(self) -> bool:
@@ -162,6 +164,25 @@ class Proposal:
             return None
         assumed = Frequencies.assumed(self.plan.domain_size, max_items=self.plan.max_items)
         return draft.plan(*chosen_for(draft, assumed, with_linf=False)[0])
+
+    def by_belief(self) -> Plan | None:
+        """Return the plan for the same target that rests on belief propagation, if it is smaller.
+
+        None if a decoder is asked for or no target, if the shape of the frequencies is not known,
+        or if belief propagation would not decode the plan by default.
+        """
+        draft, decoding = self.draft, self.draft.spec.decoding
+        if draft.spec.tau is None or decoding.recovery != AUTO or self.plan.is_histogram:
+            return None
+        if self.plan.is_open or not self.distribution.has_known_shape:
+            return None
+        spec = replace(draft.spec, decoding=replace(decoding, recovery=str(Recovery.BELIEF)))
+        try:
+            plan = _made_for(replace(draft, spec=spec), self.distribution)[0]
+        except InvalidInputError:  # the target is out of reach
+            return None
+        is_smaller = plan.bytes_per_client < self.plan.bytes_per_client
+        return plan if is_smaller and self._decoder(plan) is Recovery.BELIEF else None
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return predicted errors against the bytes of a client.

@@ -32,6 +32,10 @@ _MOST = 500  # repetitions
 # Clients: the least standard deviation that is predicted. The prior of (2) knows that counts are
 # whole, which would make recovery exact. The decoder's prior does not know it.
 _LEAST = 1.0
+# Of the share up to which the decoder trusts beliefs: joint recovery's standard deviation is less
+# than is predicted in small sketches, by up to a tenth, and both differ between campaigns. Nearer
+# to it joint recovery may answer, with errors of several times as much.
+_SURE = 0.82
 _TINY = 1e-300
 
 
@@ -146,8 +150,8 @@ def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
 def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -> _Settled | None:
     """Return where the messages settle; None where joint recovery, of this scale, answers.
 
-    It answers if there are few cells. It is taken to answer if there are few rows: whether the
-    messages settle is chance then.
+    It answers if there are few cells. It is taken to answer if there are few rows, or little to
+    gain: whether the messages settle, or are trusted, is chance then.
     """
     cells = plan.rows * plan.width * plan.batches
     if scale == 0.0 or plan.rows < MANY_ROWS or cells < FEWEST_CELLS:
@@ -156,7 +160,7 @@ def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -
     counts = f * plan.clients
     variance, errors = _Evolution(counts, number, plan).still()
     stddev = max(math.sqrt(variance), _LEAST)
-    if stddev > largest_share(plan.rows) * scale * plan.clients:
+    if stddev > _SURE * largest_share(plan.rows) * scale * plan.clients:
         return None
     channel = _Channel(counts, number, stddev)
     # What an item leaves in a cell is as large as if it were not fitted and had this count.
