@@ -232,6 +232,36 @@ def test_joint_recovery_answers_where_belief_propagation_does_not_fit(
     assert np.array_equal(*shrunk)
 
 
+def test_of_few_rows_the_messages_with_less_noise_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With three rows and few cells the prior is smoothed, too, and else it is not."""
+    domain = IntegerRange(1, SIZE)
+
+    def noise(decoder: BeliefDecoder) -> float:
+        assert decoder.messages is not None
+        return float(np.median(decoder.messages.beliefs.stddev))
+
+    counts = draw("alike", 7)
+    few, many = land(counts, "shared", 3, 180), land(counts, "shared", 5, 100)
+    both = BeliefDecoder(few, domain)
+    assert BeliefDecoder(many, domain)._smoothings() == (0.0,)
+    monkeypatch.setattr(belief, "_SMOOTHED_CELLS", 0)
+    rough = BeliefDecoder(few, domain)
+    assert noise(both) < 0.95 * noise(rough)
+    monkeypatch.setattr(belief, "_SMOOTHED_CELLS", 4000)
+    monkeypatch.setattr(belief, "_SMOOTH", 1000.0)  # the smoothed prior knows nothing of the counts
+    assert noise(BeliefDecoder(few, domain)) == noise(rough)
+
+
+def test_messages_that_are_not_trusted_answer_only_if_none_are() -> None:
+    sketches = land(draw("alike", 7), "shared")
+    messages = started(sketches, IntegerRange(1, SIZE))
+    louder = messages.beliefs._replace(stddev=2 * messages.beliefs.stddev)
+    trusted = belief._rank(messages, "")
+    not_trusted = belief._rank(messages, "messages do not settle")
+    messages.beliefs = louder
+    assert trusted < belief._rank(messages, "") < not_trusted
+
+
 def test_where_joint_recovery_gives_up_no_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     good = joint._best_fit
 
@@ -371,6 +401,21 @@ def test_the_prior_is_that_of_the_counts() -> None:
     far = values > FAR * stddevs
     assert np.array_equal(found.mean[far], values[far])
     assert np.allclose(found.variance[far], stddevs[far] ** 2)
+
+
+def test_a_smoothed_prior_does_not_gather_at_chance_counts() -> None:
+    """Of 300 values, the posterior means have a smaller squared error."""
+    rng = np.random.default_rng(5)
+    stddevs, errors = np.full(300, 10.0), np.zeros(2)
+    for _ in range(20):
+        counts = np.exp(rng.normal(2.0, 1.5, 300))
+        values = counts + 10.0 * rng.normal(size=300)
+        for place, smooth in enumerate((0.0, 0.15)):
+            prior = Prior(1000.0, smooth=smooth)
+            prior.learn(values, stddevs, 400)
+            errors[place] += np.sum((prior.posterior(values, stddevs).mean - counts) ** 2)
+            assert prior.weights.sum() == pytest.approx(1.0)
+    assert errors[1] < 0.97 * errors[0]
 
 
 def test_values_are_found_from_means() -> None:

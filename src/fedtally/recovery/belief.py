@@ -94,6 +94,12 @@ _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memo
 # Cells of all batches. The noise and the prior are learned from the cells. With one or two hundred
 # they are so uncertain that intervals hold too seldom (docs/recovery.md).
 FEWEST_CELLS = 400
+# With fewer than five rows and so few cells, of all batches together, the values say little of the
+# distribution of counts, and maximum likelihood gathers it at chance counts. So messages are sent
+# a second time, under a smoothed prior, and those that end with less noise are kept. With n cells,
+# logarithms of counts are smoothed by _SMOOTH / sqrt(n): from _SMOOTHED_CELLS on that is no more
+# than the distance between points of the prior.
+_SMOOTH, _SMOOTHED_CELLS = 4.5, 4000
 _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
 # Belief propagation is not trusted in three cases. First: messages still move by so many standard
 # deviations.
@@ -102,21 +108,24 @@ _RESTLESS = 0.5
 # prediction by this factor. A kind of items is judged if there are at least so many of it.
 _MISFIT = 1.5
 _JUDGED = 20
-# Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery.
-# With fewer than five rows, rows say less of each other's errors: then the first share counts,
-# which is stricter, and else the second.
-_GAIN_FEW, _GAIN_MANY = 0.85, 0.95
+# Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery:
+# the first share with fewer than five rows, and else the second. With few rows joint recovery fits
+# false items, so that its errors are larger than its standard deviation says.
+_GAIN_FEW, _GAIN_MANY = 1.0, 0.95
 MANY_ROWS = 5
 
 
 def message_bytes(candidates: int, rows: int, batches: int) -> int:
     """Return the bytes that messages take at most, while they are rearranged.
 
-    >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10)
-    (6000000, 402653184)
+    With few rows they may be sent twice, and the first ones are kept meanwhile.
+
+    >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10), message_bytes(10_000, 3, 10)
+    (6000000, 402653184, 7200000)
     """
     number = candidates * rows * batches
-    return _BYTES * number if number <= MOST_MESSAGES else 2 * _BYTES * MOST_MESSAGES
+    times = 1 + (number > MOST_MESSAGES) + (rows < MANY_ROWS)
+    return times * _BYTES * min(number, MOST_MESSAGES)
 
 
 def clearly_different(freedom: float) -> float:
@@ -208,6 +217,7 @@ class Messages:
             messages start; all others start from 0.
         prior: the distribution of counts from which learning starts, which is changed in place
             unless its counts are `known`; None: one that knows nothing.
+        smooth: of that prior.
 
     Attributes:
         residual: float64 like `Landed.frequencies`, in clients: sums less all messages.
@@ -236,6 +246,7 @@ class Messages:
         rng: np.random.Generator,
         start: tuple[I64, F64],
         prior: Prior | None = None,
+        smooth: float = 0.0,
     ) -> None:
         self.landed, self.candidates = landed, candidates
         self._sums = landed.frequencies * landed.clients
@@ -267,7 +278,7 @@ class Messages:
             # The prior allows counts up to the largest of joint recovery, with room for an error,
             # and all that may hide in the noise.
             largest = 1.5 * float(counts.sum(axis=1).max(initial=0.0))
-            prior = Prior(max(largest, FAR * float(first.stddev.max())))
+            prior = Prior(max(largest, FAR * float(first.stddev.max())), smooth=smooth)
         self.prior = prior
         self._learn(first, _FIRST_STEPS)
         self._iterate()
@@ -435,6 +446,11 @@ class _StandingOut:
         self.z.append(z[out])
 
 
+def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
+    """Return what is the least for the messages that answer: trusted ones first, then by noise."""
+    return bool(fallback), float(np.median(messages.beliefs.stddev))
+
+
 class BeliefDecoder:
     """Decodes the landed sums of a campaign by belief propagation.
 
@@ -481,19 +497,28 @@ class BeliefDecoder:
         self.joint = JointDecoder(sketches, domain, progress)
         self.spec, self.num_clients = self.joint.spec, self.joint.num_clients
         self.candidates = Candidates(domain)
-        self.messages = None
+        self.messages: Messages | None = None
         self.fallback = self._why_not_begun()
         if self.fallback:
             return
         fit = self.joint.fit
-        support = fit.support
-        self.messages = Messages(
-            fit.landed,
-            self.candidates,
-            generator(self.spec.seed, b"belief"),
-            (support.positions, support.values * fit.landed.clients),
-        )
-        self.fallback = self._why_not_trusted()
+        start = fit.support.positions, fit.support.values * fit.landed.clients
+        for smooth in self._smoothings():
+            rng = generator(self.spec.seed, b"belief")
+            messages = Messages(fit.landed, self.candidates, rng, start, smooth=smooth)
+            fallback = self._why_not_trusted(messages)
+            if self.messages is None or _rank(messages, fallback) < _rank(
+                self.messages, self.fallback
+            ):
+                self.messages, self.fallback = messages, fallback
+
+    def _smoothings(self) -> tuple[float, ...]:
+        """Return by how much the prior is smoothed, each time that messages are sent."""
+        cells = self.joint.fit.landed.frequencies.size
+        if self.spec.rows >= MANY_ROWS or cells >= _SMOOTHED_CELLS:
+            return (0.0,)
+        # Smoothing helps where counts differ by degrees, and harms where many are alike.
+        return (0.0, _SMOOTH / float(np.sqrt(cells)))
 
     def _why_not_begun(self) -> str:
         """Return why no messages are sent, or "" if they are."""
@@ -514,10 +539,9 @@ class BeliefDecoder:
             return "recovery is exact, or nearly so"
         return ""
 
-    def _why_not_trusted(self) -> str:
+    def _why_not_trusted(self, messages: Messages) -> str:
         """Return why joint recovery answers although messages were sent, or "" if it does not."""
-        messages, fit = self.messages, self.joint.fit
-        assert messages is not None
+        fit = self.joint.fit
         if messages.moved > _RESTLESS:
             return "messages do not settle"
         judged = messages.numbers >= _JUDGED * self.spec.rows
