@@ -233,23 +233,19 @@ def test_joint_recovery_answers_where_belief_propagation_does_not_fit(
 
 
 def test_of_few_rows_the_messages_with_less_noise_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With three rows and few cells the prior is smoothed, too, and else it is not."""
+    """With three rows the prior is smoothed, too, and with five it is not."""
     domain = IntegerRange(1, SIZE)
 
-    def noise(decoder: BeliefDecoder) -> float:
+    def noise(rows: int, smooth: float) -> float:
+        monkeypatch.setattr(belief, "_SMOOTH", smooth)
+        decoder = BeliefDecoder(land(draw("alike", 7), "shared", rows, 540 // rows), domain)
         assert decoder.messages is not None
         return float(np.median(decoder.messages.beliefs.stddev))
 
-    counts = draw("alike", 7)
-    few, many = land(counts, "shared", 3, 180), land(counts, "shared", 5, 100)
-    both = BeliefDecoder(few, domain)
-    assert BeliefDecoder(many, domain)._smoothings() == (0.0,)
-    monkeypatch.setattr(belief, "_SMOOTHED_CELLS", 0)
-    rough = BeliefDecoder(few, domain)
-    assert noise(both) < 0.95 * noise(rough)
-    monkeypatch.setattr(belief, "_SMOOTHED_CELLS", 4000)
-    monkeypatch.setattr(belief, "_SMOOTH", 1000.0)  # the smoothed prior knows nothing of the counts
-    assert noise(BeliefDecoder(few, domain)) == noise(rough)
+    rough = noise(3, 0.0)
+    assert noise(3, 0.15) < 0.95 * rough
+    assert noise(3, 1000.0) == rough  # so smooth a prior knows nothing of the counts
+    assert noise(5, 0.15) == noise(5, 0.0)
 
 
 def test_messages_that_are_not_trusted_answer_only_if_none_are() -> None:

@@ -94,12 +94,11 @@ _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memo
 # Cells of all batches. The noise and the prior are learned from the cells. With one or two hundred
 # they are so uncertain that intervals hold too seldom (docs/recovery.md).
 FEWEST_CELLS = 400
-# With fewer than five rows and so few cells, of all batches together, the values say little of the
-# distribution of counts, and maximum likelihood gathers it at chance counts. So messages are sent
-# a second time, under a smoothed prior, and those that end with less noise are kept. With n cells,
-# logarithms of counts are smoothed by _SMOOTH / sqrt(n): from _SMOOTHED_CELLS on that is no more
-# than the distance between points of the prior.
-_SMOOTH, _SMOOTHED_CELLS = 4.5, 4000
+# With fewer than five rows the values say little of the distribution of counts, and maximum
+# likelihood gathers it at chance counts. So messages are sent a second time, under a prior that is
+# smoothed by this, and those that end with less noise are kept. Smoothing helps where counts differ
+# by degrees, and harms where many are alike.
+_SMOOTH = 0.15
 _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
 # Belief propagation is not trusted in three cases. First: messages still move by so many standard
 # deviations.
@@ -118,7 +117,7 @@ MANY_ROWS = 5
 def message_bytes(candidates: int, rows: int, batches: int) -> int:
     """Return the bytes that messages take at most, while they are rearranged.
 
-    With few rows they may be sent twice, and the first ones are kept meanwhile.
+    With few rows they are sent twice, and the first ones are kept meanwhile.
 
     >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10), message_bytes(10_000, 3, 10)
     (6000000, 402653184, 7200000)
@@ -503,7 +502,7 @@ class BeliefDecoder:
             return
         fit = self.joint.fit
         start = fit.support.positions, fit.support.values * fit.landed.clients
-        for smooth in self._smoothings():
+        for smooth in (0.0,) if self.spec.rows >= MANY_ROWS else (0.0, _SMOOTH):
             rng = generator(self.spec.seed, b"belief")
             messages = Messages(fit.landed, self.candidates, rng, start, smooth=smooth)
             fallback = self._why_not_trusted(messages)
@@ -511,14 +510,6 @@ class BeliefDecoder:
                 self.messages, self.fallback
             ):
                 self.messages, self.fallback = messages, fallback
-
-    def _smoothings(self) -> tuple[float, ...]:
-        """Return by how much the prior is smoothed, each time that messages are sent."""
-        cells = self.joint.fit.landed.frequencies.size
-        if self.spec.rows >= MANY_ROWS or cells >= _SMOOTHED_CELLS:
-            return (0.0,)
-        # Smoothing helps where counts differ by degrees, and harms where many are alike.
-        return (0.0, _SMOOTH / float(np.sqrt(cells)))
 
     def _why_not_begun(self) -> str:
         """Return why no messages are sent, or "" if they are."""
