@@ -180,11 +180,15 @@ def evolve(
     square = 1e-3 if informed else known + density * float(shares @ points**2)
     for _ in range(80):
         stddev = float(np.sqrt(square / heard))
-        values = (points[:, None] + stddev * _NODES).reshape(-1)
-        error = (means(values, stddev, points, shares) - np.repeat(points, len(_NODES))) ** 2
+        truth = np.repeat(points, len(_NODES))
+        believed = means(truth + stddev * np.tile(_NODES, len(points)), stddev, points, shares)
+        # Between batches a count is a Poisson variable. An item's differences are kept as far as
+        # the count that is believed exceeds the noise: nobody knows the true one.
+        kept = np.maximum(believed, 0.0) / (np.maximum(believed, 0.0) + stddev**2)
+        between = (kept * stddev) ** 2 + (1.0 - kept) ** 2 * truth
+        error = alone * (believed - truth) ** 2 + (1.0 - alone) * between
         mean_error = float(shares @ (error.reshape(-1, len(_NODES)) @ _WEIGHTS)) / _WEIGHTS.sum()
-        between = float(shares @ (points * stddev**2 / (points + stddev**2)))
-        new = known + density * (alone * mean_error + (1.0 - alone) * between)
+        new = known + density * mean_error
         if abs(new - square) < 1e-3 * square:
             break
         square = max(new, 1e-6)
