@@ -14,7 +14,8 @@ them stand
 
 Ratios are of medians over campaigns, to joint recovery under the same objective; those of the genie
 are over the campaigns that it decoded. `over rows` is belief propagation over state evolution for
-few rows. `one end` says whether that ends alike from both starts: elsewhere it is no guide.
+few rows, and the genie stands over it, too. `one end` says whether that ends alike from both
+starts: elsewhere it is no guide.
 A cell misses where belief propagation is more than 2 % worse than joint recovery, or where fewer
 than .93 of the intervals of a band of true ranks with 40 items hold, by more than 2.5 standard
 errors.
@@ -390,6 +391,9 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
                 line[f"{name} {what}"] = _ratio(_median(mine, f"{name}_{what}"), least)
             line[f"{what} over rows"] = _ratio(
                 _median(mine, f"{ours}_{what}"), _median(mine, f"rows_{what}")
+            )
+            line[f"genie {what} over rows"] = _ratio(
+                _median(told, f"genie_{what}"), _median(told, f"rows_{what}")
             )
         line["one end"] = _has_one_end(mine)
         line["l2 to joint"] = _ratio(_median(mine, "belief_l2"), _median(mine, "joint_l2"))

@@ -96,6 +96,7 @@ def test_verdicts_are_those_of_the_rows() -> None:
     [[line]] = limit.summarise([two_ends, not_told]).values()
     assert line["one end"] is False
     assert line["genie linf"] == row["genie_linf"] / row["joint_linf"]
+    assert line["genie l2 over rows"] == row["genie_l2"] / two_ends["rows_l2"]
     assert len(limit.draw([good, bad]).axes) == 2
 
 
