@@ -507,13 +507,15 @@ def draw(rows: list[study.Row]) -> Figure:
 )
 @click.option(
     "--cells",
-    type=click.Choice(["grid", "unlike", "few"]),
+    type=click.Choice(["grid", "unlike", "rows", "few"]),
     default="grid",
     help="grid, as the other options say; unlike: other sizes, laws and rounds, and the time of"
-    " both decoders; few: sketches of few cells, where messages are sent here alone.",
+    " both decoders; rows: these with three or four rows and as many counters; few: sketches of few"
+    " cells, where messages are sent here alone.",
 )
 @options.data(
-    "Folder of the real tables, for --cells unlike. [default: FEDTALLY_DATA or ../shared/data]"
+    "Folder of the real tables, for --cells unlike and rows."
+    " [default: FEDTALLY_DATA or ../shared/data]"
 )
 @options.seed
 def command(
@@ -549,7 +551,7 @@ def command(
 
         one = one._replace(
             name=cells,
-            tasks=unlike.tasks(repeats, output.data_folder(data), seed, few=cells == "few"),
+            tasks=unlike.tasks(repeats, output.data_folder(data), seed, cells),
             measure=unlike.measure,
             about=f"{repeats} campaigns of each cell; seconds are of CPU time.",
         )

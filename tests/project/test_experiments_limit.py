@@ -101,7 +101,7 @@ def test_verdicts_are_those_of_the_rows() -> None:
 
 
 def test_few_cells_send_messages_in_their_experiment_alone() -> None:
-    [task, *_] = unlike.tasks(1, None, 0, few=True)
+    [task, *_] = unlike.tasks(1, None, 0, "few")
     found = unlike.measure(task)[0]
     assert found["fallback"] == "" and found["belief_linf"] != found["joint_linf"]
     assert unlike.measure(task._replace(few=False))[0]["fallback"].startswith("100 cells")
