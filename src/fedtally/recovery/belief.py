@@ -107,10 +107,8 @@ _RESTLESS = 0.5
 # prediction by this factor. A kind of items is judged if there are at least so many of it.
 _MISFIT = 1.5
 _JUDGED = 20
-# Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery:
-# the first share with fewer than five rows, and else the second. With few rows joint recovery fits
-# false items, so that its errors are larger than its standard deviation says.
-_GAIN_FEW, _GAIN_MANY = 1.0, 0.95
+# Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery.
+GAIN = 0.95
 MANY_ROWS = 5
 
 
@@ -134,11 +132,6 @@ def clearly_different(freedom: float) -> float:
         freedom: of the deviations, in degrees.
     """
     return float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
-
-
-def largest_share(rows: int) -> float:
-    """Return the share of joint recovery's standard deviation up to which beliefs are trusted."""
-    return _GAIN_MANY if rows >= MANY_ROWS else _GAIN_FEW
 
 
 class Beliefs(NamedTuple):
@@ -540,7 +533,7 @@ class BeliefDecoder:
             return "errors differ from their prediction"
         # The standard deviation of joint recovery's estimates, in clients.
         usual = fit.scale * self.num_clients / float(np.sqrt(fit.share.mean()))
-        if float(np.median(messages.beliefs.stddev)) > largest_share(self.spec.rows) * usual:
+        if float(np.median(messages.beliefs.stddev)) > GAIN * usual:
             return "its errors are not smaller"
         return ""
 
