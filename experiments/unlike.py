@@ -182,21 +182,32 @@ class Task(NamedTuple):
         return f"{self.law}{kind}, {sketch}{size}, {number}{noise}"
 
 
-def tasks(repeats: int, data: Path | None, seed: int, few: bool = False) -> list[Task]:
-    """Return the campaigns of all cells, or of few cells, a repeat of each after the other.
+def tasks(repeats: int, data: Path | None, seed: int, cells: str = "unlike") -> list[Task]:
+    """Return the campaigns of all cells, a repeat of each after the other.
 
-    Without a folder of the tables, their cells are left out.
+    Args:
+        repeats: of each cell.
+        data: folder of the tables; without one, their cells are left out.
+        seed: of all draws.
+        cells: "unlike", those of `CELLS`; "rows", these with three rows instead of five, four
+            instead of more, and as many counters; "few", those of `FEW`.
+
+    >>> tasks(1, None, 0, "rows")[2].cell
+    '1.1, shared 4x52, 200 items, 5,000 clients, 1 round'
     """
     found = []
     for repeat in range(repeats):
-        for line in (FEW if few else CELLS).strip().splitlines():
+        for line in (FEW if cells == "few" else CELLS).strip().splitlines():
             law, *kind, schedule, sketch, noise, size, clients, num_rounds = line.split()
             if law in TABLES and data is None:
                 continue
             rows, width = map(int, sketch.split("x"))
+            if cells == "rows":
+                fewer = 3 if rows == 5 else 4
+                rows, width = fewer, rows * width // fewer
             known = (law, " ".join(kind), schedule, rows, width, noise)
             numbers = (int(size), int(clients), int(num_rounds))
-            found.append(Task(*known, *numbers, str(data), seed, repeat, few))
+            found.append(Task(*known, *numbers, str(data), seed, repeat, cells == "few"))
     return found
 
 

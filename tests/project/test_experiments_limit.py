@@ -47,6 +47,23 @@ def test_of_few_rows_a_message_hears_one_less(heard: float) -> None:
     assert stddev**2 == pytest.approx(90.0 / (1.0 - 0.2 / heard), rel=0.01)
 
 
+def test_differences_between_batches_are_shrunk_by_counts_that_are_only_believed() -> None:
+    """The place where the evolution stands still leaves the noise that it has, drawn one by one."""
+    counts = np.floor(600_000.0 * np.arange(1, 10_001.0) ** -2).astype(np.int64)
+    stddev = limit.evolve(counts, 1000, 200, 10, 0.0, informed=False, heard=0.8)
+    heard = stddev / 0.8**0.5
+    rng = np.random.default_rng(0)
+    square = 0.0
+    for _ in range(20):
+        believed = counts + heard * rng.normal(size=counts.size)
+        believed = limit.means(believed, heard, *limit.groups(counts))
+        kept = np.maximum(believed, 0.0) / (np.maximum(believed, 0.0) + heard**2)
+        apart = np.sqrt(counts) * rng.normal(size=counts.size)
+        wrong = kept * (apart + heard * rng.normal(size=counts.size)) - apart
+        square += (0.1 * (believed - counts) ** 2 + 0.9 * wrong**2).sum() / 1000 / 20
+    assert stddev**2 == pytest.approx(square, rel=0.05)
+
+
 def test_a_scalar_channel_without_noise_has_no_error() -> None:
     largest, l2 = limit.channel(np.arange(40), 1e-3, np.random.default_rng(0))
     assert largest < 0.01 and l2 < 0.02
@@ -79,11 +96,12 @@ def test_verdicts_are_those_of_the_rows() -> None:
     [[line]] = limit.summarise([two_ends, not_told]).values()
     assert line["one end"] is False
     assert line["genie linf"] == row["genie_linf"] / row["joint_linf"]
+    assert line["genie l2 over rows"] == row["genie_l2"] / two_ends["rows_l2"]
     assert len(limit.draw([good, bad]).axes) == 2
 
 
 def test_few_cells_send_messages_in_their_experiment_alone() -> None:
-    [task, *_] = unlike.tasks(1, None, 0, few=True)
+    [task, *_] = unlike.tasks(1, None, 0, "few")
     found = unlike.measure(task)[0]
     assert found["fallback"] == "" and found["belief_linf"] != found["joint_linf"]
     assert unlike.measure(task._replace(few=False))[0]["fallback"].startswith("100 cells")

@@ -94,6 +94,11 @@ _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memo
 # Cells of all batches. The noise and the prior are learned from the cells. With one or two hundred
 # they are so uncertain that intervals hold too seldom (docs/recovery.md).
 FEWEST_CELLS = 400
+# With fewer than five rows the values say little of the distribution of counts, and maximum
+# likelihood gathers it at chance counts. So messages are sent a second time, under a prior that is
+# smoothed by this, and those that end with less noise are kept. Smoothing helps where counts differ
+# by degrees, and harms where many are alike.
+_SMOOTH = 0.15
 _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
 # Belief propagation is not trusted in three cases. First: messages still move by so many standard
 # deviations.
@@ -103,20 +108,21 @@ _RESTLESS = 0.5
 _MISFIT = 1.5
 _JUDGED = 20
 # Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery.
-# With fewer than five rows, rows say less of each other's errors: then the first share counts,
-# which is stricter, and else the second.
-_GAIN_FEW, _GAIN_MANY = 0.85, 0.95
+GAIN = 0.95
 MANY_ROWS = 5
 
 
 def message_bytes(candidates: int, rows: int, batches: int) -> int:
     """Return the bytes that messages take at most, while they are rearranged.
 
-    >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10)
-    (6000000, 402653184)
+    With few rows they are sent twice, and the first ones are kept meanwhile.
+
+    >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10), message_bytes(10_000, 3, 10)
+    (6000000, 402653184, 7200000)
     """
     number = candidates * rows * batches
-    return _BYTES * number if number <= MOST_MESSAGES else 2 * _BYTES * MOST_MESSAGES
+    times = 1 + (number > MOST_MESSAGES) + (rows < MANY_ROWS)
+    return times * _BYTES * min(number, MOST_MESSAGES)
 
 
 def clearly_different(freedom: float) -> float:
@@ -126,11 +132,6 @@ def clearly_different(freedom: float) -> float:
         freedom: of the deviations, in degrees.
     """
     return float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
-
-
-def largest_share(rows: int) -> float:
-    """Return the share of joint recovery's standard deviation up to which beliefs are trusted."""
-    return _GAIN_MANY if rows >= MANY_ROWS else _GAIN_FEW
 
 
 class Beliefs(NamedTuple):
@@ -208,6 +209,7 @@ class Messages:
             messages start; all others start from 0.
         prior: the distribution of counts from which learning starts, which is changed in place
             unless its counts are `known`; None: one that knows nothing.
+        smooth: of that prior.
 
     Attributes:
         residual: float64 like `Landed.frequencies`, in clients: sums less all messages.
@@ -236,6 +238,7 @@ class Messages:
         rng: np.random.Generator,
         start: tuple[I64, F64],
         prior: Prior | None = None,
+        smooth: float = 0.0,
     ) -> None:
         self.landed, self.candidates = landed, candidates
         self._sums = landed.frequencies * landed.clients
@@ -267,7 +270,7 @@ class Messages:
             # The prior allows counts up to the largest of joint recovery, with room for an error,
             # and all that may hide in the noise.
             largest = 1.5 * float(counts.sum(axis=1).max(initial=0.0))
-            prior = Prior(max(largest, FAR * float(first.stddev.max())))
+            prior = Prior(max(largest, FAR * float(first.stddev.max())), smooth=smooth)
         self.prior = prior
         self._learn(first, _FIRST_STEPS)
         self._iterate()
@@ -435,6 +438,11 @@ class _StandingOut:
         self.z.append(z[out])
 
 
+def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
+    """Return what is the least for the messages that answer: trusted ones first, then by noise."""
+    return bool(fallback), float(np.median(messages.beliefs.stddev))
+
+
 class BeliefDecoder:
     """Decodes the landed sums of a campaign by belief propagation.
 
@@ -481,19 +489,20 @@ class BeliefDecoder:
         self.joint = JointDecoder(sketches, domain, progress)
         self.spec, self.num_clients = self.joint.spec, self.joint.num_clients
         self.candidates = Candidates(domain)
-        self.messages = None
+        self.messages: Messages | None = None
         self.fallback = self._why_not_begun()
         if self.fallback:
             return
         fit = self.joint.fit
-        support = fit.support
-        self.messages = Messages(
-            fit.landed,
-            self.candidates,
-            generator(self.spec.seed, b"belief"),
-            (support.positions, support.values * fit.landed.clients),
-        )
-        self.fallback = self._why_not_trusted()
+        start = fit.support.positions, fit.support.values * fit.landed.clients
+        for smooth in (0.0,) if self.spec.rows >= MANY_ROWS else (0.0, _SMOOTH):
+            rng = generator(self.spec.seed, b"belief")
+            messages = Messages(fit.landed, self.candidates, rng, start, smooth=smooth)
+            fallback = self._why_not_trusted(messages)
+            if self.messages is None or _rank(messages, fallback) < _rank(
+                self.messages, self.fallback
+            ):
+                self.messages, self.fallback = messages, fallback
 
     def _why_not_begun(self) -> str:
         """Return why no messages are sent, or "" if they are."""
@@ -514,10 +523,9 @@ class BeliefDecoder:
             return "recovery is exact, or nearly so"
         return ""
 
-    def _why_not_trusted(self) -> str:
+    def _why_not_trusted(self, messages: Messages) -> str:
         """Return why joint recovery answers although messages were sent, or "" if it does not."""
-        messages, fit = self.messages, self.joint.fit
-        assert messages is not None
+        fit = self.joint.fit
         if messages.moved > _RESTLESS:
             return "messages do not settle"
         judged = messages.numbers >= _JUDGED * self.spec.rows
@@ -525,7 +533,7 @@ class BeliefDecoder:
             return "errors differ from their prediction"
         # The standard deviation of joint recovery's estimates, in clients.
         usual = fit.scale * self.num_clients / float(np.sqrt(fit.share.mean()))
-        if float(np.median(messages.beliefs.stddev)) > largest_share(self.spec.rows) * usual:
+        if float(np.median(messages.beliefs.stddev)) > GAIN * usual:
             return "its errors are not smaller"
         return ""
 

@@ -14,11 +14,11 @@ from fedtally.kernels.messages import FAR
 from fedtally.recovery import joint_error
 from fedtally.recovery.belief import (
     FEWEST_CELLS,
+    GAIN,
     MANY_ROWS,
     STILL_OVER,
     STILL_RATIO,
     clearly_different,
-    largest_share,
 )
 from fedtally.recovery.error_shape import F64, Prediction, Shape
 
@@ -160,7 +160,7 @@ def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -
     counts = f * plan.clients
     variance, errors = _Evolution(counts, number, plan).still()
     stddev = max(math.sqrt(variance), _LEAST)
-    if stddev > _SURE * largest_share(plan.rows) * scale * plan.clients:
+    if stddev > _SURE * GAIN * scale * plan.clients:
         return None
     channel = _Channel(counts, number, stddev)
     # What an item leaves in a cell is as large as if it were not fitted and had this count.

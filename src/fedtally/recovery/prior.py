@@ -39,6 +39,9 @@ class Prior:
         largest: the largest count that there may be, in clients.
         known: counts, rising, and their probabilities, where they need not be learned: float64 [k]
             each.
+        smooth: the standard deviation, of logarithms of counts, over which each step of learning
+            spreads the weights; with 0 none. Few values make weights of maximum likelihood gather
+            at chance counts.
 
     Attributes:
         table: the counts given values, of the last `learn`.
@@ -54,7 +57,9 @@ class Prior:
     [True, True]
     """
 
-    def __init__(self, largest: float, known: tuple[F64, F64] | None = None) -> None:
+    def __init__(
+        self, largest: float, known: tuple[F64, F64] | None = None, smooth: float = 0.0
+    ) -> None:
         self._is_known = known is not None
         self._memory = np.empty(0)
         if known is not None:
@@ -65,6 +70,11 @@ class Prior:
             [[0.0, 0.5], np.geomspace(1.0, 1.2 * max(largest, 2.0), _POINTS)]
         )
         self.weights = np.full(len(self.points), 1.0 / len(self.points))
+        self._spread = np.eye(len(self.points))
+        if smooth > 0.0:
+            at = np.log(self.points[2:]) / smooth
+            near = np.exp(-0.5 * (at[:, None] - at) ** 2)
+            self._spread[2:, 2:] = near / near.sum(axis=1, keepdims=True)
 
     def learn(
         self,
@@ -102,6 +112,7 @@ class Prior:
             for _ in range(steps):
                 grown = self.weights * (density.T @ (times / (density @ self.weights)))
                 grown += _PSEUDO / size / len(grown)
+                grown = grown @ self._spread
                 self.weights = grown / grown.sum()
         moments = self.weights[:, None] * self.points[:, None] ** np.arange(3)
         marginal, mean, square = (likelihood @ moments).T
