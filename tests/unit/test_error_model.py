@@ -273,6 +273,22 @@ def test_errors_of_beliefs_are_those_of_posterior_means():
         assert known.beyond(size) == pytest.approx(expected, rel=0.06)
 
 
+def test_differences_are_kept_by_the_count_that_is_believed():
+    """Against drawn values. The true counts would make the errors smaller."""
+    counts, number = np.array([0.1, 3.0, 12.0]), np.array([900.0, 60.0, 20.0])
+    stddev, rng = 2.0, np.random.default_rng(5)
+    found = belief_error._Channel(counts, number, stddev).differences(counts, np.zeros(3))
+    for count, error in zip(counts, found, strict=True):
+        values = count + stddev * rng.normal(size=100_000)
+        chances = number * np.exp(-0.5 * ((values[:, None] - counts) / stddev) ** 2)
+        believed = chances @ counts / chances.sum(axis=1)
+        kept = believed / (believed + stddev**2)
+        # The true difference and the noise on it have a mean of 0, and are independent.
+        drawn = np.mean((1 - kept) ** 2 * count + kept**2 * stddev**2)
+        assert error == pytest.approx(drawn, rel=0.01)
+        assert error > 1.005 * count * stddev**2 / (count + stddev**2)
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_beliefs_leave_in_the_cells_is_all_their_noise(fresh, monkeypatch):
     """Without other noise, the tails are of what the items leave: its mean square over all cells

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
@@ -55,6 +56,7 @@ class _Channel:
     """
 
     def __init__(self, counts: F64, number: F64, stddev: float) -> None:
+        self._all, self._stddev = counts, stddev
         self.near = counts < _NEAR * stddev
         self.counts = counts[self.near] / stddev
         seen = np.exp(-0.5 * (_Z[:, None] - self.counts) ** 2)
@@ -63,9 +65,33 @@ class _Channel:
         means = seen @ (number[self.near] * self.counts) / np.maximum(total, _TINY)
         # Rounding may make means fall where no item is near.
         self.mean = np.maximum.accumulate(np.where(known, means, _Z))
-        error = seen * (self.mean[:, None] - self.counts) ** 2
+        self._chance = seen / seen.sum(axis=0)
+        error = self._chance * (self.mean[:, None] - self.counts) ** 2
         self.square = np.full(len(counts), stddev**2)
-        self.square[self.near] *= error.sum(axis=0) / seen.sum(axis=0)
+        self.square[self.near] *= error.sum(axis=0)
+
+    def differences(self, variance: F64, more: F64) -> F64:
+        """Return the mean squared errors of differences between batches, in squared clients.
+
+        They are kept as far as the count that is believed exceeds the noise, and not the true one,
+        which nobody knows.
+
+        Args:
+            variance: float64 [k], of the differences that counts have.
+            more: float64 [k], what the decoder sees of them beyond Poisson noise.
+        """
+        noise = self._stddev**2
+
+        def error(believed: F64, which: npt.NDArray[np.bool_]) -> F64:
+            seen = np.maximum(believed, 0.0) + more[which]
+            kept = seen / (seen + noise)
+            found: F64 = kept**2 * noise + (1.0 - kept) ** 2 * variance[which]
+            return found
+
+        found = error(self._all, np.ones(len(variance), bool))
+        believed = self.mean[:, None] * self._stddev
+        found[self.near] = (self._chance * error(believed, self.near)).sum(axis=0)
+        return found
 
     def values(self, means: F64) -> F64:
         """Return the values that have these posterior means, all in standard deviations."""
@@ -89,11 +115,10 @@ class _Evolution:
     def errors(self, variance: float) -> F64:
         """Return the mean squared errors of messages, over batches, from values of a variance."""
         counts, more = self.counts, self._more
-        seen = counts + np.where(more > self._limit * (counts + variance), more, 0.0)
-        kept = seen / (seen + variance)
-        deviation = kept**2 * variance + (1.0 - kept) ** 2 * (counts + more)
-        square = _Channel(counts, self.number, math.sqrt(variance)).square
-        return (1.0 - self._between) * square + self._between * deviation
+        clear = np.where(more > self._limit * (counts + variance), more, 0.0)
+        channel = _Channel(counts, self.number, math.sqrt(variance))
+        differences = channel.differences(counts + more, clear) if self._between else 0.0
+        return (1.0 - self._between) * channel.square + self._between * differences
 
     def still(self) -> tuple[float, F64]:
         """Return the variance at which messages stand still, from above, and their errors."""
