@@ -103,7 +103,7 @@ def decode_cases(backend: str, count: int, rng: np.random.Generator) -> list[Cas
         sums, tables = _landed(batches, rows, width, rng)
         with environment(FEDTALLY_KERNELS=backend):
             decoder = kernels.Decoder(sums, tables)
-        # As often as the limits: the first pass finds the caches as other cases left them.
+        # Several times over, as the limits: the first pass finds what others left in the caches.
         passes = 1 if backend == "numpy" else PASSES
         run = repeated(partial(decoder.range, 0, count), passes)
         cases.append(Case(decode_name(batches, rows, width), backend, run, passes * count * rows))
