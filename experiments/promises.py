@@ -72,7 +72,10 @@ def law(name: str, size: int, data: Path | None) -> rounds.F64:
     elif name == "half":
         weights = np.where(ranks <= 3, 1 / 3, np.where(ranks <= 603, 1 / 600, 0.0))
     elif name.startswith("alike:"):
-        items = _validate.integer(1, size, items=int(name.removeprefix("alike:")))
+        number = name.removeprefix("alike:")
+        if not number.isdecimal():
+            raise click.UsageError(f"alike:K takes a whole number of items, got {name!r}")
+        items = _validate.integer(1, size, items=int(number))
         weights = np.where(ranks <= items, 1.0, 0.0)
     elif name in planner.TABLES:
         return planner.load_law(name, size, data)
