@@ -117,6 +117,7 @@ _AGENT_FILE, _RECORD_FILE, _AGENT = (
     "store/client_record.py",
     "test_agent.py",
 )
+_WRITES_FILE, _PUT_BACK = "store/writes.py", "test_put_back.py"
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
 _TRANSITIONS_WITHOUT_AN_END = """    for adversary, steps in EXCHANGES.items()
 }
@@ -1442,6 +1443,7 @@ MUTATIONS = (
         '(_runs.c.plan == sa.bindparam("of")) & (_runs.c.epoch == sa.bindparam("epoch"))\n',
         '(_runs.c.plan == sa.bindparam("of"))\n',
         f"{_DRIVER}::test_a_process_that_was_overtaken_writes_nothing_and_says_nothing",
+        f"{_DRIVER}::test_giving_up_overtakes_who_claimed_after_the_copy_was_made",
     ),
     _mutation(
         "version-ignored",
@@ -1465,11 +1467,47 @@ MUTATIONS = (
         f"{_DRIVER}::test_the_first_write_of_all_is_refused_without_its_mark",
     ),
     _mutation(
-        "epoch-uncompared",
+        "newest-number-counts",
+        _WRITES_FILE,
+        "SELECT 1 + min(",
+        "SELECT 1 + max(",
+        _PUT_BACK,
+    ),
+    _mutation(
+        "one-number",
+        _WRITES_FILE,
+        "_SET[number % 2], (number,)",
+        "_SET[0], (number,)",
+        _PUT_BACK,
+    ),
+    _mutation(
+        "claim-before-the-mark",
         _CAMPAIGNS_FILE,
-        '        & (_runs.c.epoch == sa.bindparam("epoch"))\n',
+        "            write_mark(place, plan.fingerprint, writes)\n            if row is None:\n",
+        "            if row is None:\n"
+        "                write_mark(place, plan.fingerprint, writes)\n",
+        f"{_PUT_BACK}::test_a_campaign_whose_marks_were_lost_is_refused",
+    ),
+    _mutation(
+        "write-before-the-mark",
+        _CAMPAIGNS_FILE,
+        "            self._bring_mark(self._own_writes(connection))\n",
+        "            self._own_writes(connection)\n",
+        f"{_PUT_BACK}::test_a_campaign_whose_marks_were_lost_is_refused",
+    ),
+    _mutation(
+        "part-before-the-mark",
+        _RECORD_FILE,
+        "                self._write_mark(writes_of(driver_connection(connection)))\n",
         "",
-        f"{_DRIVER}::test_giving_up_overtakes_who_claimed_after_the_copy_was_made",
+        f"{_PUT_BACK}::test_a_record_is_refused",
+    ),
+    _mutation(
+        "sums-left-by-a-failure",
+        "campaign/release.py",
+        "        books.release(plan, {})  # an earlier",
+        "        pass  # an earlier",
+        f"{_DRIVER}::test_a_release_that_failed_to_erase_is_repeated",
     ),
     _mutation(
         "mark-unwritten",
@@ -1546,8 +1584,8 @@ MUTATIONS = (
     _mutation(
         "epoch-given-twice",
         _CAMPAIGNS_FILE,
-        ".values(epoch=writes, writes=writes)",
-        ".values(epoch=row.epoch + 1, writes=writes)",
+        ".values(epoch=writes)",
+        ".values(epoch=row.epoch + 1)",
         f"{_DRIVER}::test_giving_up_overtakes_who_claimed_after_the_copy_was_made",
     ),
     _mutation(
@@ -1760,8 +1798,8 @@ MUTATIONS = (
     _mutation(
         "record-unmarked",
         _RECORD_FILE,
-        "                write_mark(self._mark, _MARKED, writes)\n",
-        "                pass\n",
+        "            self._write_mark(writes)\n",
+        "",
         "test_store.py::test_a_record_is_behind_its_mark_where_a_copy_was_put_back",
     ),
     _mutation(
@@ -1775,8 +1813,8 @@ MUTATIONS = (
     _mutation(
         "copy-runs-on",
         _CAMPAIGNS_FILE,
-        '            self._check_mark(known["before"])\n',
-        "",
+        "        if marked is not None and marked > writes:\n",
+        "        if False:\n",
         f"{_DRIVER}::test_of_two_processes_on_two_copies_of_the_file_one_stops",
     ),
     _mutation(

@@ -59,6 +59,7 @@ from fedtally.store import (
     marks,
 )
 from fedtally.store.marks import write_mark
+from fedtally.store.writes import writes_of
 
 BOTH = ("semi-honest", "active")
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -584,7 +585,7 @@ def test_giving_up_overtakes_who_claimed_after_the_copy_was_made(folder):
     world.campaigns().give_up(world.plan, mark=folder / "mark")
     saved = SavedSession(bytes(32), 0, (1,), b"", (0, 0), 0, version=1)
     with closing(sqlite3.connect(folder / "campaign.db")) as file:
-        [[writes]] = file.execute("SELECT writes FROM fedtally_runs")
+        writes = writes_of(file)
     for known in (0, writes):  # its epoch alone must stop it
         later._written = known
         with pytest.raises(OvertakenError, match="another process runs"):
@@ -786,6 +787,27 @@ def test_a_process_that_died_in_its_release_leaves_no_exact_sum(folder, monkeypa
             world.driver.release()
     assert inside in (folder / "campaign.db").read_bytes()
     world.claim()
+    assert inside not in (folder / "campaign.db").read_bytes()
+
+
+def test_a_release_that_failed_to_erase_is_repeated(folder, monkeypatch):
+    """As on a full disk: the noised sums are out, and the exact ones must not stay."""
+
+    def full(self):
+        raise StoreError("the disk is full")
+
+    world = World(folder, plan_of(trust="central")).run()
+    [sketch] = world.claim().sums(world.plan)
+    inside = sketch.to_bytes()[-400:-300]
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    with monkeypatch.context() as patch:
+        patch.setattr(CampaignStore, "_erase_released", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            world.driver.release()
+    assert inside in (folder / "campaign.db").read_bytes()
+    [noised] = world.driver.release()
+    assert noised.noise == world.plan.noise_mark
     assert inside not in (folder / "campaign.db").read_bytes()
 
 

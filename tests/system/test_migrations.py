@@ -18,6 +18,7 @@ from campaign_world import N, World, plan_of
 from fedtally.errors import UnreadableFileError
 from fedtally.secagg.messages import Kind
 from fedtally.store import Campaigns, ClientRecord, Ledger, StoreError
+from fedtally.store.writes import writes_of
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "schemas.json"
 SCHEMAS: dict[str, dict[str, list[str]]] = json.loads(VECTORS.read_text())
@@ -88,6 +89,7 @@ def older(path: Path) -> None:
             if name != "fedtally_schema":
                 names = ", ".join(f'"{column[0]}"' for column in known)
                 file.execute(f"INSERT INTO {name} ({names}) SELECT {names} FROM later.{name}")
+        file.execute("UPDATE fedtally_runs SET writes = ?", (writes_of(file),))
         file.commit()
 
 

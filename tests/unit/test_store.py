@@ -1130,6 +1130,7 @@ def test_a_mark_that_cannot_be_written_is_an_error_of_the_write(
 ) -> None:
     place, mark = tmp_path / "record.db", tmp_path / "mark"
     mine = ClientRecord.open(place, create=True, mark=mark)
+    mine.begin(b"0", 10)
 
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -86,6 +86,11 @@ class Books(Protocol):
 
         It is one transaction. Afterwards nothing lands in these releases.
 
+        Args:
+            plan: the plan of the campaign.
+            noised: the sums; none of them: an earlier release may have failed before it erased all
+                exact sums, and they are erased now.
+
         Raises:
             InvalidInputError: a release was not reserved.
             AlreadySpentError: a release is out already.

@@ -49,6 +49,8 @@ def release_sums(
         books.release(plan, noised)
     elif _terms(plan).by_clients or not books.released(plan):
         books.release(plan, add_noise(plan, books.sums(plan), random, books))
+    else:
+        books.release(plan, {})  # an earlier release may have failed before it erased the sums
     released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]
     for sketch in released:
         if sketch.num_silos:

@@ -26,7 +26,8 @@ Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. Importi
 imports SQLAlchemy, which is slow: import it inside the functions that need it.
 
 The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
-`client_record`, and `marks` (does a file lag behind what was said?).
+`client_record`, `writes` (how many writes has a file seen?), and `marks` (does a file lag behind
+what was said?).
 
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge

@@ -12,8 +12,9 @@ other sessions did not land.
 
 If an operator *puts back* a copy of the file, such as a backup, then the file does not know what
 was sent after the copy was made. Therefore a *mark* outside of the file, on another disk if
-possible, holds the number of the last write. A file with fewer writes than its mark says is
-refused. `Campaigns.give_up` makes such a file usable, and ends all sessions that it holds.
+possible, holds the number of the last write. A file with fewer writes (`store/writes.py`) than its
+mark says is refused. `Campaigns.give_up` makes such a file usable, and ends all sessions that it
+holds.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from fedtally.secagg.messages import ServerState
 from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch, summed
 from fedtally.store.database import (
+    CHANGES,
     MOST_NAME_BYTES,
     Database,
     SqliteConnection,
     StoreError,
+    driver_connection,
     file_url,
-    make_table,
     opened,
     prepared,
     seconds,
@@ -52,6 +54,7 @@ from fedtally.store.database import (
 )
 from fedtally.store.ledger import Ledger, Reservation
 from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
+from fedtally.store.writes import count_write, set_writes, write_tables, writes_of
 
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
@@ -64,17 +67,16 @@ _FINGERPRINT = sa.String(2 * hashlib.sha256().digest_size)
 _SESSION = sa.String(2 * wire.SESSION_BYTES)
 _SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
 _metadata = sa.MetaData()
-# A table with this entry has none of the triggers that make other tables append-only, because its
-# rows are updated and erased.
-_CHANGES = {"changes": True}
 _runs = sa.Table(
     "fedtally_runs",
     _metadata,
     sa.Column("plan", _FINGERPRINT, primary_key=True),
     sa.Column("owner", sa.String(200), nullable=False),  # the name of the run in the ledger
     sa.Column("epoch", sa.BigInteger, nullable=False),  # the number of claims
-    sa.Column("writes", sa.BigInteger, nullable=False),  # the number of all writes
-    info=_CHANGES,
+    # Files of schema 2 count the writes of each campaign here, and later ones those of the file
+    # (`store/writes.py`). SQLite before 3.35 cannot drop a column.
+    sa.Column("writes", sa.BigInteger, nullable=False, default=0),
+    info=CHANGES,
 )
 _sessions = sa.Table(
     "fedtally_campaign_sessions",
@@ -90,7 +92,7 @@ _sessions = sa.Table(
     sa.Column("not_after", sa.BigInteger, nullable=False),
     sa.Column("checkpoint", sa.LargeBinary),
     sa.Column("farewell", sa.LargeBinary),
-    info=_CHANGES,
+    info=CHANGES,
 )
 _asked = sa.Table(
     "fedtally_asked",
@@ -124,8 +126,9 @@ _sums = sa.Table(
     sa.Column("session", _SUM_NAME, primary_key=True),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("sketch", sa.LargeBinary, nullable=False),
-    info=_CHANGES,
+    info=CHANGES,
 )
+write_tables(_metadata)
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,7 @@ class Campaigns(Database):
     """
 
     _kind = "campaigns"
-    _schema = 2
+    _schema = 3
     _beside = frozenset({"ledger"})
     _metadata = _metadata
 
@@ -262,8 +265,10 @@ class Campaigns(Database):
                 f"ALTER TABLE {_sessions.name} ADD COLUMN {_sessions.c.phase.name}"
                 f" VARCHAR(20) DEFAULT '{UNKNOWN}' NOT NULL"
             )
-        if not found.has_table(_failed.name):
-            make_table(connection, _failed)
+        self._make_tables(connection)
+        # Schema 2 counted the writes of each campaign. No mark says more than the largest number.
+        largest = sa.select(sa.func.coalesce(sa.func.max(_runs.c.writes), 0))
+        set_writes(driver_connection(connection), connection.execute(largest).scalar_one())
 
     def claim(
         self,
@@ -298,32 +303,33 @@ class Campaigns(Database):
         owner, place = checked_name(owner=owner), real_path(mark)
         seconds(clock())  # before a client is asked for its items: sums land with their time
         with self._marked(plan, place) as connection:
-            row = _run(connection, plan)
-            writes = 0 if row is None else row.writes
-            marked = read_mark(place, plan.fingerprint)
+            row, marked = _run(connection, plan), read_mark(place, plan.fingerprint)
+            writes = _writes(connection, row)
             if marked is not None and writes < marked:
                 raise _put_back(self.name, place, writes, marked)
             if _lacks_mark(writes, marked):
                 raise InvalidInputError(
-                    f"there is no mark at {place}, and {self.name} has {writes} writes of this"
-                    " campaign: name its mark; if that is lost, give up the sessions first"
+                    f"there is no mark at {place}, and {self.name} has {writes} writes: name the"
+                    " mark of this campaign; if that is lost, give up the sessions first"
                     " (fedtally campaign restore, or Campaigns.give_up)"
                 )
+            # The mark is written before the first write to the file. So a file with writes that
+            # has no mark has lost its mark. And it has the number of the file before each write:
+            # see `store/writes.py`.
+            write_mark(place, plan.fingerprint, writes)
             if row is None:
-                # The mark is written before the first write to the file. So a file with writes
-                # that has no mark has lost its mark.
-                write_mark(place, plan.fingerprint, 0)
                 connection.execute(
-                    sa.insert(_runs).values(plan=plan.fingerprint, owner=owner, epoch=0, writes=0)
+                    sa.insert(_runs).values(plan=plan.fingerprint, owner=owner, epoch=0)
                 )
             connection.execute(
                 sa.update(_runs)
                 .where(_runs.c.plan == plan.fingerprint)
-                .values(epoch=_runs.c.epoch + 1, writes=writes + 1)
+                .values(epoch=_runs.c.epoch + 1)
             )
+            written = count_write(driver_connection(connection))
             claimed = _run(connection, plan)
             assert claimed is not None
-        store = CampaignStore(self, plan, claimed, place, clock, ledger)
+        store = CampaignStore(self, plan, claimed, written, place, clock, ledger)
         # An earlier process may have died after it released sums and before it erased them.
         with hold_mark(place):
             store._erase_released()
@@ -344,6 +350,10 @@ class Campaigns(Database):
             plan: the plan of the campaign.
             mark: as for `claim`.
             ledger: as for `claim`; None: no release is known.
+
+        Raises:
+            InvalidInputError: this file holds nothing of the plan.
+            UnreadableFileError: this file is damaged.
         """
         place, released = real_path(mark), _released_rounds(ledger, plan)
         with self._marked(plan, place) as connection:
@@ -352,6 +362,14 @@ class Campaigns(Database):
                 raise InvalidInputError(
                     f"{self.name} holds nothing of this plan: there is nothing to give up; begin"
                     " the campaign anew with a new plan"
+                )
+            # SQLite may have played the journal of a killed process into the copy.
+            damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+            if damage != "ok":
+                why = damage.splitlines()[-1]
+                raise UnreadableFileError(
+                    f"{self.name} is damaged ({why}): put the copy back again, and remove"
+                    f" {self.name}-journal first; if it is still damaged, take another copy"
                 )
             mine = _sessions.c.plan == plan.fingerprint
             for saved in connection.execute(_opened(plan.fingerprint)).all():
@@ -367,16 +385,16 @@ class Campaigns(Database):
                         failure = _failure(plan.fingerprint, one.session, one.round, why)
                         connection.exec_driver_sql(_ADD_FAILED, failure)
                 connection.execute(sa.delete(_sums).where(sums))
-            writes = max(row.writes, read_mark(place, plan.fingerprint) or 0) + 1
+            marked = read_mark(place, plan.fingerprint) or 0
+            writes = max(_writes(connection, row), marked) + 1
             # Each claim adds one to the epoch and to the number of writes, so no epoch is above
             # that number. The mark has the number of all writes, also of those that the copy lacks.
             # So no process has this epoch, not even one that claimed the campaign after the copy
             # was made.
             connection.execute(
-                sa.update(_runs)
-                .where(_runs.c.plan == plan.fingerprint)
-                .values(epoch=writes, writes=writes)
+                sa.update(_runs).where(_runs.c.plan == plan.fingerprint).values(epoch=writes)
             )
+            set_writes(driver_connection(connection), writes)
         return ended
 
     @contextmanager
@@ -386,15 +404,13 @@ class Campaigns(Database):
         with hold_mark(mark):
             with self._transaction(write=True) as connection:
                 yield connection
-                row = _run(connection, plan)
-                assert row is not None
-            write_mark(mark, plan.fingerprint, row.writes)
+                writes = writes_of(driver_connection(connection))
+            write_mark(mark, plan.fingerprint, writes)
 
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
         """Return whether `claim` refuses the file: its mark has more writes, or is gone."""
         with self._transaction(write=False) as connection:
-            row = _run(connection, plan)
-        writes = 0 if row is None else row.writes
+            writes = _writes(connection, _run(connection, plan))
         marked = read_mark(real_path(mark), plan.fingerprint)
         return writes < (marked or 0) or _lacks_mark(writes, marked)
 
@@ -461,14 +477,15 @@ class CampaignStore:
         campaigns: Campaigns,
         plan: Plan,
         run: sa.Row[Any],
+        writes: int,
         mark: Path,
         clock: Callable[[], int],
         ledger: Ledger | None,
     ) -> None:
         self._campaigns, self._plan, self._name = campaigns, plan, plan.fingerprint
         self._epoch, self._owner, self._mark = run.epoch, run.owner, mark
-        self._written = run.writes  # as this process knows
-        self._marked = run.writes  # what the mark surely counts, on the disk too
+        self._written = writes  # as this process knows
+        self._marked = writes  # what the mark surely counts, on the disk too
         self._clock, self._ledger = clock, ledger
 
     # ---- sessions ----
@@ -685,11 +702,7 @@ class CampaignStore:
         """Do as `check_claim`; the mark is held by the caller."""
         with self._campaigns._sqlite(write=False) as connection:
             writes = self._own_writes(connection)
-        self._check_mark(writes)
-        # A write whose mark failed is in the file, and clients may be told of it from now on.
-        if self._marked != writes:
-            write_mark(self._mark, self._name, writes)
-            self._marked = writes
+        self._bring_mark(writes)
 
     def _check(self, plan: Plan) -> None:
         if plan.fingerprint != self._name:
@@ -698,15 +711,14 @@ class CampaignStore:
     def _own_writes(self, connection: SqliteConnection) -> int:
         """Return the number of writes so far, if this process is the last one that claimed."""
         known = {"of": self._name, "epoch": self._epoch}
-        row = connection.execute(_FIND_WRITES, known).fetchone()
-        if row is None:
+        if connection.execute(_FIND_EPOCH, known).fetchone() is None:
             raise OvertakenError(
                 f"another process runs the campaign of plan {self._name[:16]}: this one must"
                 " neither write nor speak; stop it"
             )
         # If this process went on writing, the mark would fall to the number of writes of the copy,
         # and nobody could tell any more that the file is a copy.
-        writes = int(row[0])
+        writes = writes_of(connection)
         if writes < self._written:
             raise OvertakenError(
                 f"a copy of {self._campaigns.name} was put back while this process runs the"
@@ -727,16 +739,10 @@ class CampaignStore:
     def _write_held(self) -> Iterator[SqliteConnection]:
         """Do as `_write`; the mark is held by the caller."""
         with self._campaigns._sqlite(write=True) as connection:
-            known = {"of": self._name, "epoch": self._epoch, "before": self._written}
-            writes = self._written + 1
-            if connection.execute(_COUNT, known | {"writes": writes}).rowcount != 1:
-                # The next line raises if another process has claimed the campaign, or if a copy
-                # was put back. Otherwise this process got an error for an earlier write that
-                # was committed all the same, so it counts on from the file.
-                known["before"] = self._own_writes(connection)
-                writes = known["before"] + 1
-                connection.execute(_COUNT, known | {"writes": writes})
-            self._check_mark(known["before"])
+            # More than this process has written, if an earlier write failed and was committed all
+            # the same, or if another campaign lives in the file.
+            self._bring_mark(self._own_writes(connection))
+            writes = count_write(connection)
             yield connection
         # The mark is written after the commit: a crash in between leaves a file with more writes
         # than its mark says, and such a file is not taken for a copy that was put back. A message
@@ -746,8 +752,12 @@ class CampaignStore:
         write_mark(self._mark, self._name, writes)
         self._marked = writes
 
-    def _check_mark(self, writes: int) -> None:
-        """Refuse to go on if another copy of the file was written since: its process may speak."""
+    def _bring_mark(self, writes: int) -> None:
+        """Bring the mark up to the writes of the file, unless it is there.
+
+        Before something is said, since a write whose mark failed is in the file. Before the next
+        write, since a copy without this one must be behind the mark (`store/writes.py`).
+        """
         try:
             marked = read_mark(self._mark, self._name)
         except UnreadableFileError as error:
@@ -758,25 +768,19 @@ class CampaignStore:
                 f"another copy of {self._campaigns.name} runs the campaign, as the mark"
                 f" {self._mark} shows: this process must neither write nor speak; stop it"
             )
+        if self._marked != writes:
+            write_mark(self._mark, self._name, writes)
+            self._marked = writes
 
 
 # ---- rows ----
 
 # The statements that each phase, or each driver, runs, compiled once: see `prepared`.
 _FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
-_FIND_WRITES = prepared(
-    sa.select(_runs.c.writes).where(
+_FIND_EPOCH = prepared(
+    sa.select(_runs.c.epoch).where(
         (_runs.c.plan == sa.bindparam("of")) & (_runs.c.epoch == sa.bindparam("epoch"))
     )
-)
-_COUNT = prepared(
-    sa.update(_runs)
-    .where(
-        (_runs.c.plan == sa.bindparam("of"))
-        & (_runs.c.epoch == sa.bindparam("epoch"))
-        & (_runs.c.writes == sa.bindparam("before"))
-    )
-    .values(writes=sa.bindparam("writes"))
 )
 _ADD_SESSION = prepared(sa.insert(_sessions))
 # Not the keys, which stay: SQLite would write their index again, and look the plan up.
@@ -839,6 +843,11 @@ _ADD_FAILED = prepared(sa.insert(_failed))
 
 def _run(connection: sa.Connection, plan: Plan) -> sa.Row[Any] | None:
     return connection.exec_driver_sql(_FIND_RUN, {"of": plan.fingerprint}).first()
+
+
+def _writes(connection: sa.Connection, run: sa.Row[Any] | None) -> int:
+    """Return the writes of the file; 0 if it knows nothing of the campaign of the run."""
+    return 0 if run is None else writes_of(driver_connection(connection))
 
 
 def _released_rounds(ledger: Ledger | None, plan: Plan) -> set[int]:
@@ -943,7 +952,7 @@ def _lacks_mark(writes: int, marked: int | None) -> bool:
 
 def _put_back(name: str, mark: Path, writes: int, marked: int) -> InvalidInputError:
     return InvalidInputError(
-        f"{name} has {writes} writes of this campaign, and its mark {mark} says {marked}: a copy"
+        f"{name} has {writes} writes, and the mark {mark} of this campaign says {marked}: a copy"
         " was put back, which does not know what clients were told since; give up its sessions"
         " first (fedtally campaign restore, or Campaigns.give_up)"
     )

@@ -31,6 +31,7 @@ from fedtally.privacy.events import Event, Relation, under_demand
 from fedtally.store.database import (
     MOST_NAME_BYTES,
     GrantDatabase,
+    driver_connection,
     event_from_json,
     event_to_json,
     file_url,
@@ -41,6 +42,7 @@ from fedtally.store.database import (
     time_column,
 )
 from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
+from fedtally.store.writes import count_write, set_writes, write_tables, writes_of
 
 _MARKED = "client-record"  # what the mark of a record says it is the mark of
 
@@ -73,6 +75,7 @@ _sessions = sa.Table(
     sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
 )
+write_tables(_record)  # a write is a session or a part
 
 
 class Part(NamedTuple):
@@ -120,9 +123,11 @@ class ClientRecord(GrantDatabase):
     """
 
     _kind = "client record"
+    _schema = 2
     _metadata = _record
     _populations, _granted = _record_grants
     _mark: Path | None = None
+    _on_disk = -1  # what the mark surely has, on the disk too; -1: not known
 
     @classmethod
     def open(
@@ -159,6 +164,15 @@ class ClientRecord(GrantDatabase):
         with record._transaction(write=False) as connection:
             record._check_mark(connection)
         return record
+
+    def _migrate(self, connection: sa.Connection, version: int) -> None:
+        self._make_tables(connection)
+        # Schema 1 counted the rows of these tables.
+        counts = [
+            sa.select(sa.func.count()).select_from(one) for one in (_sessions, _participations)
+        ]
+        writes = sum(connection.execute(count).scalar_one() for count in counts)
+        set_writes(driver_connection(connection), writes)
 
     def cap(
         self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT
@@ -218,6 +232,7 @@ class ClientRecord(GrantDatabase):
         with self._marked() as connection:
             if connection.exec_driver_sql(_FIND_SESSION, {"name": name}).first() is not None:
                 return False
+            count_write(driver_connection(connection))
             new = {"session": name, "not_after": seconds(not_after)}
             connection.exec_driver_sql(_ADD_SESSION, new)
         return True
@@ -253,6 +268,7 @@ class ClientRecord(GrantDatabase):
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
             self._check_part(connection, population, plan, round, event, item)
+            count_write(driver_connection(connection))
             text = None if event is None else event_to_json(event)
             values = {
                 "population": population,
@@ -432,18 +448,26 @@ class ClientRecord(GrantDatabase):
         with nullcontext() if self._mark is None else hold_mark(self._mark):
             with self._transaction(write=True) as connection:
                 self._check_mark(connection)
+                # Before the next write, too: see `store/writes.py`.
+                self._write_mark(writes_of(driver_connection(connection)))
                 yield connection
-                writes = 0 if self._mark is None else _writes(connection)
+                writes = writes_of(driver_connection(connection))
             # After the commit: a crash between the two leaves a record that is ahead of its mark,
             # and that is no copy.
-            if self._mark is not None:
-                write_mark(self._mark, _MARKED, writes)
+            self._write_mark(writes)
+
+    def _write_mark(self, writes: int) -> None:
+        """Let the mark, if there is one, have this number."""
+        if self._mark is not None and self._on_disk != writes:
+            write_mark(self._mark, _MARKED, writes)
+            self._on_disk = writes
 
     def _check_mark(self, connection: sa.Connection) -> None:
         """Refuse a record that is behind its mark, or has none."""
         if self._mark is None:
             return
-        writes, marked = _writes(connection), read_mark(self._mark, _MARKED)
+        writes = writes_of(driver_connection(connection))
+        marked = read_mark(self._mark, _MARKED)
         if marked is None:  # an empty record, too: it may be the copy of the first day
             raise UnreadableFileError(
                 f"the record {self.name} has no mark at {self._mark}, so nothing shows that it is"
@@ -608,17 +632,6 @@ _LAST_CAP = prepared(
         _caps.c.number == sa.select(sa.func.max(_caps.c.number)).scalar_subquery()
     )
 )
-# how many sessions and parts the record holds: a number that never falls
-_WRITES = prepared(
-    sa.select(
-        sa.select(sa.func.count()).select_from(_sessions).scalar_subquery()
-        + sa.select(sa.func.count()).select_from(_participations).scalar_subquery()
-    )
-)
-
-
-def _writes(connection: sa.Connection) -> int:
-    return int(connection.exec_driver_sql(_WRITES).scalar_one())
 
 
 def _put_back(name: str, mark: Path, writes: int, marked: int) -> UnreadableFileError:

@@ -36,6 +36,9 @@ WAIT_SECONDS = 30
 # The number of PostgreSQL's advisory lock, a signed 64-bit integer. It is derived from a name so
 # that other programs on the same database do not take the same number by chance.
 _LOCK = int.from_bytes(hashlib.sha256(b"fedtally ledger").digest()[:8], "big", signed=True)
+# A table whose `info` this is has none of the triggers that make other tables append-only, because
+# its rows are updated and erased.
+CHANGES = {"changes": True}
 _LAST_SECOND = 2**62  # the largest time that is stored: it fits BigInteger with room to spare
 
 SqliteConnection = sqlite3.Connection  # no other module of the store imports the driver
@@ -172,9 +175,15 @@ class Database:
             if self._version(connection) is None:
                 if not sa.inspect(connection).has_table(schema.name):  # of another kind beside it
                     make_table(connection, schema)
-                for table in self._metadata.sorted_tables:
-                    make_table(connection, table)
+                self._make_tables(connection)
                 connection.execute(sa.insert(schema).values(kind=self._kind, version=self._schema))
+
+    def _make_tables(self, connection: sa.Connection) -> None:
+        """Make the tables that are missing: all of them, or those that an older version lacks."""
+        found = sa.inspect(connection)
+        for table in self._metadata.sorted_tables:
+            if not found.has_table(table.name):
+                make_table(connection, table)
 
     def _check(self) -> None:
         """Refuse a database that holds nothing yet, another kind, or a newer version.
@@ -266,11 +275,18 @@ class GrantDatabase(Database):
 
 
 def make_table(connection: sa.Connection, table: sa.Table) -> None:
-    """Make a table, append-only unless its `info` says that it changes."""
+    """Make a table, append-only unless its `info` is `CHANGES`."""
     table.create(connection)
-    if not table.info.get("changes"):
+    if table.info != CHANGES:
         for statement in _triggers(table, connection.dialect.name):
             connection.exec_driver_sql(statement)
+
+
+def driver_connection(connection: sa.Connection) -> SqliteConnection:
+    """Return SQLite's own connection, in the transaction of this one."""
+    found = connection.connection.driver_connection
+    assert isinstance(found, SqliteConnection)
+    return found
 
 
 def _raise_version(connection: sa.Connection, kind: str, version: int) -> None:
