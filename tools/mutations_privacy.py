@@ -1481,6 +1481,13 @@ MUTATIONS = (
         _PUT_BACK,
     ),
     _mutation(
+        "two-campaigns-a-file",
+        _CAMPAIGNS_FILE,
+        "            self._check_alone(connection, plan)\n",
+        "",
+        f"{_PUT_BACK}::test_a_file_is_for_one_campaign",
+    ),
+    _mutation(
         "claim-before-the-mark",
         _CAMPAIGNS_FILE,
         "            write_mark(place, plan.fingerprint, writes)\n            if row is None:\n",

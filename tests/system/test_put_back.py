@@ -179,6 +179,17 @@ def test_a_record_is_refused(
     history.check(opens, UnreadableFileError)
 
 
+def test_a_file_is_for_one_campaign(tmp_path: Path) -> None:
+    """Else the writes of one would hide that an old copy has lost those of the other."""
+    world = World(tmp_path, plan_of())
+    other, mark = plan_of(rounds=2), tmp_path / "other"
+    with pytest.raises(InvalidInputError, match="a file is for one campaign"):
+        world.campaigns().claim(other, mark=mark, clock=lambda: START, owner="other")
+    assert not mark.exists()
+    assert not world.campaigns().holds(other)
+    world.run().check()
+
+
 def test_a_damaged_copy_is_not_given_up(tmp_path: Path) -> None:
     """A journal that is played into a copy can take rows from the index of their table."""
     world = World(tmp_path, plan_of()).run()

@@ -1,9 +1,9 @@
 """The memory of a campaign's server: sessions, the clients that were asked, the sums that landed.
 
-`Campaigns` is an SQLite file, which may also hold a ledger. `Campaigns.claim` gives the
-`CampaignStore` of one plan to one process. A process that claims the campaign later gets a higher
-*epoch*. Each writing transaction first compares the epoch, so that the earlier process can write
-nothing any more.
+`Campaigns` is an SQLite file of one campaign, which may also hold a ledger. `Campaigns.claim` gives
+the `CampaignStore` of its plan to one process. A process that claims the campaign later gets a
+higher *epoch*. Each writing transaction first compares the epoch, so that the earlier process can
+write nothing any more.
 
 Rows of sessions and of sums change and are erased. Nothing of an erased row stays in the file:
 SQLite overwrites what it deletes (`secure_delete`), and keeps no write-ahead log. Three kinds of
@@ -228,7 +228,7 @@ class CampaignStatus:
 
 
 class Campaigns(Database):
-    """The SQLite file of the campaigns that a server runs.
+    """The SQLite file of a campaign that a server runs.
 
     Made by `open`. Several threads and processes may use one file, each through a `Campaigns` of
     its own.
@@ -241,7 +241,7 @@ class Campaigns(Database):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False) -> Self:
-        """Open a file of campaigns.
+        """Open the file of a campaign.
 
         Args:
             path: the path of the SQLite file, which may also hold a ledger.
@@ -293,8 +293,8 @@ class Campaigns(Database):
 
         Raises:
             InvalidInputError: the plan has privacy and there is no ledger; or the clock returns no
-                whole seconds; or this file has fewer writes than its mark says, because a copy was
-                put back; or the mark is gone.
+                whole seconds; or this file holds another campaign, or has fewer writes than its
+                mark says, because a copy was put back; or the mark is gone.
         """
         if plan.privacy is not None and ledger is None:
             raise InvalidInputError(
@@ -303,6 +303,7 @@ class Campaigns(Database):
         owner, place = checked_name(owner=owner), real_path(mark)
         seconds(clock())  # before a client is asked for its items: sums land with their time
         with self._marked(plan, place) as connection:
+            self._check_alone(connection, plan)
             row, marked = _run(connection, plan), read_mark(place, plan.fingerprint)
             writes = _writes(connection, row)
             if marked is not None and writes < marked:
@@ -407,6 +408,19 @@ class Campaigns(Database):
                 writes = writes_of(driver_connection(connection))
             write_mark(mark, plan.fingerprint, writes)
 
+    def _check_alone(self, connection: sa.Connection, plan: Plan) -> None:
+        """Refuse a file that holds another campaign.
+
+        The number of writes is that of the file. If two campaigns wrote into one file, the writes
+        of one would hide that those of the other are lost.
+        """
+        other = connection.execute(sa.select(_runs.c.plan).where(_runs.c.plan != plan.fingerprint))
+        if (found := other.scalar()) is not None:
+            raise InvalidInputError(
+                f"{self.name} holds the campaign of plan {found[:16]}: a file is for one campaign,"
+                " so name another file"
+            )
+
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
         """Return whether `claim` refuses the file: its mark has more writes, or is gone."""
         with self._transaction(write=False) as connection:
@@ -420,7 +434,10 @@ class Campaigns(Database):
             return _run(connection, plan) is not None
 
     def list(self) -> list[CampaignStatus]:
-        """Return the status of each campaign in the file, by the fingerprint of its plan."""
+        """Return the status of the campaign in the file, without its plan.
+
+        There are none before the first claim, and several in a file of an earlier version.
+        """
         with self._transaction(write=False) as connection:
             names = connection.execute(sa.select(_runs.c.plan).order_by(_runs.c.plan)).scalars()
             return [_status(connection, name) for name in names.all()]
