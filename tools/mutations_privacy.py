@@ -1469,8 +1469,8 @@ MUTATIONS = (
     _mutation(
         "newest-number-counts",
         _WRITES_FILE,
-        "SELECT 1 + min(",
-        "SELECT 1 + max(",
+        "int(min(",
+        "int(max(",
         _PUT_BACK,
     ),
     _mutation(
@@ -1486,6 +1486,13 @@ MUTATIONS = (
         "            self._check_alone(connection, plan)\n",
         "",
         f"{_PUT_BACK}::test_a_file_is_for_one_campaign",
+    ),
+    _mutation(
+        "two-moments-given-up",
+        _CAMPAIGNS_FILE,
+        'if damage == "ok" and not is_of_one_moment(',
+        'if damage != "ok" and not is_of_one_moment(',
+        f"{_PUT_BACK}::test_a_copy_with_pages_of_another_moment_is_not_given_up",
     ),
     _mutation(
         "claim-before-the-mark",

@@ -202,6 +202,23 @@ def test_a_damaged_copy_is_not_given_up(tmp_path: Path) -> None:
         world.campaigns().give_up(world.plan, mark=tmp_path / "mark")
 
 
+def test_a_copy_with_pages_of_another_moment_is_not_given_up(tmp_path: Path) -> None:
+    """A sum of that moment could stay, whose session is given up."""
+    world = World(tmp_path, plan_of())
+    copy = (tmp_path / "campaign.db").read_bytes()
+    for _ in range(4):
+        claim(world)
+    before = (tmp_path / "campaign.db").read_bytes()
+    claim(world)
+    left = journal(before, (tmp_path / "campaign.db").read_bytes())
+    (tmp_path / "campaign.db").write_bytes(copy)
+    (tmp_path / "campaign.db-journal").write_bytes(left)
+    with pytest.raises(UnreadableFileError, match="pages are of two moments"):
+        world.campaigns().give_up(world.plan, mark=tmp_path / "mark")
+    (tmp_path / "campaign.db").write_bytes(copy)  # its own, without the journal
+    world.campaigns().give_up(world.plan, mark=tmp_path / "mark")
+
+
 def claim(world: World) -> CampaignStore:
     """Claim the campaign of a world, as another process."""
     file = world.folder / "campaign.db"

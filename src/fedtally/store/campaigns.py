@@ -54,7 +54,13 @@ from fedtally.store.database import (
 )
 from fedtally.store.ledger import Ledger, Reservation
 from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
-from fedtally.store.writes import count_write, set_writes, write_tables, writes_of
+from fedtally.store.writes import (
+    count_write,
+    is_of_one_moment,
+    set_writes,
+    write_tables,
+    writes_of,
+)
 
 # Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
 UNKNOWN = "unknown"
@@ -366,6 +372,8 @@ class Campaigns(Database):
                 )
             # SQLite may have played the journal of a killed process into the copy.
             damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+            if damage == "ok" and not is_of_one_moment(driver_connection(connection)):
+                damage = "its pages are of two moments"
             if damage != "ok":
                 why = damage.splitlines()[-1]
                 raise UnreadableFileError(

@@ -23,8 +23,8 @@ from fedtally.store.database import CHANGES, SqliteConnection
 _TABLES = ("fedtally_writes_even", "fedtally_writes_odd")
 # A file without writes has no rows, and counts as 0 and -1. The texts hold no values.
 _FIND = (
-    f"SELECT 1 + min(coalesce((SELECT writes FROM {_TABLES[0]}), 0),"  # noqa: S608
-    f" coalesce((SELECT writes FROM {_TABLES[1]}), -1))"
+    f"SELECT coalesce((SELECT writes FROM {_TABLES[0]}), 0),"  # noqa: S608
+    f" coalesce((SELECT writes FROM {_TABLES[1]}), -1)"
 )
 _SET = tuple(f"INSERT OR REPLACE INTO {table} VALUES (1, ?)" for table in _TABLES)  # noqa: S608
 
@@ -43,7 +43,16 @@ def write_tables(metadata: sa.MetaData) -> None:
 
 def writes_of(connection: SqliteConnection) -> int:
     """Return the number of writes that all of the file has seen."""
-    return int(connection.execute(_FIND).fetchone()[0])
+    return 1 + int(min(connection.execute(_FIND).fetchone()))
+
+
+def is_of_one_moment(connection: SqliteConnection) -> bool:
+    """Tell whether the tables follow each other; False: a journal was played into an old copy.
+
+    A journal that was played into a copy without the last one or two writes does not show.
+    """
+    even, odd = connection.execute(_FIND).fetchone()
+    return bool(abs(even - odd) == 1)
 
 
 def count_write(connection: SqliteConnection) -> int:
