@@ -644,11 +644,12 @@ class CampaignStore:
         kept = {
             Reservation(self._name, number): sketch.to_bytes() for number, sketch in noised.items()
         }
-        # The mark is held from the check to the erasure, which counts a write. Of two processes on
-        # two copies of the sums, and of a ledger in the same file, one alone can release them: two
-        # releases would have two noises.
+        # The mark is held to the end, and counts a write before the release lands. Of two processes
+        # on two copies of the sums, and of a ledger in the same file, one alone can release them,
+        # even if one dies before it erases its sums: two releases would have two noises.
         with hold_mark(self._mark):
-            self._check_held()
+            with self._write_held():
+                pass
             self._books().land_all(kept, self._owner, self._clock())
             self._erase_released()
 
