@@ -549,6 +549,36 @@ def test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them(
     assert sorted(map(len, ledgers)) == [0, 1]
 
 
+@pytest.mark.parametrize("error", [Crash, StoreError])
+def test_of_a_release_that_was_cut_off_no_copy_makes_another(folder, monkeypatch, error):
+    """Its noise is in its ledger; the copy, with a ledger of its own, would draw another one."""
+    plan = plan_of(trust="central")
+    world = World(folder, plan, ledger_at=folder / "campaign.db").run()
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    shutil.copy(folder / "campaign.db", folder / "copy.db")
+
+    def stops(self):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CampaignStore, "_erase_released", stops)
+        with pytest.raises(error):
+            world.driver.release()
+    with pytest.raises(InvalidInputError, match="a copy was put back"):
+        Campaigns.open(folder / "copy.db").claim(
+            plan,
+            mark=folder / "mark",
+            clock=lambda: START,
+            owner="campaign",
+            ledger=Ledger.open(folder / "copy.db"),
+        )
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    [sketch] = world.driver.release()
+    assert sketch.to_bytes() == world.ledger.sketch(plan.fingerprint, 0)
+
+
 def test_a_write_waits_for_the_process_that_holds_the_mark(folder, monkeypatch):
     """Else two processes on two copies could both see that nobody wrote, and both write."""
     world = World(folder, plan_of())

@@ -116,6 +116,24 @@ def test_a_session_of_an_earlier_schema_lands(tmp_path, kind):
     assert (ended.session, ended.num_clients, ended.why) == (before.session, N, None)
 
 
+def test_a_process_of_an_earlier_version_that_still_runs_writes_no_more(tmp_path):
+    """Nobody would count what it writes, and the file would be refused as an old copy."""
+    world = World(tmp_path, plan_of())
+    older(tmp_path / "campaign.db")
+    with closing(sqlite3.connect(tmp_path / "campaign.db")) as file:
+        [known] = file.execute("SELECT epoch, writes FROM fedtally_runs")
+        world.campaigns()
+        # what it asks and writes first in each of its transactions
+        of = "WHERE epoch = ? AND writes = ?"
+        assert (
+            file.execute(f"UPDATE fedtally_runs SET writes = writes + 1 {of}", known).rowcount == 0
+        )
+        assert not file.execute("SELECT 1 FROM fedtally_runs WHERE epoch = ?", known[:1]).fetchall()
+        file.rollback()
+    world.driver = world.start()
+    world.run().check()
+
+
 def test_a_migration_is_whole_or_did_not_happen(tmp_path, monkeypatch):
     place = made(tmp_path / "old.db", Campaigns, 1)
     before = written(place)

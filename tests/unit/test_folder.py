@@ -145,6 +145,22 @@ def test_a_campaign_has_begun_once_it_was_claimed(operator: Path) -> None:
     assert folder.cancel() == 0
 
 
+def test_a_campaign_whose_process_died_as_it_made_the_file_has_not_begun(operator: Path) -> None:
+    """The pages are written, and the journal is not emptied: SQLite undoes the transaction."""
+    folder = made(operator, plan_of())
+    state = folder.path / "campaign.db"
+    Campaigns.open(state, create=True)
+    # A journal of a file that had no pages: https://www.sqlite.org/fileformat2.html, 3.
+    head = [0, 0, 0, 512, 4096]
+    journal = bytes.fromhex("d9d505f920a163d7") + b"".join(n.to_bytes(4, "big") for n in head)
+    (folder.path / "campaign.db-journal").write_bytes(journal.ljust(512, b"\0"))
+    assert not folder.has_begun
+    assert state.stat().st_size == 0  # SQLite has undone it: else this would test nothing
+    state.write_bytes(b"no database" * 100)
+    with pytest.raises(UnreadableFileError, match="no database"):
+        _ = folder.has_begun
+
+
 def test_without_a_session_that_has_a_sum_nothing_summed_the_campaign(operator: Path) -> None:
     """The ledger may hold a released sum that a copy of the file, put back, knows nothing of."""
     folder = made(operator, plan_of("active"), allow_list=operator / "clients.allow")

@@ -204,8 +204,14 @@ class CampaignFolder:
     def has_begun(self) -> bool:
         """Whether the campaign has ever run."""
         place = self.path / STATE
-        # A process that died while it made the file leaves one that holds nothing of the campaign.
-        return place.exists() and place.stat().st_size > 0 and self.state().holds(self.plan)
+        try:
+            return place.exists() and place.stat().st_size > 0 and self.state().holds(self.plan)
+        except UnreadableFileError:
+            # A process that died while it made the file leaves an empty one, once SQLite has undone
+            # what was written.
+            if place.stat().st_size == 0:
+                return False
+            raise
 
     def status(self) -> CampaignStatus:
         """Return how far the campaign is; it must have begun."""

@@ -49,11 +49,12 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     Raises:
         Exception: of any type; the bytes are no checkpoint, or they are damaged.
     """
-    if data.startswith(b"PK"):
-        return _unpack_old(data)
     rest = memoryview(data)[_DIGEST:]
     # A checkpoint is not authenticated: this finds what a disk did, not what somebody wrote.
     if hashlib.sha256(rest).digest() != data[:_DIGEST]:
+        # Only here: a digest may begin as an .npz file does.
+        if data.startswith(b"PK"):
+            return _unpack_old(data)
         raise ValueError("its digest is another one")
     start = _LENGTH + int.from_bytes(rest[:_LENGTH], "little")
     facts = json.loads(rest[_LENGTH:start].tobytes())

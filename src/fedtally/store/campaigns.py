@@ -274,7 +274,10 @@ class Campaigns(Database):
         self._make_tables(connection)
         # Schema 2 counted the writes of each campaign. No mark says more than the largest number.
         largest = sa.select(sa.func.coalesce(sa.func.max(_runs.c.writes), 0))
-        set_writes(driver_connection(connection), connection.execute(largest).scalar_one())
+        set_writes(driver_connection(connection), connection.execute(largest).scalar_one() + 1)
+        # A process of the earlier version that still runs would write without counting: it finds
+        # that it was overtaken.
+        connection.execute(sa.update(_runs).values(epoch=_runs.c.epoch + 1, writes=0))
 
     def claim(
         self,
@@ -669,11 +672,12 @@ class CampaignStore:
         kept = {
             Reservation(self._name, number): sketch.to_bytes() for number, sketch in noised.items()
         }
-        # The mark is held from the check to the erasure, which counts a write. Of two processes on
-        # two copies of the sums, and of a ledger in the same file, one alone can release them: two
-        # releases would have two noises.
+        # The mark is held to the end, and counts a write before the release lands. Of two processes
+        # on two copies of the sums, and of a ledger in the same file, one alone can release them,
+        # even if one dies before it erases its sums: two releases would have two noises.
         with hold_mark(self._mark):
-            self._check_held()
+            with self._write_held():
+                pass
             self._books().land_all(kept, self._owner, self._clock())
             self._erase_released()
 
@@ -764,8 +768,8 @@ class CampaignStore:
     def _write_held(self) -> Iterator[SqliteConnection]:
         """Do as `_write`; the mark is held by the caller."""
         with self._campaigns._sqlite(write=True) as connection:
-            # More than this process has written, if an earlier write failed and was committed all
-            # the same, or if another campaign lives in the file.
+            # More than this process knows of, if an earlier write failed and was committed all the
+            # same.
             self._bring_mark(self._own_writes(connection))
             writes = count_write(connection)
             yield connection
