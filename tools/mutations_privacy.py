@@ -1526,8 +1526,9 @@ MUTATIONS = (
     _mutation(
         "mark-unwritten",
         _CAMPAIGNS_FILE,
-        "        self._written = writes\n        write_mark(self._mark, self._name, writes)\n",
-        "        self._written = writes\n",
+        "            self._written = writes\n"
+        "            write_mark(self._mark, self._name, writes)\n",
+        "            self._written = writes\n",
         f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
     ),
     _mutation(
@@ -1834,23 +1835,32 @@ MUTATIONS = (
     _mutation(
         "copies-read-the-mark-at-once",
         _CAMPAIGNS_FILE,
-        "        with hold_mark(self._mark), self._write_held() as connection:\n",
-        "        with self._write_held() as connection:\n",
+        "        with hold_mark(self._mark):\n"
+        "            with self._campaigns._sqlite(write=True) as connection:\n",
+        "        if True:\n            with self._campaigns._sqlite(write=True) as connection:\n",
         f"{_DRIVER}::test_a_write_waits_for_the_process_that_holds_the_mark",
     ),
     _mutation(
         "copies-release-twice",
         _CAMPAIGNS_FILE,
-        "            self._check_held()\n            self._books().land_all(",
-        "            self._books().land_all(",
+        "        with self._write():\n            pass\n        self._books().land_all(",
+        "        self._books().land_all(",
         f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
+        f"{_DRIVER}::test_of_a_release_that_was_cut_off_no_copy_makes_another",
     ),
     _mutation(
-        "release-without-the-mark",
+        "release-lands-uncounted",
         _CAMPAIGNS_FILE,
-        "        with hold_mark(self._mark):\n            self._check_held()\n            self._b",
-        "        if True:\n            self._check_held()\n            self._b",
-        f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
+        "        with self._write():\n            pass\n        self._books().land_all(",
+        "        self.check_claim(plan)\n        self._books().land_all(",
+        f"{_DRIVER}::test_of_a_release_that_was_cut_off_no_copy_makes_another",
+    ),
+    _mutation(
+        "old-process-runs-on",
+        _CAMPAIGNS_FILE,
+        ".values(epoch=_runs.c.epoch + 1, writes=0)",
+        ".values(epoch=_runs.c.epoch)",
+        "test_migrations.py::test_a_process_of_an_earlier_version_that_still_runs_writes_no_more",
     ),
     _mutation(
         "speaks-ahead-of-the-mark",

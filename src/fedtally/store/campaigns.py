@@ -341,8 +341,7 @@ class Campaigns(Database):
             assert claimed is not None
         store = CampaignStore(self, plan, claimed, written, place, clock, ledger)
         # An earlier process may have died after it released sums and before it erased them.
-        with hold_mark(place):
-            store._erase_released()
+        store._erase_released()
         return store
 
     def give_up(
@@ -672,14 +671,13 @@ class CampaignStore:
         kept = {
             Reservation(self._name, number): sketch.to_bytes() for number, sketch in noised.items()
         }
-        # The mark is held to the end, and counts a write before the release lands. Of two processes
-        # on two copies of the sums, and of a ledger in the same file, one alone can release them,
-        # even if one dies before it erases its sums: two releases would have two noises.
-        with hold_mark(self._mark):
-            with self._write_held():
-                pass
-            self._books().land_all(kept, self._owner, self._clock())
-            self._erase_released()
+        # The mark counts a write before the release lands. So of two processes on two copies of the
+        # sums, and of a ledger in the same file, one alone can release them, even if one dies
+        # before it erases its sums: two releases would have two noises.
+        with self._write():
+            pass
+        self._books().land_all(kept, self._owner, self._clock())
+        self._erase_released()
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
         """Return the released sums, by the number of the release."""
@@ -694,14 +692,11 @@ class CampaignStore:
         }
 
     def _erase_released(self) -> None:
-        """Erase the sums of released rounds: after a release, or at the claim after a crash.
-
-        The mark is held by the caller.
-        """
+        """Erase the sums of released rounds: after a release, or at the claim after a crash."""
         gone = _released_rounds(self._ledger, self._plan)
         if gone:
             mine = [{"of": self._name, "number": round} for round in sorted(gone)]
-            with self._write_held() as connection:
+            with self._write() as connection:
                 connection.executemany(_ERASE_SUMS, mine)
 
     def _reservation(self, release: int) -> Reservation:
@@ -725,13 +720,9 @@ class CampaignStore:
         """
         self._check(plan)
         with hold_mark(self._mark):
-            self._check_held()
-
-    def _check_held(self) -> None:
-        """Do as `check_claim`; the mark is held by the caller."""
-        with self._campaigns._sqlite(write=False) as connection:
-            writes = self._own_writes(connection)
-        self._bring_mark(writes)
+            with self._campaigns._sqlite(write=False) as connection:
+                writes = self._own_writes(connection)
+            self._bring_mark(writes)
 
     def _check(self, plan: Plan) -> None:
         if plan.fingerprint != self._name:
@@ -761,25 +752,20 @@ class CampaignStore:
         """Give a transaction, if no later process has claimed; the mark is written after it."""
         # The mark is held before it is read, and until it is written: of two processes on two
         # copies of the file, the second one sees what the first one wrote.
-        with hold_mark(self._mark), self._write_held() as connection:
-            yield connection
-
-    @contextmanager
-    def _write_held(self) -> Iterator[SqliteConnection]:
-        """Do as `_write`; the mark is held by the caller."""
-        with self._campaigns._sqlite(write=True) as connection:
-            # More than this process knows of, if an earlier write failed and was committed all the
-            # same.
-            self._bring_mark(self._own_writes(connection))
-            writes = count_write(connection)
-            yield connection
-        # The mark is written after the commit: a crash in between leaves a file with more writes
-        # than its mark says, and such a file is not taken for a copy that was put back. A message
-        # leaves only after its state and then the mark are written. So the mark counts the writes
-        # of all that clients were told.
-        self._written = writes
-        write_mark(self._mark, self._name, writes)
-        self._marked = writes
+        with hold_mark(self._mark):
+            with self._campaigns._sqlite(write=True) as connection:
+                # More than this process knows of, if an earlier write failed and was committed all
+                # the same.
+                self._bring_mark(self._own_writes(connection))
+                writes = count_write(connection)
+                yield connection
+            # The mark is written after the commit: a crash in between leaves a file with more
+            # writes than its mark says, and such a file is not taken for a copy that was put back.
+            # A message leaves only after its state and then the mark are written. So the mark
+            # counts the writes of all that clients were told.
+            self._written = writes
+            write_mark(self._mark, self._name, writes)
+            self._marked = writes
 
     def _bring_mark(self, writes: int) -> None:
         """Bring the mark up to the writes of the file, unless it is there.
