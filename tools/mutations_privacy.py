@@ -1856,6 +1856,14 @@ MUTATIONS = (
         f"{_DRIVER}::test_of_a_release_that_was_cut_off_no_copy_makes_another",
     ),
     _mutation(
+        "old-agent-runs-on",
+        _RECORD_FILE,
+        '        connection.exec_driver_sql("DROP TABLE fedtally_sessions")\n',
+        "",
+        "test_migrations.py::"
+        "test_an_agent_of_an_earlier_version_that_still_runs_takes_part_in_nothing",
+    ),
+    _mutation(
         "old-process-runs-on",
         _CAMPAIGNS_FILE,
         ".values(epoch=_runs.c.epoch + 1, writes=0)",

@@ -18,6 +18,7 @@ from campaign_world import N, World, plan_of
 from fedtally.errors import UnreadableFileError
 from fedtally.secagg.messages import Kind
 from fedtally.store import Campaigns, ClientRecord, Ledger, StoreError
+from fedtally.store.marks import read_mark, write_mark
 from fedtally.store.writes import writes_of
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "schemas.json"
@@ -132,6 +133,25 @@ def test_a_process_of_an_earlier_version_that_still_runs_writes_no_more(tmp_path
         file.rollback()
     world.driver = world.start()
     world.run().check()
+
+
+def test_an_agent_of_an_earlier_version_that_still_runs_takes_part_in_nothing(tmp_path):
+    """Nobody would count what it writes, and its record would be refused for good."""
+    place, mark = made(tmp_path / "record.db", ClientRecord, 1), tmp_path / "mark"
+    write_mark(mark, "client-record", 2)
+    with closing(sqlite3.connect(place)) as file:
+        file.execute("INSERT INTO fedtally_sessions VALUES ('aa', 10)")
+        part = "('plan', 0, 'phones', NULL, NULL, 5)"
+        file.execute(f"INSERT INTO fedtally_participations VALUES {part}")
+        file.commit()
+        record = ClientRecord.open(place, mark=mark)
+        # it looks for each session before it begins it
+        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+            file.execute("SELECT * FROM fedtally_sessions")
+    assert not record.begin(b"\xaa", 10)
+    assert record.participations("plan") == [0]
+    assert record.begin(b"\xbb", 10)
+    assert read_mark(mark, "client-record") == 3
 
 
 def test_a_migration_is_whole_or_did_not_happen(tmp_path, monkeypatch):

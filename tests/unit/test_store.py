@@ -898,7 +898,7 @@ def test_rows_of_a_record_are_never_changed(record: ClientRecord) -> None:
     record.take_part("phones", "plan-0", 0, SHARES, time=1)
     record.begin(b"session", 9)
     record.cap(1.0, 1e-6, time=2)
-    for table in ("fedtally_participations", "fedtally_sessions", "fedtally_caps"):
+    for table in ("fedtally_participations", "fedtally_begun_sessions", "fedtally_caps"):
         with (
             pytest.raises(StoreError, match="append-only"),
             record._transaction(write=True) as connection,

@@ -276,7 +276,7 @@ class Campaigns(Database):
         largest = sa.select(sa.func.coalesce(sa.func.max(_runs.c.writes), 0))
         set_writes(driver_connection(connection), connection.execute(largest).scalar_one() + 1)
         # A process of the earlier version that still runs would write without counting: it finds
-        # that it was overtaken.
+        # that it was overtaken. And no later journal has a number that a copy of schema 2 lacks.
         connection.execute(sa.update(_runs).values(epoch=_runs.c.epoch + 1, writes=0))
 
     def claim(

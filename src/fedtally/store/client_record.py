@@ -70,7 +70,7 @@ _caps = sa.Table(
 )
 # Sessions that began: the client is in none of them twice, even after a crash.
 _sessions = sa.Table(
-    "fedtally_sessions",
+    "fedtally_begun_sessions",
     _record,
     sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
@@ -167,6 +167,12 @@ class ClientRecord(GrantDatabase):
 
     def _migrate(self, connection: sa.Connection, version: int) -> None:
         self._make_tables(connection)
+        # An agent of the earlier version that still runs would write without counting: it does not
+        # find this table any more, and so takes part in nothing.
+        connection.exec_driver_sql(
+            f"INSERT INTO {_sessions.name} SELECT session, not_after FROM fedtally_sessions"  # noqa: S608
+        )
+        connection.exec_driver_sql("DROP TABLE fedtally_sessions")
         # Schema 1 counted the rows of these tables.
         counts = [
             sa.select(sa.func.count()).select_from(one) for one in (_sessions, _participations)
