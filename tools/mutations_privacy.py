@@ -117,6 +117,7 @@ _AGENT_FILE, _RECORD_FILE, _AGENT = (
     "store/client_record.py",
     "test_agent.py",
 )
+_COUNTS_THE_RELEASE = "            with self._write_held():\n                pass\n"
 _WRITES_FILE, _PUT_BACK = "store/writes.py", "test_put_back.py"
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
 _TRANSITIONS_WITHOUT_AN_END = """    for adversary, steps in EXCHANGES.items()
@@ -1526,9 +1527,8 @@ MUTATIONS = (
     _mutation(
         "mark-unwritten",
         _CAMPAIGNS_FILE,
-        "            self._written = writes\n"
-        "            write_mark(self._mark, self._name, writes)\n",
-        "            self._written = writes\n",
+        "        self._written = writes\n        write_mark(self._mark, self._name, writes)\n",
+        "        self._written = writes\n",
         f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
     ),
     _mutation(
@@ -1835,25 +1835,32 @@ MUTATIONS = (
     _mutation(
         "copies-read-the-mark-at-once",
         _CAMPAIGNS_FILE,
-        "        with hold_mark(self._mark):\n"
-        "            with self._campaigns._sqlite(write=True) as connection:\n",
-        "        if True:\n            with self._campaigns._sqlite(write=True) as connection:\n",
+        "        with hold_mark(self._mark), self._write_held() as connection:\n",
+        "        with self._write_held() as connection:\n",
         f"{_DRIVER}::test_a_write_waits_for_the_process_that_holds_the_mark",
     ),
     _mutation(
         "copies-release-twice",
         _CAMPAIGNS_FILE,
-        "        with self._write():\n            pass\n        self._books().land_all(",
-        "        self._books().land_all(",
+        _COUNTS_THE_RELEASE,
+        "",
         f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
         f"{_DRIVER}::test_of_a_release_that_was_cut_off_no_copy_makes_another",
     ),
     _mutation(
         "release-lands-uncounted",
         _CAMPAIGNS_FILE,
-        "        with self._write():\n            pass\n        self._books().land_all(",
-        "        self.check_claim(plan)\n        self._books().land_all(",
+        _COUNTS_THE_RELEASE,
+        "            with self._campaigns._sqlite(write=False) as connection:\n"
+        "                self._bring_mark(self._own_writes(connection))\n",
         f"{_DRIVER}::test_of_a_release_that_was_cut_off_no_copy_makes_another",
+    ),
+    _mutation(
+        "release-without-the-mark",
+        _CAMPAIGNS_FILE,
+        f"        with hold_mark(self._mark):\n{_COUNTS_THE_RELEASE}",
+        f"        if True:\n{_COUNTS_THE_RELEASE}",
+        f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
     ),
     _mutation(
         "old-agent-runs-on",

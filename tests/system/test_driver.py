@@ -495,7 +495,7 @@ def test_of_two_processes_on_two_copies_of_the_file_one_stops(folder):
     assert all(world.driver.next(person.number, world.now) is None for person in world.persons)
 
 
-@pytest.mark.parametrize("moment", ["before", "between", "while", "after"])
+@pytest.mark.parametrize("moment", ["before", "between", "while", "copied while", "after"])
 def test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them(
     folder, monkeypatch, moment
 ):
@@ -529,13 +529,15 @@ def test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them(
     def land_all(ledger, *given):
         monkeypatch.undo()  # not again for the release of the copy
         monkeypatch.setattr(marks, "WAIT_SECONDS", 0.02)
+        if moment == "copied while":  # this copy has all that the mark counts
+            shutil.copy(folder / "campaign.db", copy)
         found.append(release_copy())
         return ledger.land_all(*given)
 
     world.driver = world.start()
     world.driver.tick(world.now)
     shutil.copy(folder / "campaign.db", copy)
-    if moment == "while":
+    if "while" in moment:
         monkeypatch.setattr(Ledger, "land_all", land_all)
         found.append(release())
     elif moment == "between":  # the one has reserved, and has drawn its noise

@@ -341,7 +341,8 @@ class Campaigns(Database):
             assert claimed is not None
         store = CampaignStore(self, plan, claimed, written, place, clock, ledger)
         # An earlier process may have died after it released sums and before it erased them.
-        store._erase_released()
+        with hold_mark(place):
+            store._erase_released()
         return store
 
     def give_up(
@@ -671,13 +672,15 @@ class CampaignStore:
         kept = {
             Reservation(self._name, number): sketch.to_bytes() for number, sketch in noised.items()
         }
-        # The mark counts a write before the release lands. So of two processes on two copies of the
-        # sums, and of a ledger in the same file, one alone can release them, even if one dies
-        # before it erases its sums: two releases would have two noises.
-        with self._write():
-            pass
-        self._books().land_all(kept, self._owner, self._clock())
-        self._erase_released()
+        # Of two processes on two copies of the sums, and of their ledgers, one alone can release
+        # them: two releases would have two noises. A copy from before is behind the mark, which
+        # counts a write before the release lands, even if this process dies before it erases the
+        # sums. And no process claims a copy of that write, since the mark is held to the end.
+        with hold_mark(self._mark):
+            with self._write_held():
+                pass
+            self._books().land_all(kept, self._owner, self._clock())
+            self._erase_released()
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
         """Return the released sums, by the number of the release."""
@@ -692,11 +695,14 @@ class CampaignStore:
         }
 
     def _erase_released(self) -> None:
-        """Erase the sums of released rounds: after a release, or at the claim after a crash."""
+        """Erase the sums of released rounds: after a release, or at the claim after a crash.
+
+        The mark is held by the caller.
+        """
         gone = _released_rounds(self._ledger, self._plan)
         if gone:
             mine = [{"of": self._name, "number": round} for round in sorted(gone)]
-            with self._write() as connection:
+            with self._write_held() as connection:
                 connection.executemany(_ERASE_SUMS, mine)
 
     def _reservation(self, release: int) -> Reservation:
@@ -752,20 +758,25 @@ class CampaignStore:
         """Give a transaction, if no later process has claimed; the mark is written after it."""
         # The mark is held before it is read, and until it is written: of two processes on two
         # copies of the file, the second one sees what the first one wrote.
-        with hold_mark(self._mark):
-            with self._campaigns._sqlite(write=True) as connection:
-                # More than this process knows of, if an earlier write failed and was committed all
-                # the same.
-                self._bring_mark(self._own_writes(connection))
-                writes = count_write(connection)
-                yield connection
-            # The mark is written after the commit: a crash in between leaves a file with more
-            # writes than its mark says, and such a file is not taken for a copy that was put back.
-            # A message leaves only after its state and then the mark are written. So the mark
-            # counts the writes of all that clients were told.
-            self._written = writes
-            write_mark(self._mark, self._name, writes)
-            self._marked = writes
+        with hold_mark(self._mark), self._write_held() as connection:
+            yield connection
+
+    @contextmanager
+    def _write_held(self) -> Iterator[SqliteConnection]:
+        """Do as `_write`; the mark is held by the caller."""
+        with self._campaigns._sqlite(write=True) as connection:
+            # More than this process knows of, if an earlier write failed and was committed all the
+            # same.
+            self._bring_mark(self._own_writes(connection))
+            writes = count_write(connection)
+            yield connection
+        # The mark is written after the commit: a crash in between leaves a file with more writes
+        # than its mark says, and such a file is not taken for a copy that was put back. A message
+        # leaves only after its state and then the mark are written. So the mark counts the writes
+        # of all that clients were told.
+        self._written = writes
+        write_mark(self._mark, self._name, writes)
+        self._marked = writes
 
     def _bring_mark(self, writes: int) -> None:
         """Bring the mark up to the writes of the file, unless it is there.
