@@ -1599,7 +1599,7 @@ MUTATIONS = (
     _mutation(
         "epoch-given-twice",
         _CAMPAIGNS_FILE,
-        ".values(epoch=writes)",
+        ".values(epoch=writes + 1)",
         ".values(epoch=row.epoch + 1)",
         f"{_DRIVER}::test_giving_up_overtakes_who_claimed_after_the_copy_was_made",
     ),
@@ -1876,6 +1876,20 @@ MUTATIONS = (
         ".values(epoch=_runs.c.epoch + 1, writes=0)",
         ".values(epoch=_runs.c.epoch)",
         "test_migrations.py::test_a_process_of_an_earlier_version_that_still_runs_writes_no_more",
+    ),
+    _mutation(
+        "migration-counts-a-write",
+        _CAMPAIGNS_FILE,
+        "connection.execute(largest).scalar_one())",
+        "connection.execute(largest).scalar_one() + 1)",
+        "test_migrations.py::test_a_copy_of_an_earlier_schema_without_the_last_write_is_refused",
+    ),
+    _mutation(
+        "migrated-epoch-given-twice",
+        _CAMPAIGNS_FILE,
+        ".values(epoch=writes + 1)",
+        ".values(epoch=writes)",
+        "test_migrations.py::test_giving_up_overtakes_who_claimed_after_a_migration",
     ),
     _mutation(
         "speaks-ahead-of-the-mark",

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from campaign_world import N, World, plan_of
 
-from fedtally.errors import UnreadableFileError
+from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.secagg.messages import Kind
 from fedtally.store import Campaigns, ClientRecord, Ledger, StoreError
 from fedtally.store.marks import read_mark, write_mark
@@ -133,6 +133,33 @@ def test_a_process_of_an_earlier_version_that_still_runs_writes_no_more(tmp_path
         file.rollback()
     world.driver = world.start()
     world.run().check()
+
+
+def test_a_copy_of_an_earlier_schema_without_the_last_write_is_refused(tmp_path):
+    """Its session could tell clients a second set of survivors."""
+    world = World(tmp_path, plan_of())
+    copy = (tmp_path / "campaign.db").read_bytes()
+    store = world.claim()
+    (tmp_path / "campaign.db").write_bytes(copy)
+    older(tmp_path / "campaign.db")
+    assert world.campaigns().is_put_back(world.plan, mark=tmp_path / "mark")
+    with pytest.raises(InvalidInputError, match="a copy was put back"):
+        world.claim()
+    with pytest.raises(OvertakenError):
+        store.check_claim(world.plan)
+
+
+def test_giving_up_overtakes_who_claimed_after_a_migration(tmp_path):
+    """A migration raises the epoch, and no mark counts it."""
+    world = World(tmp_path, plan_of())
+    older(tmp_path / "campaign.db")
+    world.campaigns()
+    copy = (tmp_path / "campaign.db").read_bytes()
+    store = world.claim()
+    (tmp_path / "campaign.db").write_bytes(copy)
+    world.campaigns().give_up(world.plan, mark=tmp_path / "mark")
+    with pytest.raises(OvertakenError, match="another process runs"):
+        store.check_claim(world.plan)
 
 
 def test_an_agent_of_an_earlier_version_that_still_runs_takes_part_in_nothing(tmp_path):

@@ -272,9 +272,10 @@ class Campaigns(Database):
                 f" VARCHAR(20) DEFAULT '{UNKNOWN}' NOT NULL"
             )
         self._make_tables(connection)
-        # Schema 2 counted the writes of each campaign. No mark says more than the largest number.
+        # Schema 2 counted the writes of each campaign. The file keeps the largest number and not
+        # one more: a copy that lacks the last write must stay behind the mark.
         largest = sa.select(sa.func.coalesce(sa.func.max(_runs.c.writes), 0))
-        set_writes(driver_connection(connection), connection.execute(largest).scalar_one() + 1)
+        set_writes(driver_connection(connection), connection.execute(largest).scalar_one())
         # A process of the earlier version that still runs would write without counting: it finds
         # that it was overtaken. And no later journal has a number that a copy of schema 2 lacks.
         connection.execute(sa.update(_runs).values(epoch=_runs.c.epoch + 1, writes=0))
@@ -399,12 +400,12 @@ class Campaigns(Database):
                 connection.execute(sa.delete(_sums).where(sums))
             marked = read_mark(place, plan.fingerprint) or 0
             writes = max(_writes(connection, row), marked) + 1
-            # Each claim adds one to the epoch and to the number of writes, so no epoch is above
-            # that number. The mark has the number of all writes, also of those that the copy lacks.
-            # So no process has this epoch, not even one that claimed the campaign after the copy
-            # was made.
+            # Each claim adds one to the epoch and to the number of writes, and a migration adds one
+            # to the epoch alone, so no epoch is more than one above that number. The mark has the
+            # number of all writes, also of those that the copy lacks. So no process has this epoch,
+            # not even one that claimed the campaign after the copy was made.
             connection.execute(
-                sa.update(_runs).where(_runs.c.plan == plan.fingerprint).values(epoch=writes)
+                sa.update(_runs).where(_runs.c.plan == plan.fingerprint).values(epoch=writes + 1)
             )
             set_writes(driver_connection(connection), writes)
         return ended
