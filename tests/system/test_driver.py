@@ -581,6 +581,42 @@ def test_of_a_release_that_was_cut_off_no_copy_makes_another(folder, monkeypatch
     assert sketch.to_bytes() == world.ledger.sketch(plan.fingerprint, 0)
 
 
+def test_nobody_claims_in_the_middle_of_a_release(folder, monkeypatch):
+    """Else a process that was overtaken would land its noise, and another one on a copy, too."""
+    world = World(folder, plan_of(trust="central"), ledger_at=folder / "campaign.db").run()
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    lands, tried = Ledger.land_all, []
+
+    def claimed(*args):
+        shutil.copy(folder / "campaign.db", folder / "copy.db")
+        for file in ("campaign.db", "copy.db"):
+            with pytest.raises(StoreError, match="another process holds the mark"):
+                Campaigns.open(folder / file).claim(
+                    world.plan,
+                    mark=folder / "mark",
+                    clock=lambda: START,
+                    owner="campaign",
+                    ledger=Ledger.open(folder / file),
+                )
+            tried.append(file)
+        return lands(*args)
+
+    monkeypatch.setattr(marks, "WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(Ledger, "land_all", claimed)
+    [sketch] = world.driver.release()
+    assert sketch.to_bytes() == world.ledger.sketch(world.plan.fingerprint, 0)
+    assert tried == ["campaign.db", "copy.db"]
+    with pytest.raises(InvalidInputError, match="a copy was put back"):
+        Campaigns.open(folder / "copy.db").claim(
+            world.plan,
+            mark=folder / "mark",
+            clock=lambda: START,
+            owner="campaign",
+            ledger=Ledger.open(folder / "copy.db"),
+        )
+
+
 def test_a_write_waits_for_the_process_that_holds_the_mark(folder, monkeypatch):
     """Else two processes on two copies could both see that nobody wrote, and both write."""
     world = World(folder, plan_of())
