@@ -812,6 +812,15 @@ def test_a_copy_of_the_files_holds_no_vector_and_no_opened_share_at_any_moment(f
 # ---- central trust ----
 
 
+def unreleased(folder):
+    """Return a campaign whose driver can release its sum, and bytes of the exact sum."""
+    world = World(folder, plan_of(trust="central")).run()
+    [sketch] = world.claim().sums(world.plan)
+    world.driver = world.start()
+    world.driver.tick(world.now)
+    return world, sketch.to_bytes()[-400:-300]
+
+
 def test_a_release_lands_once_whatever_dies(folder):
     """All releases in one transaction; after it no second noise is drawn."""
     plan = plan_of(trust="central", rounds=2)
@@ -844,11 +853,7 @@ def test_a_process_that_died_in_its_release_leaves_no_exact_sum(folder, monkeypa
     def dies(self):
         raise Crash
 
-    world = World(folder, plan_of(trust="central")).run()
-    [sketch] = world.claim().sums(world.plan)
-    inside = sketch.to_bytes()[-400:-300]
-    world.driver = world.start()
-    world.driver.tick(world.now)
+    world, inside = unreleased(folder)
     with monkeypatch.context() as patch:
         patch.setattr(CampaignStore, "_erase_released", dies)
         with pytest.raises(Crash):
@@ -864,11 +869,7 @@ def test_a_release_that_failed_to_erase_is_repeated(folder, monkeypatch):
     def full(self):
         raise StoreError("the disk is full")
 
-    world = World(folder, plan_of(trust="central")).run()
-    [sketch] = world.claim().sums(world.plan)
-    inside = sketch.to_bytes()[-400:-300]
-    world.driver = world.start()
-    world.driver.tick(world.now)
+    world, inside = unreleased(folder)
     with monkeypatch.context() as patch:
         patch.setattr(CampaignStore, "_erase_released", full)
         with pytest.raises(StoreError, match="the disk is full"):

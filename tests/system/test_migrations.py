@@ -124,11 +124,9 @@ def test_a_process_of_an_earlier_version_that_still_runs_writes_no_more(tmp_path
     with closing(sqlite3.connect(tmp_path / "campaign.db")) as file:
         [known] = file.execute("SELECT epoch, writes FROM fedtally_runs")
         world.campaigns()
-        # what it asks and writes first in each of its transactions
-        of = "WHERE epoch = ? AND writes = ?"
-        assert (
-            file.execute(f"UPDATE fedtally_runs SET writes = writes + 1 {of}", known).rowcount == 0
-        )
+        # what it writes, and then asks, first in each of its transactions
+        count = "UPDATE fedtally_runs SET writes = writes + 1 WHERE epoch = ? AND writes = ?"
+        assert file.execute(count, known).rowcount == 0
         assert not file.execute("SELECT 1 FROM fedtally_runs WHERE epoch = ?", known[:1]).fetchall()
         file.rollback()
     world.driver = world.start()

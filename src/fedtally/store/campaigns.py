@@ -399,7 +399,7 @@ class Campaigns(Database):
                         connection.exec_driver_sql(_ADD_FAILED, failure)
                 connection.execute(sa.delete(_sums).where(sums))
             marked = read_mark(place, plan.fingerprint) or 0
-            writes = max(_writes(connection, row), marked) + 1
+            writes = max(writes_of(driver_connection(connection)), marked) + 1
             # Each claim adds one to the epoch and to the number of writes, and a migration adds one
             # to the epoch alone, so no epoch is more than one above that number. The mark has the
             # number of all writes, also of those that the copy lacks. So no process has this epoch,
