@@ -365,6 +365,11 @@ def test_an_invite_that_is_not_of_the_plan(
     assert not one.agent._live and not one.agent._ended
 
 
+def knowing(one: SigningKey, adversary: str) -> ClientPolicy:
+    known = frozenset({one.public})
+    return ClientPolicy(adversary=adversary, min_honest=2, known=known, least_known=1)
+
+
 ENTRIES = re.findall(r"^(?:# > )?(\w+) = ", TEMPLATE.split("[policy]")[1], re.MULTILINE)
 
 
@@ -407,8 +412,9 @@ def other(plan: Plan, **changed: Any) -> Plan:
         (PLAN, {"domains": ("grid",)}, "the domain must be one of grid"),
         (PLAN, {"domains": ("range:1..49", "dictionary")}, "got range:1..50"),
         (other(PLAN, max_items=2), {}, "max_items must be at most 1"),
-        (ACTIVE, {"known": frozenset({FOREIGN.public}), "least_known": 1}, "known keys"),
-        (PLAN, {"known": frozenset({PEOPLE[1].public}), "least_known": 1}, "known keys"),
+        (ACTIVE, {"sums": knowing(FOREIGN, "active")}, "known keys of other clients must be in"),
+        (ACTIVE, {"sums": knowing(PEOPLE[0], "active")}, "policy (least_known), got 0"),
+        (PLAN, {"sums": knowing(PEOPLE[1], "semi-honest")}, "have no keys"),
     ],
     ids=lambda case: case[-1],
 )
@@ -447,12 +453,13 @@ def _least(plan: Plan) -> ClientPolicy:
         (PRIVATE, policy("active", cap=Cap(9.0, 1e-6))),
         (plan_of("active", "central"), policy("active", cap=Cap(9.0, 1e-6), central=True)),
         (PLAN, policy(domains=("range:1..50",))),
-        (ACTIVE, policy("active", known=frozenset({PEOPLE[3].public}), least_known=1)),
+        (ACTIVE, policy(sums=knowing(PEOPLE[3], "active"))),
+        (ACTIVE, policy(sums=knowing(PEOPLE[3], "semi-honest"))),
     ],
 )
 def test_what_the_policy_allows_is_joined(tmp_path: Path, plan: Plan, given: Any) -> None:
-    folder = tmp_path / plan.fingerprint[:12] / str(given.least_known) / str(given.cap)
-    one = Guarded(folder, plan, policy=given, once="x")
+    sums = f"{given.sums.adversary} {given.sums.least_known} {given.cap}"
+    one = Guarded(tmp_path / plan.fingerprint[:12] / sums, plan, policy=given, once="x")
     assert one.said(session_of(plan).invite) is Kind.ADVERTISE, one.notes
 
 

@@ -181,7 +181,11 @@ def test_an_agent_is_made_whole_or_not_at_all(
         ("delta", "sessions_a_day = 0\ndelta", "policy.sessions_a_day: "),
         ("delta", "least_known = 1\ndelta", "policy.least_known: least_known must be at most 0"),
         ("delta", 'known = ["nobody.pub"]\ndelta', "policy.known: cannot read .*nobody.pub"),
-        ("delta", "speed = 3\ndelta", "policy.speed is unknown: the entries here are adversary"),
+        (
+            "delta",
+            "speed = 3\ndelta",
+            "policy.speed is unknown: the entries here are known, adversary",
+        ),
         ('file = "items.csv"', "", "items: name exactly one place .* got none"),
         ('"items.csv"', '"items.csv"\nsqlite = "a.db"', "got file and sqlite"),
         ('"items.csv"', '"none.csv"', "items.file: .*none.csv cannot be read"),
@@ -351,7 +355,7 @@ domains = ["range:1..9"]
     policy = settings.policy
     assert policy.cap is None and policy.privacy is None
     assert policy.sums.adversary is Adversary.SEMI_HONEST
-    assert policy.known == {b"\x07" * 32, b"\x09" * 32} and policy.least_known == 2
+    assert policy.sums.known == {b"\x07" * 32, b"\x09" * 32} and policy.sums.least_known == 2
     assert policy.domains == ("range:1..9",)
 
 

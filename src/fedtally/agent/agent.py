@@ -471,7 +471,8 @@ def _refusals(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
     """Yield every reason that follows from the campaign and the settings alone."""
-    yield from policy.refusals(campaign.plan, campaign.allow_list)
+    own = None if identity is None else identity.public
+    yield from policy.refusals(campaign.plan, campaign.allow_list, own)
     if reason := items.refusal(campaign.plan):
         yield reason
     try:

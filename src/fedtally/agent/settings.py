@@ -106,7 +106,7 @@ central = false                # true: a server may see exact sums and add the n
 domains = ["range", "integers", "dictionary", "grid"]  # or whole ones: "range:1..100"
 # "open" among them takes plans that ask for any text, of which nobody has the list.
 known = []                     # public keys of clients that you know to be honest
-least_known = 0                # so many of them must be in the allow-list
+least_known = 0                # so many of them must be in each sum that yours is in
 """
 
 _T = TypeVar("_T")
@@ -385,7 +385,12 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
     """Return the demands; None: an entry is wrong."""
     # Each entry is tried by itself among harmless ones, so that every wrong one is named, by the
     # rule of the object that it becomes a part of.
-    least: dict[str, Any] = {"adversary": "active", "min_honest": 2}
+    known = table.take(
+        "known",
+        lambda value: frozenset(_key(place, one, Role.CLIENT) for one in _texts(value)),
+        [],
+    )
+    least: dict[str, Any] = {"adversary": "active", "min_honest": 2, "known": known or frozenset()}
     sums: dict[str, Any] = {
         name: table.take(name, partial(_tried, ClientPolicy, least, name), default, says)
         for name, default, says in (
@@ -396,6 +401,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
             ("max_clients", 1000, ""),
             ("max_length", 2**24, ""),
             ("max_seconds", 86_400, ""),
+            ("least_known", 0, ""),
         )
     }
     epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
@@ -406,12 +412,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
     cap = None
     if epsilon not in (None, _NONE):
         cap = table.make("epsilon", lambda: Cap(epsilon, 1e-9))
-    known = table.take(
-        "known",
-        lambda value: frozenset(_key(place, one, Role.CLIENT) for one in _texts(value)),
-        [],
-    )
-    harmless: dict[str, Any] = {"sums": ClientPolicy(**least), "cap": None, "known": known or ()}
+    harmless: dict[str, Any] = {"sums": ClientPolicy(**least), "cap": None}
     rest: dict[str, Any] = {
         name: table.take(name, partial(_tried, AgentPolicy, harmless, name), default)
         for name, default in (
@@ -419,7 +420,6 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
             ("domains", list(KINDS)),
             ("max_items", 1),
             ("sessions_a_day", 100),
-            ("least_known", 0),
         )
     }
     found = [*sums.values(), *rest.values(), known, epsilon, delta]
@@ -429,7 +429,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
         cap = Cap(cap.epsilon, delta or 0.0)
     return table.make(
         "min_clients",
-        lambda: AgentPolicy(sums=ClientPolicy(**sums), cap=cap, known=known, **rest),
+        lambda: AgentPolicy(sums=ClientPolicy(known=known, **sums), cap=cap, **rest),
     )
 
 

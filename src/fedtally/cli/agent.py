@@ -266,7 +266,7 @@ def _campaign_or_problems(
         return [files.load(settings.registrar)], []
     except InvalidInputError as error:
         # a plan that cannot be accepted may be refused by the policy, too: its owner hears it all
-        refused = list(settings.policy.refusals(Plan.load(files.plan), None))
+        refused = list(settings.policy.refusals(Plan.load(files.plan), None, None))
         if not refused:
             raise
         return [], [str(error), *refused]
@@ -401,13 +401,9 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
         *report.privacy_rows(plan),
     ]
     if campaign.allow_list is not None:
-        known = sum(key in campaign.allow_list for key in settings.policy.known)
-        rows.append(
-            (
-                "Clients",
-                f"{len(campaign.allow_list):,} are listed, {known:,} of them known to you",
-            )
-        )
+        listed = campaign.allow_list
+        known = len(settings.policy.known_in(listed, settings.identity().public))
+        rows.append(("Clients", f"{len(listed):,} are listed, {known:,} of them known to you"))
     return rows
 
 
