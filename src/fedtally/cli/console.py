@@ -92,6 +92,17 @@ def note(message: str, quiet: bool = False) -> None:
         click.echo(escaped(message), err=True)
 
 
+def note_of_cells(changed: int, quiet: bool = False) -> None:
+    """Print that cells of a CSV file are not written as they are, if some are not."""
+    if changed:
+        number = "one cell" if changed == 1 else f"{changed:,} cells"
+        note(
+            f"note: {number} could run in a spreadsheet or turn its text, and got an apostrophe or"
+            " an escape: a .parquet file or --json has them as they are",
+            quiet,
+        )
+
+
 # Their values stay out of a report: a ledger's address may hold a password, and who knows the seed
 # knows the draws, those of noise too.
 _HIDDEN = ("--ledger", "--seed")
