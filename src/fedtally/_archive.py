@@ -293,6 +293,7 @@ class _Archive:
     """
 
     schema: str
+    _meta: dict[str, Any]
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._name = name

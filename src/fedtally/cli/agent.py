@@ -188,6 +188,9 @@ def run(folder: str, as_json: bool) -> None:
     import secrets
     import time
 
+    from fedtally.agent.dumps import forbid_dumps
+
+    forbid_dumps()  # before any secret is read
     settings = _settings(folder)
     log = _logger(as_json)
     settings.check_writable()
