@@ -36,7 +36,7 @@ def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
             )
         made = Path(tempfile.mkdtemp(prefix=".fedtally-agent-", dir=folder.absolute().parent))
         try:
-            for name in ("key", "record", "campaigns"):
+            for name in ("key", "record", "campaigns", "items"):
                 (made / name).mkdir(mode=0o700)
             (made / "run").mkdir()
             (made / "run").chmod(FOLDER_MODE)
