@@ -340,12 +340,19 @@ def test_the_groups_that_a_peer_needs_are_those_of_every_peer(place: Path) -> No
     assert GROUP not in user.groups
 
 
-def test_the_groups_that_the_system_lists_are_those_of_a_user() -> None:
+def test_the_groups_that_the_system_lists_are_those_of_a_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import pwd
 
+    monkeypatch.setattr(os, "getgrouplist", lambda *_: [7, GROUP])
+
     user = pwd.getpwuid(os.getuid())
-    assert module._groups_of(user.pw_uid) == {*os.getgrouplist(user.pw_name, user.pw_gid)}
+    assert module._groups_of(user.pw_uid) == {7, GROUP}
     assert module._groups_of(PEER) == frozenset()
+    peers = Permissions(PEER, frozenset({user.pw_uid}), Path("/none/agent.sock"))
+    [found] = peers._users()
+    assert found.groups >= module._groups_of(user.pw_uid)
 
 
 def test_where_peers_are_named_items_are_one_file(place: Path) -> None:

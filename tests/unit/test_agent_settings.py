@@ -129,6 +129,12 @@ def test_an_agent_is_made_whole_or_not_at_all(
     with pytest.raises(InvalidInputError, match="name a folder whose parent"):
         create(tmp_path / "no" / "such", stream(2))
 
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(InvalidInputError, match=r"open \(mode 0777\) .* chmod go-w .*of your own"):
+        create(tmp_path / "open" / "agent", stream("open"))
+    (tmp_path / "open").rmdir()  # nothing is left there
+
     def full(*_: object) -> None:
         raise OSError(28, "full")
 
