@@ -8,6 +8,7 @@ import io
 import lzma
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -149,7 +150,9 @@ def test_a_file_is_read_whole_exactly_if_it_is_legal(
     end: str, first: bytes, drawn: list[tuple[str, bytes]], size: int, data: st.DataObject
 ) -> None:
     """Streams, padding and junk in any order, cut anywhere: the segments say what is legal."""
-    parts = [(PACK[end](first), first)]  # the bytes of a segment, and what they hold; None: junk
+    parts: list[tuple[bytes, bytes | None]] = [
+        (PACK[end](first), first)
+    ]  # the bytes of a segment, and what they hold; None: junk
     for kind, content in drawn:
         if kind == "stream":
             parts.append((PACK[end](content), content))
@@ -195,15 +198,15 @@ def test_a_compression_that_is_not_read_is_refused_by_name(tmp_path: Path, end: 
         open_source(str(path))
 
 
-def as_parquet(words: Sequence[str], **options: object) -> bytes:
+def as_parquet(words: Sequence[str], **options: Any) -> bytes:
     file = io.BytesIO()
-    parquet.write_table(pa.table({"item": words}), file, **options)  # type: ignore[arg-type]
+    parquet.write_table(pa.table({"item": words}), file, **options)
     return file.getvalue()
 
 
-def as_feather(words: Sequence[str], **options: object) -> bytes:
+def as_feather(words: Sequence[str], **options: Any) -> bytes:
     file = io.BytesIO()
-    feather.write_feather(pa.table({"item": words}), file, **options)  # type: ignore[arg-type]
+    feather.write_feather(pa.table({"item": words}), file, **options)
     return file.getvalue()
 
 
