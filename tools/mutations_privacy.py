@@ -118,6 +118,7 @@ _AGENT_FILE, _RECORD_FILE, _AGENT = (
     "store/client_record.py",
     "test_agent.py",
 )
+_ACCEPT = "test_accept.py"
 _COUNTS_THE_RELEASE = "            with self._write_held():\n                pass\n"
 _WRITES_FILE, _PUT_BACK = "store/writes.py", "test_put_back.py"
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
@@ -1784,9 +1785,52 @@ MUTATIONS = (
     _mutation(
         "agent-asks-no-registrar",
         "agent/accepted.py",
-        "            check_signature(load_signature(self.signature), plan, registrar)\n",
-        "            load_signature(self.signature)\n",
+        "            check_signature(signature, plan, registrar)\n",
+        "            pass\n",
         "test_agent_settings.py::test_a_plan_must_be_signed_by_the_registrar_that_is_pinned",
+    ),
+    # What was shown is what is stored.
+    _mutation(
+        "accepted-as-the-file-is-by-now",
+        "cli/agent.py",
+        "    known.add(campaign)\n",
+        "    known.add(_files(plan, allow_list, signature).load(settings.registrar))\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "signed-as-the-file-is-by-now",
+        "cli/keys.py",
+        "    save_signature(output, signature)\n",
+        "    save_signature(output, sign_plan(load_registrar_key(key), Plan.load(plan)))\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "first-digits-of-a-fingerprint-pin-it",
+        "cli/plan_facts.py",
+        """    if not re.fullmatch("[0-9a-f]{64}", given):\n""",
+        "    if plan.fingerprint.startswith(given):\n        return\n    if False:\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "first-digits-shown-before-a-yes",
+        "cli/plan_facts.py",
+        """        ("Fingerprint", plan.fingerprint),\n""",
+        """        ("Fingerprint", plan.fingerprint[:16]),\n""",
+        _ACCEPT,
+    ),
+    _mutation(
+        "a-plan-drives-the-terminal",
+        "report/terminal.py",
+        "escaped(text) if isinstance(text, str) else text)\n",
+        "text)\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "a-kind-of-candidates-in-any-letters",
+        "plan.py",
+        "            if not (text.isascii() and text.isprintable()):\n",
+        "            if False:\n",
+        _ACCEPT,
     ),
     _mutation(
         "agent-lets-anybody-connect",

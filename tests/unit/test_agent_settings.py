@@ -534,8 +534,8 @@ def files(tmp_path: Path) -> CampaignFiles:
 def test_what_is_accepted_is_read_again_as_it_was(agent: Path, files: CampaignFiles) -> None:
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
     assert list(accepted) == [] and accepted.latest() is None
-    accepted.add(files)
-    accepted.add(files)  # again is no harm
+    accepted.add(files.load(REGISTRAR.public))
+    accepted.add(files.load(REGISTRAR.public))  # again is no harm
     fingerprint = bytes.fromhex(ACTIVE.fingerprint)
     for place in (files.plan, files.allow_list, files.signature):
         assert place is not None
@@ -565,10 +565,10 @@ def test_a_plan_must_be_signed_by_the_registrar_that_is_pinned(
     ):
         accepted = AcceptedCampaigns(agent / "campaigns", registrar)
         with pytest.raises(InvalidInputError, match=says):
-            accepted.add(given)
+            accepted.add(given.load(registrar))
         assert os.listdir(agent / "campaigns") == []
     # nothing is asked for where the owner names no registrar
-    AcceptedCampaigns(agent / "campaigns", None).add(dataclasses.replace(files, signature=None))
+    AcceptedCampaigns(agent / "campaigns", None).add(files.load(None))
     # and it is worth nothing once there is one
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
     assert len(accepted) == 0
@@ -579,7 +579,7 @@ def test_a_plan_must_be_signed_by_the_registrar_that_is_pinned(
 def test_damaged_files_are_as_if_nothing_was_accepted(
     agent: Path, files: CampaignFiles, name: str
 ) -> None:
-    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files)
+    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files.load(REGISTRAR.public))
     place = agent / "campaigns" / ACTIVE.fingerprint
     for damage in (b"", b"\xff" * 50, (place / name).read_bytes()[:-20]):
         (place / name).write_bytes(damage)
@@ -595,8 +595,8 @@ def test_a_crash_while_a_campaign_is_accepted_again_loses_nothing(
     agent: Path, files: CampaignFiles
 ) -> None:
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
-    accepted.add(files)
-    changes = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.utime", "shutil.copyfile"}
+    accepted.add(files.load(REGISTRAR.public))
+    changes = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.utime"}
     for last in range(100):
         child = os.fork()
         if child == 0:
@@ -607,7 +607,7 @@ def test_a_crash_while_a_campaign_is_accepted_again_loses_nothing(
                     os._exit(7)
 
             sys.addaudithook(killed)
-            accepted.add(files)
+            accepted.add(files.load(REGISTRAR.public))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         assert list(AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)) == [
@@ -624,11 +624,11 @@ def test_a_damaged_campaign_is_mended_by_accepting_it_again(
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
     place = agent / "campaigns" / ACTIVE.fingerprint
     place.write_text("a file in the place of the folder")
-    accepted.add(files)
+    accepted.add(files.load(REGISTRAR.public))
     assert len(accepted) == 1
     (place / "signature").unlink()
     (place / "other").mkdir()
-    accepted.add(files)
+    accepted.add(files.load(REGISTRAR.public))
     assert len(accepted) == 1 and list(accepted.problems()) == []
     assert os.listdir(agent / "campaigns") == [ACTIVE.fingerprint]
 
@@ -654,7 +654,7 @@ def test_a_campaign_that_the_agents_user_may_not_read_is_named(
     agent: Path, files: CampaignFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where root accepted it: the agent goes on without it."""
-    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files)
+    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files.load(REGISTRAR.public))
     place, real = str(agent / "campaigns" / ACTIVE.fingerprint), os.stat
 
     def denied(path: Any, *more: Any, **others: Any) -> os.stat_result:
