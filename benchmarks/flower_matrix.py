@@ -151,7 +151,7 @@ class World:
         save_allow_list(place / "list", self.listed)
         for node in range(NODES):
             accepted = AcceptedCampaigns(self.folder / f"owner{node}" / "campaigns", None)
-            accepted.add(CampaignFiles(place / "plan.toml", place / "list"))
+            accepted.add(CampaignFiles(place / "plan.toml", place / "list").load(None))
         assert plan.privacy is not None
         books = place / "books.db"
         Ledger.open(books, create=True).grant(plan.privacy.population, 1.0, 1e-6, int(time.time()))

@@ -170,7 +170,7 @@ def of_processes(adversary: str, clients: int) -> tuple[float, float]:
                 '[items]\nfile = "items.txt"\nonce = "benchmark"\n'
                 f'[policy]\nepsilon = "none"\nadversary = "{adversary}"\nmin_honest = 2\n'
             )
-            AcceptedCampaigns(agent / "campaigns", None).add(files)
+            AcceptedCampaigns(agent / "campaigns", None).add(files.load(None))
             command = [sys.executable, "-c", START, "agent", "run", "--agent", str(agent)]
             running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
         try:

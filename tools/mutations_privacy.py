@@ -69,6 +69,7 @@ class Mutation(NamedTuple):
 
 AUDIT = ("test_audit_engine.py",)
 _TERMS, _PLANNER = "privacy/config.py", "planner/privacy.py"
+_PERMISSIONS = "agent/permissions.py"
 _ENGINE, _CLIENT_FILE, _SERVER_FILE = (
     "campaign/release.py",
     "campaign/client.py",
@@ -117,6 +118,7 @@ _AGENT_FILE, _RECORD_FILE, _AGENT = (
     "store/client_record.py",
     "test_agent.py",
 )
+_ACCEPT = "test_accept.py"
 _COUNTS_THE_RELEASE = "            with self._write_held():\n                pass\n"
 _WRITES_FILE, _PUT_BACK = "store/writes.py", "test_put_back.py"
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
@@ -1783,9 +1785,52 @@ MUTATIONS = (
     _mutation(
         "agent-asks-no-registrar",
         "agent/accepted.py",
-        "            check_signature(load_signature(self.signature), plan, registrar)\n",
-        "            load_signature(self.signature)\n",
+        "            check_signature(signature, plan, registrar)\n",
+        "            pass\n",
         "test_agent_settings.py::test_a_plan_must_be_signed_by_the_registrar_that_is_pinned",
+    ),
+    # What was shown is what is stored.
+    _mutation(
+        "accepted-as-the-file-is-by-now",
+        "cli/agent.py",
+        "    known.add(campaign)\n",
+        "    known.add(_files(plan, allow_list, signature).load(settings.registrar))\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "signed-as-the-file-is-by-now",
+        "cli/keys.py",
+        "    save_signature(output, signature)\n",
+        "    save_signature(output, sign_plan(load_registrar_key(key), Plan.load(plan)))\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "first-digits-of-a-fingerprint-pin-it",
+        "cli/plan_facts.py",
+        """    if not re.fullmatch("[0-9a-f]{64}", given):\n""",
+        "    if plan.fingerprint.startswith(given):\n        return\n    if False:\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "first-digits-shown-before-a-yes",
+        "cli/plan_facts.py",
+        """        ("Fingerprint", plan.fingerprint),\n""",
+        """        ("Fingerprint", plan.fingerprint[:16]),\n""",
+        _ACCEPT,
+    ),
+    _mutation(
+        "a-plan-drives-the-terminal",
+        "report/terminal.py",
+        "escaped(text) if isinstance(text, str) else text)\n",
+        "text)\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "a-kind-of-candidates-in-any-letters",
+        "plan.py",
+        "            if not (text.isascii() and text.isprintable()):\n",
+        "            if False:\n",
+        _ACCEPT,
     ),
     _mutation(
         "agent-lets-anybody-connect",
@@ -1825,23 +1870,129 @@ MUTATIONS = (
     _mutation(
         "agent-in-an-open-folder",
         "agent/serve.py",
-        "    if mode & 0o022 or found.st_uid",
-        "    if found.st_uid",
+        "    if others_may_write(found, os.geteuid()):\n",
+        "    if found.uid not in (0, os.geteuid()):\n",
         "test_agent_serve.py::test_what_is_no_place_for_a_socket_is_refused_in_words",
     ),
+    # What a peer sees of the items without the agent, and what others may write.
     _mutation(
         "agent-with-items-open-to-its-peers",
         "agent/settings.py",
-        "        if _may_read(user, file):\n",
-        "        if False:\n",
-        "test_agent_settings.py::test_items_that_a_peer_could_read_without_the_agent_are_refused",
+        "            table.make(entry, partial(permissions.check_closed, place / name))\n",
+        "            pass\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-reads-a-file-that-was-opened",
+        "agent/settings.py",
+        "        watch = partial(permissions.reading, place / file)\n",
+        "        watch = __import__('contextlib').nullcontext\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-reads-a-database-that-was-opened",
+        "agent/settings.py",
+        "        watch = partial(permissions.reading, place / sqlite)\n",
+        "        watch = __import__('contextlib').nullcontext\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-reads-another-file-than-it-looked-at",
+        _PERMISSIONS,
+        "                if after.end.number != before.end.number:\n",
+        "                if False:\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-shows-how-long-its-items-are",
+        _PERMISSIONS,
+        '            raise InvalidInputError(\n                f"{who} search',
+        '            str(\n                f"{who} search',
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-forgets-the-group-of-its-socket",
+        _PERMISSIONS,
+        "        shared = self._groups_of_the_socket()\n",
+        "        shared = frozenset()\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-forgets-groups-around-its-socket",
+        _PERMISSIONS,
+        " or not seen.st_mode & stat.S_IXOTH:\n",
+        ":\n",
+        "test_agent_permissions.py::test_the_groups_that_a_peer_needs_are_those_of_every_peer",
     ),
     _mutation(
         "agent-overlooks-the-groups-of-its-peers",
+        _PERMISSIONS,
+        "User(uid, shared | _groups_of(uid))",
+        "User(uid, shared)",
+        "test_agent_permissions.py::test_the_groups_that_the_system_lists_are_those_of_a_user",
+    ),
+    _mutation(
+        "agent-overlooks-acls",
+        _PERMISSIONS,
+        "        for seen in (folder, file):\n",
+        "        for seen in ():\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-takes-an-acl-for-a-mode",
+        _PERMISSIONS,
+        "    in_group = seen.gid in user.groups or seen.has_acl\n",
+        "    in_group = seen.gid in user.groups\n",
+        "test_agent_permissions.py::test_the_rights_of_a_user",
+    ),
+    _mutation(
+        "agent-believes-what-others-may-write",
         "agent/settings.py",
-        "        groups.update(os.getgrouplist(known.pw_name, known.pw_gid))\n",
+        "    if problems := permissions.kept(own=[*files, *folders]):\n",
+        "    if problems := []:\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-overlooks-the-folders-around-its-files",
+        _PERMISSIONS,
+        "                    for seen in way.passed:\n",
+        "                    for seen in ends:\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-believes-files-of-somebody-else",
+        _PERMISSIONS,
+        "    if seen.uid not in (0, owner):\n        return True\n    if stat",
+        "    if stat",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-lets-its-group-write-though-peers-are-in-it",
+        _PERMISSIONS,
+        "if not self.peers and _is_alone",
+        "if _is_alone",
+        "test_agent_permissions.py",
+    ),
+    _mutation(
+        "agent-runs-code-that-others-may-write",
+        "agent/settings.py",
+        "of_python(python, permissions.check_kept)",
+        "of_python(python)",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-believes-keys-that-others-may-write",
+        "agent/settings.py",
+        "    permissions.check_kept(place / text)\n",
         "",
-        "test_agent_settings.py::test_the_group_of_a_file_lets_its_members_read_and_nobody_else",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-believes-candidates-that-others-may-write",
+        "agent/settings.py",
+        "    permissions.check_kept(path)\n",
+        "",
+        "test_peers.py",
     ),
     # Root on the SuperLink asks for two sums, with the frames and the key of the server.
     _mutation(

@@ -93,7 +93,7 @@ class Machine:
             plan.save(self.folder / "plan.toml")
             names_list = plan.secure_sum.allow_list is not None  # type: ignore[union-attr]
             listed = self.folder / "clients.allow" if names_list else None
-            accepted.add(CampaignFiles(self.folder / "plan.toml", listed, None))
+            accepted.add(CampaignFiles(self.folder / "plan.toml", listed, None).load(None))
 
     def start(self, number: int, before: str = "", within: tuple[str, ...] = ()) -> None:
         """Start an agent.

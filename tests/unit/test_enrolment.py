@@ -525,11 +525,17 @@ def test_from_keys_to_a_signed_plan(call: Call) -> None:
     plan = Plan.load("run.toml")
     assert plan == planned(everybody) and out == f"{plan.fingerprint}\n"
     code, out, err = call("sign", "registrar.key", "run.toml", "-o", "plan.sig")
-    assert (code, out, err) == (
-        0,
-        f"{plan.fingerprint}\n",
+    assert (code, out) == (0, f"{plan.fingerprint}\n")
+    for words in (
+        f"Fingerprint  {plan.fingerprint}\n",
+        f"Server key   {key(202).public.hex()}\n",
+        f"Allow list   {everybody.digest.hex()}\n",
+        "Asks for     up to 1 item out of 9 candidates (range), in 1 of 1 round\n",
+        "Sums         over 9 to 12 clients, 8 honest ones at least\n",
+        "Privacy      no differential privacy",
         "wrote plan.sig: clients need it beside run.toml\non stdout: the fingerprint of the plan\n",
-    )
+    ):
+        assert words in err
     check_signature(load_signature("plan.sig"), plan, REGISTRAR.public)
     assert call(
         "sign", "registrar.key", "run.toml", "--allow-list", "clients.allow", "-o", "b.sig"

@@ -17,11 +17,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from fedtally.agent.policy import AgentPolicy
 from fedtally.campaign.enrolment import (
+    PlanSignature,
     check_allow_list,
     check_signature,
     load_allow_list,
     load_signature,
+    save_allow_list,
+    save_signature,
 )
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
@@ -39,6 +43,8 @@ class Campaign:
     Args:
         plan: with its keys.
         allow_list: the list that the plan names; None: it names none.
+        signature: the registrar's, which `CampaignFiles.load` has checked; None: nobody was asked
+            for one.
 
     Raises:
         InvalidInputError: the plan is not summed by `secagg`, or lacks a key, or the list is
@@ -47,6 +53,7 @@ class Campaign:
 
     plan: Plan
     allow_list: AllowList | None = None
+    signature: PlanSignature | None = None
 
     def __post_init__(self) -> None:
         terms = self.plan.secure_sum
@@ -98,25 +105,53 @@ class CampaignFiles:
     signature: Path | None = None
 
     def load(self, registrar: bytes | None) -> Campaign:
-        """Return the campaign, checked against the registrar's signature.
+        """Return the campaign, checked against the registrar's signature; each file is read once.
 
         Args:
-            registrar: the pinned public key; None: the owner's own act is all that is asked for.
+            registrar: the pinned public key; None: the owner's own act is all that is asked for,
+                and no signature is looked at.
 
         Raises:
             InvalidInputError: as for `Campaign`, or the signature is missing or not the
                 registrar's.
         """
+        return self._complete(Plan.load(self.plan), registrar)
+
+    def load_or_problems(
+        self, registrar: bytes | None, policy: AgentPolicy
+    ) -> tuple[list[Campaign], list[str]]:
+        """Return the campaign, or every reason why the files are none that an owner would take.
+
+        Args:
+            registrar: as for `load`.
+            policy: what the owner demands. It may refuse a plan that cannot be accepted anyway.
+
+        Raises:
+            InvalidInputError: the files are no campaign, as where one was not named, and the policy
+                takes the plan.
+        """
         plan = Plan.load(self.plan)
+        try:
+            return [self._complete(plan, registrar)], []
+        except InvalidInputError as error:
+            refused = list(policy.refusals(plan, None, None))
+            if not refused:
+                raise
+            return [], [str(error), *refused]
+
+    def _complete(self, plan: Plan, registrar: bytes | None) -> Campaign:
+        """Return the campaign of a plan that was read."""
+        signature = None
         if registrar is not None:
             if self.signature is None:
                 raise InvalidInputError(
                     f"{self.plan} comes without a signature, and agent.toml names a registrar, who"
                     " must have signed it: get the signature, and name it (--signature)"
                 )
-            check_signature(load_signature(self.signature), plan, registrar)
+            signature = load_signature(self.signature)
+            check_signature(signature, plan, registrar)
         listed = None if self.allow_list is None else load_allow_list(self.allow_list)
-        return Campaign(plan, listed)
+        return Campaign(plan, listed, signature)
 
 
 class AcceptedCampaigns(Mapping[bytes, Campaign]):
@@ -170,26 +205,27 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         found = [self.get(bytes.fromhex(place.name)) for place in places]
         return next((campaign for campaign in reversed(found) if campaign is not None), None)
 
-    def add(self, files: CampaignFiles) -> Campaign:
-        """Accept a campaign: copy its files, all or none; return it.
+    def add(self, campaign: Campaign) -> None:
+        """Accept a campaign: write it, all or nothing, as it is in memory.
 
-        A campaign that is there and whole stays as it is, since its name says what it holds. So no
+        So what an owner was shown is what is kept, whatever became of the files meanwhile. A
+        campaign that is there and whole stays as it is, since its name says what it holds. So no
         crash loses one that was accepted.
 
         Raises:
-            InvalidInputError: as `CampaignFiles.load`, or the folder cannot be written.
+            InvalidInputError: the registrar did not sign it, or the folder cannot be written.
         """
-        campaign = files.load(self._registrar)
         place = self._folder / campaign.plan.fingerprint
         try:
             temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
             try:
-                made = temporary / "made"
+                made = temporary / campaign.plan.fingerprint
                 made.mkdir(mode=0o700)
                 campaign.plan.save(made / _PLAN)
-                for source, name in ((files.allow_list, _LIST), (files.signature, _SIGNATURE)):
-                    if source is not None:
-                        shutil.copyfile(source, made / name)
+                if campaign.allow_list is not None:
+                    save_allow_list(made / _LIST, campaign.allow_list)
+                if campaign.signature is not None:
+                    save_signature(made / _SIGNATURE, campaign.signature)
                 self._load(made)  # as it will be read
                 if self._is_whole(place):
                     os.utime(place)  # it is the latest now
@@ -205,7 +241,6 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
                 " that the agent runs as"
             ) from None
         self._known.pop(bytes.fromhex(campaign.plan.fingerprint), None)
-        return campaign
 
     def _places(self) -> list[Path]:
         try:
@@ -230,7 +265,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
             listed if os.path.exists(listed) else None,
             signature if os.path.exists(signature) else None,
         ).load(self._registrar)
-        if _is_fingerprint(place.name) and campaign.plan.fingerprint != place.name:
+        if campaign.plan.fingerprint != place.name:
             raise InvalidInputError(
                 f"the plan in {place} is {campaign.plan.fingerprint[:16]}..., another one than the"
                 " folder's name says: accept the plan anew"

@@ -34,7 +34,7 @@ from fedtally import domain as domains
 from fedtally._links import real_path
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
-from fedtally.campaign.enrolment import load_allow_list
+from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
@@ -137,7 +137,6 @@ class CampaignFolder:
             raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
         made._check_budget(made._check_places())
         made._check_screen()
-        copied = {PLAN: plan, ALLOW_LIST: allow_list, CANDIDATES: candidates}
         # A folder under another name first: a crash in between leaves no half campaign behind.
         draft = place.with_name(f".{place.name}.new")
         try:
@@ -150,10 +149,13 @@ class CampaignFolder:
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700, parents=True)
-            for name, source in copied.items():
-                if source is not None:
-                    shutil.copyfile(source, draft / name)
-            made.plan.save(draft / PLAN)  # also where the given plan is JSON
+            # what was checked, and not what the files hold by now
+            made.plan.save(draft / PLAN)
+            if made.allow_list is not None:
+                save_allow_list(draft / ALLOW_LIST, made.allow_list)
+            if candidates is not None:  # perhaps too long to keep: the copy is checked once more
+                shutil.copyfile(candidates, draft / CANDIDATES)
+                domains.of_description(loaded.domain, draft / CANDIDATES)
             with _archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):

@@ -9,6 +9,14 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, json_option, option, options
+from fedtally.cli.plan_facts import (
+    check_fingerprint,
+    confirm,
+    demand_rows,
+    fingerprint_option,
+    identity_rows,
+    is_attended,
+)
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -98,10 +106,16 @@ def init(folder: str) -> None:
 )
 @click.argument("plan", type=click.Path())
 @_file_options
+@fingerprint_option
 @option("Run", "--yes", is_flag=True, help="Do not ask: accept what the policy allows.")
 @_agent_option
 def accept(
-    plan: str, allow_list: str | None, signature: str | None, yes: bool, folder: str
+    plan: str,
+    allow_list: str | None,
+    signature: str | None,
+    fingerprint: str | None,
+    yes: bool,
+    folder: str,
 ) -> None:
     """Show what PLAN asks of this client, and what changed since the plan before; then accept it.
 
@@ -109,14 +123,14 @@ def accept(
     refuses is not accepted. To leave a campaign, delete its folder below `campaigns`.
     """
     settings = _settings(folder)
-    files = _files(plan, allow_list, signature)
-    campaign = files.load(settings.registrar)
+    campaign = _files(plan, allow_list, signature).load(settings.registrar)
+    check_fingerprint(fingerprint, campaign.plan)
     known = settings.accepted()
     _show_asked(settings, campaign, known.latest())
     _raise_refusals(_refusals(settings, campaign))
     if not yes:
         _confirm()
-    known.add(files)
+    known.add(campaign)
     console.note(f"accepted {campaign.plan.fingerprint}")
 
 
@@ -155,7 +169,9 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
         campaigns = list(accepted.values())
         problems = list(accepted.problems())
     else:
-        campaigns, problems = _campaign_or_problems(settings, _files(plan, allow_list, signature))
+        campaigns, problems = _files(plan, allow_list, signature).load_or_problems(
+            settings.registrar, settings.policy
+        )
     for campaign in campaigns:
         fingerprint = campaign.plan.fingerprint
         problems += [
@@ -254,27 +270,6 @@ def _refusals(settings: Settings, campaign: Campaign) -> list[str]:
     )
 
 
-def _campaign_or_problems(
-    settings: Settings, files: CampaignFiles
-) -> tuple[list[Campaign], list[str]]:
-    """Return the campaign of the files, or every reason why they are none that is taken.
-
-    Raises:
-        InvalidInputError: the files are no campaign, as where one was not named; the error says
-            what to do, and the policy takes the plan.
-    """
-    from fedtally.plan import Plan
-
-    try:
-        return [files.load(settings.registrar)], []
-    except InvalidInputError as error:
-        # a plan that cannot be accepted may be refused by the policy, too: its owner hears it all
-        refused = list(settings.policy.refusals(Plan.load(files.plan), None, None))
-        if not refused:
-            raise
-        return [], [str(error), *refused]
-
-
 def _raise_refusals(reasons: list[str]) -> None:
     """Print every reason on a line of its own; raise an error if there is any."""
     for reason in reasons:
@@ -287,14 +282,11 @@ def _raise_refusals(reasons: list[str]) -> None:
 
 
 def _confirm() -> None:
-    import sys
-
-    if not sys.stdin or not sys.stdin.isatty():
+    if not is_attended():
         raise InvalidInputError(
             "nobody is there to be asked: read what is printed above, and accept with --yes"
         )
-    if not click.confirm("Accept this plan?", err=True):
-        raise InvalidInputError("not accepted: nothing was changed")
+    confirm("Accept this plan?", "not accepted: nothing was changed")
 
 
 def _note_of_no_registrar() -> None:
@@ -370,38 +362,21 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
     from fedtally import report
 
     plan, p = campaign.plan, campaign.terms.parameters
-    times = 1 if plan.privacy is None else plan.privacy.event.participations
     registrar = settings.registrar
     signed = (
-        "by nobody: agent.toml names no registrar, so your own act is all that accepts it"
+        [("Signed", "by nobody: agent.toml names no registrar, so your own act is all it needs")]
         if registrar is None
-        else f"by the registrar {registrar.hex()[:_DIGITS]}"
+        else [("Signed", "by the registrar, with the key"), ("", registrar.hex())]
     )
     server = {
-        "active": "it may lie, with up to",
-        "semi-honest": "it is trusted to follow the protocol, and may read along with up to",
+        "active": "may lie, with up to",
+        "semi-honest": "is trusted to follow the protocol, and may read along with up to",
     }[str(p.adversary)]
-    items, candidates, rounds = (
-        report.counted(number, noun)
-        for number, noun in (
-            (plan.max_items, "item"),
-            (plan.domain_size, "candidate"),
-            (plan.num_rounds, "round"),
-        )
-    )
-    which = f"{items} out of {candidates} ({plan.domain['kind']})"
-    if plan.is_open:
-        which = f"{items}, whatever text it is (an open domain)"
-    asked = f"up to {which}, in {times} of {rounds}"
-    crowd = f"over {p.min_survivors:,} to {p.n_max:,} clients, {p.honest_survivors:,} honest ones"
     rows: list[tuple[str, Any]] = [
-        ("Signed", signed),
-        ("Server", f"key {campaign.server_key.hex()[:_DIGITS]}"),
-        ("", f"{server} {report.counted(p.corrupt, 'client')}"),
-        ("Asks for", asked),
-        ("Upload", f"{report.size(plan.bytes_per_client)} a round"),
-        ("Sums", f"{crowd} at least"),
-        *report.privacy_rows(plan),
+        *identity_rows(plan),
+        *signed,
+        ("Server", f"{server} {report.counted(p.corrupt, 'client')}"),
+        *demand_rows(plan),
     ]
     if campaign.allow_list is not None:
         listed = campaign.allow_list

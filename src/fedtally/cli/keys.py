@@ -8,6 +8,14 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, json_option, option, options
+from fedtally.cli.plan_facts import (
+    check_fingerprint,
+    confirm,
+    demand_rows,
+    fingerprint_option,
+    identity_rows,
+    is_attended,
+)
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -422,6 +430,8 @@ def allow_list(
     metavar="FILE",
     help="Sign only if PLAN names the list in this FILE.",
 )
+@fingerprint_option
+@option("Run", "--yes", is_flag=True, help="Do not ask, on a terminal, whether to sign.")
 @option(
     "Files",
     "--output",
@@ -432,11 +442,19 @@ def allow_list(
     help="The signature: a text of one line, for all clients.",
 )
 @json_option
-def sign(key: str, plan: str, allow_list: str | None, output: str, as_json: bool) -> None:
-    """Write the registrar's signature of PLAN, and print the fingerprint that it is over.
+def sign(
+    key: str,
+    plan: str,
+    allow_list: str | None,
+    fingerprint: str | None,
+    yes: bool,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Show what PLAN asks of clients, write the registrar's signature of it, print its fingerprint.
 
-    The signature covers every parameter of PLAN, the server's key and the allow-list, so read PLAN
-    first. A plan that still lacks a key is refused.
+    On a terminal you are asked first. The signature covers every parameter of PLAN, the server's
+    key and the allow-list. A plan that still lacks a key is refused.
     """
     from fedtally.campaign.enrolment import (
         check_allow_list,
@@ -449,9 +467,15 @@ def sign(key: str, plan: str, allow_list: str | None, output: str, as_json: bool
 
     console.check_files([output], [key, plan, allow_list])
     loaded = Plan.load(plan)
+    check_fingerprint(fingerprint, loaded)
     signature = sign_plan(load_registrar_key(key), loaded)
     if allow_list is not None:
         check_allow_list(loaded, load_allow_list(allow_list))
+    asks = is_attended() and not yes
+    for name, text in [*identity_rows(loaded), *demand_rows(loaded)]:
+        console.note(f"{name:11}  {text}", as_json and not asks)
+    if asks:
+        confirm("Sign this plan?", "not signed: nothing was written")
     save_signature(output, signature)
     console.note(f"wrote {output}: clients need it beside {plan}", as_json)
     if as_json:

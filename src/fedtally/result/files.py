@@ -36,7 +36,7 @@ _FIT_ARRAYS = {
     "residual": np.float64,
 }
 # Of a table of all candidates: estimate, order, label and the row that is being written.
-_BYTES_PER_ROW = 96
+_BYTES_PER_ROW = 112
 
 
 def save(result: Result, path: str | os.PathLike[str]) -> None:

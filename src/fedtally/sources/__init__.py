@@ -13,6 +13,8 @@ A value becomes the same item in every format. `sources.values` has these rules:
   writes an integer is the same item, and so is ``7.0``, which pandas writes where a value of the
   column is missing. In other domains ``7.0`` is a word. Without a domain, integers of 2^63 and more
   can be items only as text.
+* Of clients, silos and rounds ``7.0`` and ``7.00`` in text are ``7`` (`sources.values.as_names`).
+  Nothing else is changed in a text: spaces, signs, exponents and leading zeros tell clients apart.
 * A value of another type becomes one text: ``true`` and ``false``; ``2026-01-22``;
   ``2026-01-22 09:53:12.5``, without zeros at the end of the second, and a zone as ``+01:00``;
   decimals with all digits of their column; for a duration the number of its units. DuckDB and

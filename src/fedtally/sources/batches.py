@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError
-from fedtally.sources.values import as_counts, as_pairs, as_values
+from fedtally.sources.values import as_counts, as_names, as_pairs, as_values
 
 _LISTED = 30  # columns that a message lists
 
@@ -382,7 +382,7 @@ def to_batch(
         (
             None
             if name is None
-            else as_values(_column(table, name, columns), f"{where}: column {name!r}", private)
+            else as_names(_column(table, name, columns), f"{where}: column {name!r}", private)
         )
         for name in (columns.client, columns.round, columns.silo)
     )

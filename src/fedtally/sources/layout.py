@@ -39,6 +39,7 @@ _DATABASE = (
     " | fedtally estimate - --item COLUMN"
 )
 _ARCHIVE = "is an archive: unpack it, and name its files"
+_PACKED = "is compressed as is not read here: unpack it, or compress it as .gz, .bz2, .xz or .zst"
 _OTHER = (
     "is of a format that is not read: write it as Parquet or CSV, or hand a data frame to"
     " fedtally.estimate"
@@ -46,7 +47,9 @@ _OTHER = (
 _BY_SUFFIX = {
     **dict.fromkeys(("xlsx", "xls", "xlsm", "ods"), _SPREADSHEET),
     **dict.fromkeys(("db", "sqlite", "sqlite3"), _DATABASE),
-    **dict.fromkeys(("zip", "tar", "tgz", "7z"), _ARCHIVE),
+    **dict.fromkeys(("zip", "tar", "tgz", "tbz2", "txz", "7z", "rar"), _ARCHIVE),
+    **dict.fromkeys(("lz4", "br", "z", "lzma", "lz", "lzo", "sz", "snappy"), _PACKED),
+    **dict.fromkeys(("gz", "bz2", "xz", "zst"), f"{_PACKED}, once"),
     **dict.fromkeys(("orc", "avro", "dta", "sav", "sas7bdat", "rds", "pkl", "h5", "npy"), _OTHER),
 }
 _BY_CONTENT = {

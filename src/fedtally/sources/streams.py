@@ -84,7 +84,7 @@ class ByteStream(io.RawIOBase):
             open(path, "rb") if self._owned else _standard_input()  # noqa: SIM115
         )
         head = cast("Any", self._file).peek(compression.PEEK)[: compression.PEEK]
-        found: Compression | None = compression.named(path) if head else None
+        found: Compression | None = compression.named(path)
         if found is not None:
             found.check(head)
         elif recognise:

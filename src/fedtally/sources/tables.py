@@ -14,7 +14,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,8 @@ _PEEK = 1 << 16  # bytes that are looked at before the format is believed
 # it ends, a line or field is held in memory.
 _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
+_PARQUET = b"PAR1"  # the first bytes of a Parquet file, and its last ones
+_ARROW = b"ARROW1"  # of an Arrow file
 _SMALL = 8  # bytes of a value in a Parquet file that say that most values are in its dictionary
 
 
@@ -393,6 +395,8 @@ def _read_parquet(
             )
 
         file = opened()
+        if not private:  # an index may hold what the bytes of several files look like
+            _check_single_parquet(place, file.metadata, name)
         resolved = columns.resolve(file.schema_arrow.names, name)
         rows, grouped = _parquet_batches(file, resolved, layout.block_size)
         if private:
@@ -415,6 +419,34 @@ def _read_parquet(
         for batch in _row_groups(readers, rows, at_once, resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows
+
+
+_SEVERAL = (
+    "is several files behind one another, of which one alone would be read: put them into a folder"
+)
+
+
+def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
+    """Refuse Parquet files behind one another: the last one's footer would read the first's rows.
+
+    Args:
+        place: the path of the file, or the file.
+        metadata: of the file.
+        name: the file in messages.
+    """
+    if not metadata.num_row_groups:
+        return
+    group = metadata.row_group(metadata.num_row_groups - 1)
+    ends = [
+        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+        for chunk in map(group.column, range(group.num_columns))
+    ]
+    with open(place, "rb") if isinstance(place, str) else nullcontext(place) as file:
+        footer = file.seek(0, os.SEEK_END) - metadata.serialized_size - 2 * len(_PARQUET)
+        start = footer - max(ends)  # of the last file
+        file.seek(max(0, start - len(_PARQUET)))
+        if start > 0 and file.read(2 * len(_PARQUET)) == 2 * _PARQUET:
+            raise UnreadableFileError(f"{name} {_SEVERAL}")
 
 
 def _row_groups(
@@ -502,6 +534,7 @@ def _read_feather(
     size = 0 if path == "-" else _file_size(path) or 0
     most = max(1, layout.block_size // 64)  # rows, as if one took 64 bytes
     with _seekable(path) as place, _open_feather(place) as file:
+        _check_single_feather(place, name)
         resolved = columns.resolve(file.schema.names, name)
         schema = pa.schema([file.schema.field(column) for column in resolved.names()])
         if private:
@@ -522,6 +555,25 @@ def _open_feather(place: Any) -> Any:
     if isinstance(place, str):
         place = pa.memory_map(place)
     return pa.ipc.open_file(place)
+
+
+def _check_single_feather(place: Any, name: str) -> None:
+    """Refuse Arrow files behind one another: the last one's footer would read the first's rows.
+
+    The messages of a file end where its footer begins. This looks at their places alone.
+    """
+    import pyarrow as pa
+
+    held: Any = nullcontext(pa.PythonFile(place, "r"))  # whose end would close the file
+    with pa.memory_map(place) if isinstance(place, str) else held as file:
+        file.seek(len(_ARROW) + 2)
+        messages = pa.ipc.MessageReader.open_stream(file)
+        with suppress(pa.ArrowInvalid, OSError, StopIteration):
+            while True:
+                messages.read_next_message()
+        behind = file.read()
+    if _ARROW + _ARROW in behind:
+        raise UnreadableFileError(f"{name} {_SEVERAL}")
 
 
 def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:

@@ -58,8 +58,8 @@ def partial_tally(
 
     Args:
         data: the rows of the partition, as for `estimate`: a table, its path, or a column of items.
-            A file is read as one of a folder: clients and rounds ``7.0`` in text are ``7``, and
-            folders such as ``day=2026-11-24`` above it may be the rounds.
+            A file is read as one of a folder: folders such as ``day=2026-11-24`` above it may be
+            the rounds.
         partition: the name of the partition, which differs from those of all others. One that is
             counted twice under one name, as after a worker died, counts once.
         item: as for `estimate`.
