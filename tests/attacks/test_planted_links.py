@@ -19,7 +19,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.store import ClientRecord, StoreError
 from fedtally.store.marks import hold_mark
 
-STRANGER = 65534
+STRANGER = 54321
 Plant = Callable[[Path, "Path | str"], None]
 
 
