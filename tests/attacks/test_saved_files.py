@@ -123,6 +123,20 @@ def test_a_plan_bounds_its_arrays_though_they_are_small(saved: Path) -> None:
         Result.load(with_entry(saved, "counters", 1 << 20))
 
 
+def test_a_sketch_takes_no_memory_for_counters_that_it_has_not(tmp_path: Path) -> None:
+    spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
+    CountSketch(spec, round=0).save(tmp_path / "s.fed")
+    schema, meta, arrays = _archive.read(tmp_path / "s.fed")
+    _archive.write(tmp_path / "s.fed", schema, meta | {"width": 1 << 24}, arrays)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableFileError, match="counters must be int64 with shape"):
+            CountSketch.load(tmp_path / "s.fed")
+        assert tracemalloc.get_traced_memory()[1] < ROOM
+    finally:
+        tracemalloc.stop()
+
+
 def test_two_entries_of_one_name_are_refused(saved: Path) -> None:
     with zipfile.ZipFile(saved, "a") as file, pytest.warns(UserWarning, match="Duplicate name"):
         file.writestr("counters.npy", file.read("counters.npy"))

@@ -520,7 +520,6 @@ class CountSketch:
     ) -> CountSketch:
         try:
             spec = spec_from_dict(meta)
-            sketch = cls(spec, meta["round"])
             counters, spelled = arrays["counters"], arrays.get("spelled", np.zeros(0, np.int64))
             shapes = ((spec.rows, spec.width), (spec.vector_length - spec.rows * spec.width,))
             if (counters.shape, spelled.shape) != shapes or not (
@@ -529,6 +528,8 @@ class CountSketch:
                 raise InvalidInputError(
                     f"counters must be int64 with shape {shapes[0]}, and spelled with {shapes[1]}"
                 )
+            # Not before: it takes as much memory as its spec says.
+            sketch = cls(spec, meta["round"])
             sketch.vector = np.concatenate([counters.reshape(-1), spelled])
             if _largest(sketch.vector) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
