@@ -70,6 +70,8 @@ def test_other_cells_and_numbers_stay(tmp_path: Path) -> None:
     assert same == table and changed == 0
     large = table.set_column(0, "item", table["item"].cast(pa.large_string()))
     assert as_text(large) == (large, 0)
+    coded = pa.table({"item": pa.array(["=1", "tea", "=1"]).dictionary_encode()})
+    assert as_text(coded) == (pa.table({"item": ["'=1", "tea", "'=1"]}), 2)
     assert as_text(pa.table({"item": pa.array([], pa.string())}))[1] == 0
 
 

@@ -40,9 +40,13 @@ def as_text(table: Any) -> tuple[Any, int]:
 
     changed = 0
     for place, field in enumerate(table.schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            column, count = _column_as_text(table.column(place))
-            table = table.set_column(place, field, column)
+        column, kind = table.column(place), field.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+            column = column.cast(kind)
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            column, count = _column_as_text(column)
+            table = table.set_column(place, field.name, column)
             changed += count
     return table, changed
 
