@@ -113,7 +113,7 @@ def test_items_that_an_export_opened_are_not_read(agent: Path) -> None:
     (agent / "items").chmod(0o755)
     held(agent / "items" / "new.csv", "11", 0o644)
     os.replace(agent / "items" / "new.csv", path)  # a nightly export
-    with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may read .*\(mode 0644\).*chmod"):
+    with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may read .*\(mode 0644\)"):
         items.client(PLAN)
     path.chmod(0o600)
     with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may search .*\(mode 0755\)"):
@@ -183,7 +183,7 @@ def test_the_size_of_the_items_is_not_seen(agent: Path, text: str) -> None:
         path.write_text(text)
         path.chmod(0o600)
     fill(agent, 'file = "items.csv"')
-    refused(agent, rf"user {PEER}.* may search .*agent \(mode 0750\).* size of .*items\.csv")
+    refused(agent, rf"user {PEER}.* may search .*agent \(mode 0750\).* size of .*: mv ")
     fill(agent)
     Settings.load(agent)
     assert as_peer(agent, lambda: sees(outside))
@@ -215,7 +215,7 @@ def test_the_group_of_the_socket_is_one_of_every_peer(agent: Path, mode: int) ->
     """Attack 9: a peer given by number was taken to be in no group, and is in the socket's."""
     held(agent / "items.csv", mode=mode)
     fill(agent, 'file = "items.csv"')
-    refused(agent, rf"user {PEER}.* may read .*\(mode {mode:04o}\).*chmod 600")
+    refused(agent, rf"user {PEER}.* may read .*\(mode {mode:04o}\).*: mv .*items\.csv ")
     path = agent / "items.csv"
     assert as_peer(agent, lambda: os.access(path, os.R_OK) and os.access(agent / "run", os.X_OK))
 

@@ -283,32 +283,29 @@ class Permissions:
         for user in self._users():
             if not all(may(user, each, Right.SEARCH) for each in way.folders):
                 continue
-            who = f"user {user.uid}, one of the peers, may"
+            who, way_out = (
+                f"user {user.uid}, one of the peers, may",
+                self._way_out(user, folder, file),
+            )
             if may(user, file, Right.READ):
-                raise InvalidInputError(
-                    f"{who} read {file} without this agent: {self._closing(user, file, '600')}"
-                )
+                raise InvalidInputError(f"{who} read {file} without this agent: {way_out}")
             raise InvalidInputError(
                 f"{who} search {folder}, and so see the size of {file.path}, which tells what it"
-                f" holds: {self._moving(user, folder, file)}"
+                f" holds: {way_out}"
             )
 
-    def _closing(self, user: User, seen: Seen, mode: str) -> str:
-        path = shlex.quote(seen.path)
-        if seen.uid == user.uid:
-            return f"chown {self.owner} {path}"
-        return f"chmod {mode} {path}, as the agent's user"
-
-    def _moving(self, user: User, folder: Seen, file: Seen) -> str:
-        """Return how the items get into a folder that is closed."""
-        around = os.path.realpath(self.socket.parent)
-        if not Path(around).is_relative_to(folder.path):
-            return self._closing(user, folder, "700")
+    def _way_out(self, user: User, folder: Seen, file: Seen) -> str:
+        """Return how items come into a folder that is closed to a user."""
+        if user.uid in (folder.uid, file.uid):
+            taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]
+            return f"chown {self.owner} {' '.join(taken)}"
+        socket = Path(os.path.realpath(self.socket))
+        if not socket.is_relative_to(folder.path):
+            return f"chmod 700 {shlex.quote(folder.path)}"
         # the way to the socket must stay open to the peers
-        items = os.path.join(folder.path, "items")
-        moved = f"mv {shlex.quote(file.path)} {shlex.quote(items)}/"
-        make = "" if os.path.isdir(items) else f"mkdir -m 700 {shlex.quote(items)} && "
-        return f"{make}{moved}, and name that file"
+        closed = os.path.join(folder.path, "items")
+        make = "" if os.path.isdir(closed) else f"mkdir -m 700 {shlex.quote(closed)} && "
+        return f"{make}mv {shlex.quote(file.path)} {shlex.quote(closed)}/, and name that file"
 
     def _users(self) -> list[User]:
         """Return the peers as they may be now."""
