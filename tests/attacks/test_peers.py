@@ -207,6 +207,18 @@ def test_without_peers_the_items_may_lie_where_they_lay(agent: Path) -> None:
     assert Settings.load(agent).items.client(PLAN)
 
 
+@each_case(("name", "mode"), [(FILE, 0o640), (FILE, 0o644), ("record/record.db", 0o644)])
+def test_labels_and_queries_are_not_read(agent: Path, name: str, mode: int) -> None:
+    """Attack 6, of what the owner writes beside the items: a label may tell what is held."""
+    path = agent / name
+    path.chmod(mode)
+    path.parent.chmod(0o750)
+    refused(agent, rf"user {PEER}.* may read {path} \(mode {mode:04o}\).*chmod 600 {path}")
+    assert as_peer(agent, lambda: os.access(path, os.R_OK))
+    path.chmod(0o600)
+    Settings.load(agent)
+
+
 # ---- groups that no list names, and ACLs ----
 
 

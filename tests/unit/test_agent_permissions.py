@@ -355,6 +355,24 @@ def test_the_groups_that_the_system_lists_are_those_of_a_user(
     assert found.groups >= module._groups_of(user.pw_uid)
 
 
+def test_what_cannot_be_looked_at_is_a_problem_unless_nobody_can_use_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "loop").symlink_to("loop")
+    for name, problems in (("none", 0), ("loop", 1)):
+        assert len(of(place, {PEER}).kept(others=[place / name])) == problems
+    assert of(place, {PEER}).unread(place / "none") == []
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "open", full)
+    [problem] = of(place, {PEER}).kept(own=[place])
+    assert "Too many open files" in problem
+    with pytest.raises(InvalidInputError, match="Too many open files"):
+        of(place, {PEER}).check_closed(place / "none")
+
+
 def test_where_peers_are_named_items_are_one_file(place: Path) -> None:
     (place / "items").mkdir(mode=0o700)
     (place / "items" / "a.csv").write_text("item\n7\n")
@@ -391,6 +409,17 @@ def test_the_command_that_is_named_mends_it(place: Path, mode: int, inside: bool
     subprocess.run(named_command(permissions, path), shell=True, check=True)
     permissions.check_closed(agent / "items" / path.name if inside else path)
     assert stat.S_IMODE(agent.stat().st_mode) == 0o755  # peers still reach the socket
+
+
+def test_nobody_is_told_to_close_a_folder_of_all(place: Path) -> None:
+    path = open_items(place, 0o600, inside=False)
+    path.parent.chmod(0o1777)
+    permissions = of(place / "agent", {PEER})
+    assert named_command(permissions, path).startswith("mkdir -m 700 ")
+    root = Seen("/srv", permissions.owner, 0, stat.S_IFDIR | 0o755, False, (0, 0))
+    file = Seen("/srv/items.csv", permissions.owner, 0, stat.S_IFREG | 0o600, False, (0, 0))
+    said = permissions._way_out(User(PEER, frozenset()), root, file)
+    assert said == "mkdir -m 700 /srv/items && mv /srv/items.csv /srv/items/, and name that file"
 
 
 def test_what_belongs_to_a_peer_is_taken_from_it(place: Path) -> None:

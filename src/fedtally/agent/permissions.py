@@ -12,7 +12,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -90,8 +90,8 @@ def others_may_write(
         is_passed and stat.S_ISDIR(seen.mode) and seen.mode & stat.S_ISVTX
     ):
         return False
-    is_private = seen.gid in private and not seen.has_acl
-    return bool(seen.mode & (stat.S_IWOTH if is_private else stat.S_IWOTH | stat.S_IWGRP))
+    nobody_in_particular = User(-1, frozenset({seen.gid}).difference(private))
+    return may(nobody_in_particular, seen, Right.WRITE)
 
 
 class Way(NamedTuple):
@@ -206,15 +206,34 @@ class Permissions:
         for path in (*own, *others):
             try:
                 with way_to(path) as way:
-                    ends = {way.end}
-                    if path in own and not stat.S_ISDIR(way.end.mode):
-                        ends.add(way.folders[-1])
+                    is_folder = stat.S_ISDIR(way.end.mode)
+                    around = way.end if is_folder else way.folders[-1]
                     for seen in way.passed:
-                        if self._others_may_write(seen, is_passed=seen not in ends):
+                        is_passed = path not in own or seen != around
+                        if self._others_may_write(seen, is_passed=is_passed):
                             found.setdefault(seen.path, self._unkept(seen))
-            except OSError:
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
                 continue
+            except OSError as error:
+                found.setdefault(str(path), f"cannot look at {path}: {error.strerror}")
         return list(found.values())
+
+    def unread(self, *paths: Path) -> list[str]:
+        """Return which files of the agent a peer may read, each with the way out.
+
+        What cannot be looked at is passed over: `kept` names it.
+        """
+        found = []
+        for path in paths if self.peers else ():
+            with suppress(OSError):
+                with way_to(path) as way:
+                    readers = [user for user in self._users() if _may_reach(user, way, Right.READ)]
+                if readers:
+                    found.append(
+                        f"user {readers[0].uid}, one of the peers, may read {way.end}, which may"
+                        f" tell what is held: chmod 600 {shlex.quote(way.end.path)}"
+                    )
+        return found
 
     def check_kept(self, path: Path) -> None:
         """Refuse a file that the agent reads, if others may write it or could put another there.
@@ -281,12 +300,10 @@ class Permissions:
                     f" the mode says: setfacl -b {shlex.quote(seen.path)}"
                 )
         for user in self._users():
-            if not all(may(user, each, Right.SEARCH) for each in way.folders):
+            if not _may_reach(user, way):
                 continue
-            who, way_out = (
-                f"user {user.uid}, one of the peers, may",
-                self._way_out(user, folder, file),
-            )
+            who = f"user {user.uid}, one of the peers, may"
+            way_out = self._way_out(user, folder, file)
             if may(user, file, Right.READ):
                 raise InvalidInputError(f"{who} read {file} without this agent: {way_out}")
             raise InvalidInputError(
@@ -299,10 +316,11 @@ class Permissions:
         if user.uid in (folder.uid, file.uid):
             taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]
             return f"chown {self.owner} {' '.join(taken)}"
-        socket = Path(os.path.realpath(self.socket))
-        if not socket.is_relative_to(folder.path):
+        socket, around = Path(os.path.realpath(self.socket)), Path(folder.path)
+        # the way to the socket must stay open to the peers, and /tmp and /srv to everybody
+        is_own = folder.uid == self.owner and not folder.mode & stat.S_ISVTX
+        if is_own and len(around.parts) > 2 and not socket.is_relative_to(around):
             return f"chmod 700 {shlex.quote(folder.path)}"
-        # the way to the socket must stay open to the peers
         closed = os.path.join(folder.path, "items")
         make = "" if os.path.isdir(closed) else f"mkdir -m 700 {shlex.quote(closed)} && "
         return f"{make}mv {shlex.quote(file.path)} {shlex.quote(closed)}/, and name that file"
@@ -344,6 +362,13 @@ class Permissions:
                 f" user nor root: chown {self.owner} {path}"
             )
         return f"{seen} may be written by others than the agent's user: chmod go-w {path}"
+
+
+def _may_reach(user: User, way: Way, right: Right | None = None) -> bool:
+    """Return whether a user may search all folders of a way, and has a right at its end."""
+    return all(may(user, each, Right.SEARCH) for each in way.folders) and (
+        right is None or may(user, way.end, right)
+    )
 
 
 _ONE_FILE = (
