@@ -1867,6 +1867,20 @@ MUTATIONS = (
         "test_peers.py",
     ),
     _mutation(
+        "agent-takes-a-peer-for-its-user",
+        _PERMISSIONS,
+        "(0 if holder in peers else holder)",
+        "holder",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-overlooks-other-names-of-its-items",
+        _PERMISSIONS,
+        "        if file.links > 1:\n",
+        "        if False:\n",
+        "test_peers.py",
+    ),
+    _mutation(
         "agent-shows-its-labels",
         "agent/settings.py",
         '    problems += permissions.unread(path, places["record"])',

@@ -207,6 +207,18 @@ def test_without_peers_the_items_may_lie_where_they_lay(agent: Path) -> None:
     assert Settings.load(agent).items.client(PLAN)
 
 
+def test_another_name_of_the_items_does_not_show_their_size(agent: Path, place: Path) -> None:
+    """Attack 6, by a second name of the file in a folder that everybody may search."""
+    path = agent / "items" / "items.csv"
+    os.link(path, place / "export.csv")
+    refused(agent, r"items\.csv \(mode 0600\) has 2 names")
+    assert as_peer(agent, lambda: sees(place / "export.csv"))
+    with pytest.raises(InvalidInputError) as caught:
+        Settings.load(agent)
+    subprocess.run(str(caught.value).rpartition(": ")[2], shell=True, check=True)
+    Settings.load(agent)
+
+
 @each_case(("name", "mode"), [(FILE, 0o640), (FILE, 0o644), ("record/record.db", 0o644)])
 def test_labels_and_queries_are_not_read(agent: Path, name: str, mode: int) -> None:
     """Attack 6, of what the owner writes beside the items: a label may tell what is held."""
@@ -321,6 +333,14 @@ def test_files_of_somebody_else_are_refused_by_name(agent: Path) -> None:
         refused(agent, rf"{name} .* belongs to user {PEER}.*chown 0 ")
         os.chown(agent / name, 0, -1)
     Settings.load(agent)
+
+
+def test_root_does_not_guard_a_folder_of_the_peer(agent: Path) -> None:
+    """Attack 14, of a peer that the agent's whole folder belongs to, where root runs the agent."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.chown(agent, PEER, -1)
+    refused(agent, rf"agent \(mode 0750\) belongs to user {PEER}.*chown 0 ")
 
 
 def test_code_that_others_may_write_does_not_run(

@@ -48,6 +48,7 @@ class Seen(NamedTuple):
     mode: int  # its type and its permissions
     has_acl: bool
     number: tuple[int, int]  # of its device and of itself there
+    links: int = 1  # how many names it has
 
     def __str__(self) -> str:
         return f"{self.path} (mode {stat.S_IMODE(self.mode):04o})"
@@ -129,8 +130,9 @@ def way_to(path: Path) -> Iterator[Way]:
             found = os.fstat(handle)
             is_link = stat.S_ISLNK(found.st_mode)
             has_acl = not is_link and _has_acl(handle, path)
+            by = (found.st_uid, found.st_gid, found.st_mode)
             number = (found.st_dev, found.st_ino)
-            passed.append(Seen(path, found.st_uid, found.st_gid, found.st_mode, has_acl, number))
+            passed.append(Seen(path, *by, has_acl, number, found.st_nlink))
             return handle, passed[-1]
 
         stack, links = [look("/", "/", None)], 0
@@ -189,7 +191,9 @@ class Permissions:
         Raises:
             OSError: there is no such folder.
         """
-        owner = os.geteuid() or folder.stat().st_uid
+        holder = folder.stat().st_uid
+        # a peer that has the folder is no owner: what it may write is then refused
+        owner = os.geteuid() or (0 if holder in peers else holder)
         return cls(owner, frozenset(peers) - {0, owner}, socket)
 
     def kept(self, own: Collection[Path] = (), others: Collection[Path] = ()) -> list[str]:
@@ -293,6 +297,12 @@ class Permissions:
         if stat.S_ISDIR(way.end.mode):
             raise InvalidInputError(f"{way.end.path} {_ONE_FILE}")
         folder, file = way.folders[-1], way.end
+        if file.links > 1:
+            path = shlex.quote(file.path)
+            raise InvalidInputError(
+                f"{file} has {file.links} names (hard links), and agent.toml names peers, who may"
+                f" see it by another one: cp {path} {path}.copy && mv {path}.copy {path}"
+            )
         for seen in (folder, file):
             if seen.has_acl:
                 raise InvalidInputError(
