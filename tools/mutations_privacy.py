@@ -1638,7 +1638,7 @@ MUTATIONS = (
     _mutation(
         "agent-without-policy",
         _AGENT_FILE,
-        "    yield from policy.refusals(campaign.plan, campaign.allow_list)\n",
+        "    yield from policy.refusals(campaign.plan, campaign.allow_list, own)\n",
         "",
         f"{_AGENT}::test_every_line_of_the_policy_refuses",
     ),

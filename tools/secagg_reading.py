@@ -707,7 +707,7 @@ def invite_frame(session: bytes, terms: bytes, secret: bytes, version: int = 1) 
 
 @dataclass
 class Policy:
-    """The client's policy. ``max_corrupt`` is in parts per million of n_max."""
+    """The client's policy. ``max_corrupt`` is in parts per million of n_max, ``known`` are keys."""
 
     corrupt: int = 0
     max_corrupt: int = 0
@@ -718,6 +718,8 @@ class Policy:
     length: int = 2**26
     bits: int = 64
     seconds: int = 604_800
+    known: list[str] = field(default_factory=list)
+    least_known: int = 0
 
     def allows(self, terms: Terms) -> bool:
         """Return whether the numbers of an Invite are good enough."""
@@ -725,6 +727,8 @@ class Policy:
             terms.corrupt >= max(self.corrupt, -(-self.max_corrupt * terms.n_max // PPM))
             and terms.min_survivors - terms.corrupt >= self.min_honest
             and terms.n_min >= self.min_clients
+            and terms.n_max - 1 >= self.least_known
+            and (terms.profile == ACTIVE or self.least_known == 0)
             and terms.n_max <= self.n_max
             and terms.degree(terms.n_max) <= self.k
             and terms.length <= self.length
@@ -1006,7 +1010,7 @@ class Client:
             if share is not None:
                 self.opened[other] = share
         needed = max(graph.t, terms.min_survivors) if terms.profile == ACTIVE else graph.t
-        if 1 + len(self.opened) < needed:
+        if 1 + len(self.opened) < needed or self._lacks_known(self.opened):
             raise AbortError(9)
         vector = self.vector()
         bound = 2 ** (terms.bits - 1) - 1
@@ -1021,6 +1025,12 @@ class Client:
             key = pair_mask_key(self.mask_secret, me, other, self.mask_keys, self.ctx2)
             y = add(y, mask(key, len(y), terms.bits), 1 if me < other else -1)
         return pack([entry % 2**terms.bits for entry in y], terms.bits)
+
+    def _lacks_known(self, others: Iterable[int]) -> bool:
+        policy = self.pinned.policy
+        return self.terms.profile == ACTIVE and policy.least_known > sum(
+            self.identities[other].hex() in policy.known for other in others
+        )
 
     def _survivors(self, body: bytes) -> bytes:
         graph, terms = self.graph, self.terms
@@ -1037,6 +1047,8 @@ class Client:
         if not graph.is_whole(alive):
             raise AbortError(19)
         if terms.profile == ACTIVE and counted < terms.min_survivors:
+            raise AbortError(12)
+        if self._lacks_known(other for other in self.opened if other in alive):
             raise AbortError(12)
         self.alive, self.survivors = alive, body
         if terms.profile == SEMI_HONEST:

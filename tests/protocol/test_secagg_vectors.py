@@ -363,6 +363,8 @@ class Party:
                 max_length=policy["length"],
                 max_bits=policy["bits"],
                 max_seconds=policy["seconds"],
+                known=frozenset(map(bytes.fromhex, policy["known"])),
+                least_known=policy["least_known"],
             ),
             pinned,
             lambda _: np.array(vector, np.int64),

@@ -308,6 +308,12 @@ def test_a_process_answers_ends_cleanly_and_comes_back(owner: Owner) -> None:
     with running(owner) as one:
         assert one.ask(first) is Kind.ADVERTISE
         assert one.ask(b"garbage") is None
+        memory = Path(f"/proc/{one.process.pid}")
+        assert (
+            "Max core file size        0                    0 " in (memory / "limits").read_text()
+        )
+        # where root does not run the tests, this shows that the process is not dumpable
+        assert (memory / "mem").stat().st_uid == 0
         assert owner.run("run") == 2  # a second one on the same socket
         assert "runs on" in owner.err
         shutil.copy(owner.folder / "record" / "record.db", owner.place / "copy.db")

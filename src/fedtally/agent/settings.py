@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedtally import _validate
+from fedtally._links import real_path
 from fedtally.agent.accepted import AcceptedCampaigns
 from fedtally.agent.agent import Agent, Note, check_binds
 from fedtally.agent.items import (
@@ -38,7 +39,6 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
 from fedtally.store import ClientRecord
-from fedtally.store.marks import real_path
 
 FILE = "agent.toml"
 NO_REGISTRAR = "no registrar is named: a plan counts as accepted by the owner's own act alone"

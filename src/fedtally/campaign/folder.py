@@ -31,6 +31,7 @@ from typing import Any, Self
 
 from fedtally import _archive, _toml, _validate
 from fedtally import domain as domains
+from fedtally._links import real_path
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
@@ -44,7 +45,7 @@ from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
-from fedtally.store.marks import new_mark, real_path
+from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"

@@ -204,6 +204,9 @@ def run(folder: str, as_json: bool) -> None:
     import secrets
     import time
 
+    from fedtally.agent.dumps import forbid_dumps
+
+    forbid_dumps()  # before any secret is read
     settings = _settings(folder)
     log = _logger(as_json)
     settings.check_writable()
@@ -379,6 +382,9 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
         listed = campaign.allow_list
         known = len(settings.policy.known_in(listed, settings.identity().public))
         rows.append(("Clients", f"{len(listed):,} are listed, {known:,} of them known to you"))
+        strangers = p.n_max - 1 - settings.policy.sums.least_known
+        bound = f"up to {strangers:,} of a session are strangers to you, and at most {p.corrupt:,}"
+        rows.append(("", f"{bound} of its clients may lie"))
     return rows
 
 

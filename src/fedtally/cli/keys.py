@@ -499,4 +499,4 @@ def _show_key(key: PublicKey, as_json: bool) -> None:
             {"schema": "fedtally-key/1", "role": str(key.role), "public": key.value.hex()}
         )
     else:
-        click.echo(key.value.hex())
+        console.say(key.value.hex())

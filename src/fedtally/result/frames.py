@@ -86,17 +86,21 @@ class Tabular(ABC):
             raise MissingExtraError("Polars is not installed: pip install polars") from None
         return polars.from_arrow(self.to_arrow(memory))
 
-    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> None:
+    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> int:
         """Write all candidates' estimates to a .csv or .parquet file, largest first.
 
-        The file is written whole or not at all.
+        The file is written whole or not at all. In a .csv file an item that a spreadsheet would run
+        begins with an apostrophe; a .parquet file has all items as they are.
+
+        Returns:
+            How many cells of a .csv file are written otherwise for that reason.
 
         Raises:
             InvalidInputError: another suffix, or a folder that cannot be written.
             MemoryLimitError: the table would not fit.
         """
         check_export_path(path)
-        write_table(self.to_arrow(memory), path)
+        return write_table(self.to_arrow(memory), path)
 
 
 def notebook_table(

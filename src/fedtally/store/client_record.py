@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import sqlalchemy as sa
 
 from fedtally import _validate
+from fedtally._links import real_path
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import Composition, Guarantee
@@ -41,7 +42,7 @@ from fedtally.store.database import (
     seconds,
     time_column,
 )
-from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
+from fedtally.store.marks import hold_mark, read_mark, write_mark
 from fedtally.store.writes import count_write, set_writes, write_tables, writes_of
 
 _MARKED = "client-record"  # what the mark of a record says it is the mark of
