@@ -330,7 +330,10 @@ def _propose(
         search = open_domain.Search(spec, domain, number, distribution, seed, length, rare)
         return open_domain.propose(search, find_epsilon=find_epsilon, like=about)
     asked = (spec, domain, number, distribution)
-    return proposal.propose(*asked, seed=seed, find_epsilon=find_epsilon, like=about)
+    is_drawn = options["seed"] is None
+    return proposal.propose(
+        *asked, seed=seed, is_drawn=is_drawn, find_epsilon=find_epsilon, like=about
+    )
 
 
 def _compared(host: Host) -> str:
