@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError
+from fedtally.sources.extensions import values_of
 from fedtally.sources.values import as_counts, as_pairs, as_values
 
 _LISTED = 30  # columns that a message lists
@@ -339,13 +340,14 @@ def no_rows(schema: Any) -> Any:
     return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def _column(table: Any, name: str, columns: Columns) -> Any:
+def _column(table: Any, name: str, columns: Columns, where: str) -> Any:
     """Return a column of a table, or of its path: one value in all rows."""
     import pyarrow as pa
 
     given = dict(columns.given)
     if name not in given:
-        return table.column(name)
+        field = table.schema.field(name)
+        return values_of(table.column(name), field, f"{where}: column {name!r}")
     return pa.repeat(pa.scalar(given[name], pa.string()), table.num_rows)
 
 
@@ -373,20 +375,25 @@ def to_batch(
 
     if isinstance(columns.item, tuple):
         items = as_pairs(
-            [table.column(name) for name in columns.item], columns.item, where, private
+            [_column(table, name, columns, where) for name in columns.item],
+            columns.item,
+            where,
+            private,
         )
     else:
-        column = table.column(columns.item)
+        column = _column(table, str(columns.item), columns, where)
         items = as_values(column, f"{where}: column {columns.item!r}", private, grouped=True)
     clients, rounds, silos = (
         (
             None
             if name is None
-            else as_values(_column(table, name, columns), f"{where}: column {name!r}", private)
+            else as_values(
+                _column(table, name, columns, where), f"{where}: column {name!r}", private
+            )
         )
         for name in (columns.client, columns.round, columns.silo)
     )
-    counts = None if columns.count is None else table.column(columns.count)
+    counts = None if columns.count is None else _column(table, columns.count, columns, where)
     # The counts are read last, of the rows that are kept: a bad count in a dropped row is no error.
     what, itemless = f"{where}: column {columns.count!r}", None
     named = _valid(clients, rounds, silos)
