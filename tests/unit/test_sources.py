@@ -470,6 +470,12 @@ def test_bad_counts_in_text(tmp_path: Path, count: str) -> None:
     )
 
 
+def test_all_columns_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "word,user\ntea,ann\n")
+    fails(path, "no column 'wrd' and no column 'usr'; .*'word'.*'user'", Columns("wrd", "usr"))
+    fails(path, r"--delimiter ','", Columns("word"), delimiter=";")
+
+
 @pytest.mark.parametrize("count", [-1, 1.5, float("nan"), float("inf"), 2**63])
 def test_bad_counts_in_memory(count: float) -> None:
     with pytest.raises(

@@ -149,16 +149,18 @@ class Columns:
         elif ",".join(self.items) in available and not set(self.items) <= set(available):
             chosen = replace(self, item=",".join(self.items))  # one column of both coordinates
         chosen = chosen.with_folders(available)
+        if missing := [name for name in chosen.names() if name not in available]:
+            ways = [
+                "; the name of a folder can be the round or the silo alone"
+                if name in dict(self.folders)
+                else _other_delimiter(available) or _validate.did_you_mean(name, available)
+                for name in missing
+            ]
+            raise InvalidInputError(
+                f"{where} has no column {' and no column '.join(map(repr, missing))}; it has the"
+                f" columns {listed}{''.join(dict.fromkeys(ways))}"
+            )
         for name in chosen.names():
-            if name not in available:
-                raise InvalidInputError(
-                    f"{where} has no column {name!r}; it has the columns {listed}"
-                    + (
-                        "; the name of a folder can be the round or the silo alone"
-                        if name in dict(self.folders)
-                        else _other_delimiter(available) or _validate.did_you_mean(name, available)
-                    )
-                )
             if list(available).count(name) > 1:  # nothing says which of them is meant
                 raise InvalidInputError(
                     f"{where} has several columns called {name!r}; rename all but one"
@@ -193,7 +195,7 @@ def _other_delimiter(available: Sequence[str]) -> str:
     >>> _other_delimiter(["user;word"]), _other_delimiter(["user", "a;b"])
     ("; if it is separated by ';', say so (--delimiter ';')", '')
     """
-    letters = [letter for letter in ";\t|" if len(available) == 1 and letter in available[0]]
+    letters = [letter for letter in ",;\t|" if len(available) == 1 and letter in available[0]]
     return (
         f"; if it is separated by {letters[0]!r}, say so (--delimiter {letters[0]!r})"
         if letters
