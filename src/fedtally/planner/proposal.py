@@ -403,7 +403,7 @@ def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes
     rounds = spec.num_rounds or 1
     if num_clients < rounds:
         raise InvalidInputError(
-            f"num_clients must be at least the number of rounds, {rounds}, got {num_clients}"
+            f"num_rounds must be at most the number of clients, {num_clients:,}, got {rounds:,}"
         )
     if num_clients > MAX_CLIENTS:
         raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
@@ -729,7 +729,9 @@ def why_unreachable(draft: Draft) -> str:
     within = "" if spec.max_bytes is None else f" within {spec.max_bytes:,} bytes"
     if spec.privacy is None:
         return f"cannot be met with {clients}{within}"
-    return f"cannot be met at epsilon {spec.privacy.epsilon:g} with {clients}{within}"
+    epsilon = spec.privacy.epsilon
+    at = f"any epsilon up to {MAX_EPSILON:g}" if epsilon == MAX_EPSILON else f"epsilon {epsilon:g}"
+    return f"cannot be met at {at} with {clients}{within}"
 
 
 def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
