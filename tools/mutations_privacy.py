@@ -1228,9 +1228,35 @@ MUTATIONS = (
     _mutation(
         "second-campaign-free",
         "store/ledger.py",
-        "    if total is None:\n        return Composition.of([charge.event], grant.delta)\n",
-        "    if True:\n        return Composition.of([charge.event], grant.delta)\n",
+        "    if total is None:\n        return Composition.of([",
+        "    if True:\n        return Composition.of([",
         "test_store.py",
+    ),
+    _mutation(
+        "two-bounds-at-the-price-of-one",
+        "privacy/accounting.py",
+        "        half = left / 2\n",
+        "        half = left\n",
+        "test_accounting.py",
+    ),
+    _mutation(
+        "an-order-that-follows-the-grant",
+        "store/ledger.py",
+        "    return total.plus(charge.event)\n",
+        "    from dataclasses import replace\n"
+        "    from fedtally.privacy.accounting import filter_order\n"
+        "    order = filter_order(charge.event, grant.epsilon, grant.delta)\n"
+        "    return replace(total, order=order).plus(charge.event)\n",
+        "test_store.py::test_the_order_is_that_of_the_first_campaign",
+    ),
+    _mutation(
+        "divergence-of-a-wide-gaussian",
+        "privacy/loss_distribution.py",
+        "    logs = np.log(_distribution(pair.mechanism, pair.variance))\n",
+        "    if pair.variance > 1:\n"
+        "        return order * pair.shift**2 / (2 * pair.variance + 1)\n"
+        "    logs = np.log(_distribution(pair.mechanism, pair.variance))\n",
+        "test_accounting.py",
     ),
     _mutation(
         "one-round-too-many",
@@ -1948,22 +1974,43 @@ MUTATIONS = (
     _mutation(
         "agent-believes-what-others-may-write",
         "agent/settings.py",
-        "    if problems := permissions.kept(own=[*files, *folders]):\n",
-        "    if problems := []:\n",
+        "    problems = permissions.kept(own=[*files, *folders])\n",
+        "    problems = []\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-takes-a-peer-for-its-user",
+        _PERMISSIONS,
+        "(0 if holder in peers else holder)",
+        "holder",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-overlooks-other-names-of-its-items",
+        _PERMISSIONS,
+        "        if file.links > 1:\n",
+        "        if False:\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-shows-its-labels",
+        "agent/settings.py",
+        '    problems += permissions.unread(path, places["record"])',
+        "    problems += []",
         "test_peers.py",
     ),
     _mutation(
         "agent-overlooks-the-folders-around-its-files",
         _PERMISSIONS,
         "                    for seen in way.passed:\n",
-        "                    for seen in ends:\n",
+        "                    for seen in (around, way.end):\n",
         "test_peers.py",
     ),
     _mutation(
         "agent-believes-files-of-somebody-else",
         _PERMISSIONS,
-        "    if seen.uid not in (0, owner):\n        return True\n    if stat",
-        "    if stat",
+        "    if seen.uid not in (0, owner):\n        return True\n",
+        "",
         "test_peers.py",
     ),
     _mutation(

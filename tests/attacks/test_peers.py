@@ -113,7 +113,7 @@ def test_items_that_an_export_opened_are_not_read(agent: Path) -> None:
     (agent / "items").chmod(0o755)
     held(agent / "items" / "new.csv", "11", 0o644)
     os.replace(agent / "items" / "new.csv", path)  # a nightly export
-    with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may read .*\(mode 0644\).*chmod"):
+    with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may read .*\(mode 0644\)"):
         items.client(PLAN)
     path.chmod(0o600)
     with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may search .*\(mode 0755\)"):
@@ -183,7 +183,7 @@ def test_the_size_of_the_items_is_not_seen(agent: Path, text: str) -> None:
         path.write_text(text)
         path.chmod(0o600)
     fill(agent, 'file = "items.csv"')
-    refused(agent, rf"user {PEER}.* may search .*agent \(mode 0750\).* size of .*items\.csv")
+    refused(agent, rf"user {PEER}.* may search .*agent \(mode 0750\).* size of .*: mv ")
     fill(agent)
     Settings.load(agent)
     assert as_peer(agent, lambda: sees(outside))
@@ -207,6 +207,30 @@ def test_without_peers_the_items_may_lie_where_they_lay(agent: Path) -> None:
     assert Settings.load(agent).items.client(PLAN)
 
 
+def test_another_name_of_the_items_does_not_show_their_size(agent: Path, place: Path) -> None:
+    """Attack 6, by a second name of the file in a folder that everybody may search."""
+    path = agent / "items" / "items.csv"
+    os.link(path, place / "export.csv")
+    refused(agent, r"items\.csv \(mode 0600\) has 2 names")
+    assert as_peer(agent, lambda: sees(place / "export.csv"))
+    with pytest.raises(InvalidInputError) as caught:
+        Settings.load(agent)
+    subprocess.run(str(caught.value).rpartition(": ")[2], shell=True, check=True)
+    Settings.load(agent)
+
+
+@each_case(("name", "mode"), [(FILE, 0o640), (FILE, 0o644), ("record/record.db", 0o644)])
+def test_labels_and_queries_are_not_read(agent: Path, name: str, mode: int) -> None:
+    """Attack 6, of what the owner writes beside the items: a label may tell what is held."""
+    path = agent / name
+    path.chmod(mode)
+    path.parent.chmod(0o750)
+    refused(agent, rf"user {PEER}.* may read {path} \(mode {mode:04o}\).*chmod 600 {path}")
+    assert as_peer(agent, lambda: os.access(path, os.R_OK))
+    path.chmod(0o600)
+    Settings.load(agent)
+
+
 # ---- groups that no list names, and ACLs ----
 
 
@@ -215,7 +239,7 @@ def test_the_group_of_the_socket_is_one_of_every_peer(agent: Path, mode: int) ->
     """Attack 9: a peer given by number was taken to be in no group, and is in the socket's."""
     held(agent / "items.csv", mode=mode)
     fill(agent, 'file = "items.csv"')
-    refused(agent, rf"user {PEER}.* may read .*\(mode {mode:04o}\).*chmod 600")
+    refused(agent, rf"user {PEER}.* may read .*\(mode {mode:04o}\).*: mv .*items\.csv ")
     path = agent / "items.csv"
     assert as_peer(agent, lambda: os.access(path, os.R_OK) and os.access(agent / "run", os.X_OK))
 
@@ -309,6 +333,14 @@ def test_files_of_somebody_else_are_refused_by_name(agent: Path) -> None:
         refused(agent, rf"{name} .* belongs to user {PEER}.*chown 0 ")
         os.chown(agent / name, 0, -1)
     Settings.load(agent)
+
+
+def test_root_does_not_guard_a_folder_of_the_peer(agent: Path) -> None:
+    """Attack 14, of a peer that the agent's whole folder belongs to, where root runs the agent."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.chown(agent, PEER, -1)
+    refused(agent, rf"agent \(mode 0750\) belongs to user {PEER}.*chown 0 ")
 
 
 def test_code_that_others_may_write_does_not_run(

@@ -134,6 +134,10 @@ def test_an_agent_is_made_whole_or_not_at_all(
     with pytest.raises(InvalidInputError, match=r"open \(mode 0777\) .* chmod go-w .*of your own"):
         create(tmp_path / "open" / "agent", stream("open"))
     (tmp_path / "open").rmdir()  # nothing is left there
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)  # as /tmp
+    create(tmp_path / "sticky" / "agent", stream("sticky"))
+    shutil.rmtree(tmp_path / "sticky")
 
     def full(*_: object) -> None:
         raise OSError(28, "full")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import hashlib
+import json
 import os
 import shutil
 import sqlite3
@@ -256,6 +257,57 @@ def test_the_total_is_that_of_the_events(ledger: Ledger) -> None:
         assert ledger.export()["populations"][0]["statement"] == str(expected)
 
 
+LITTLE = Event("skellam", 1, "zero-out", variance=2.2, honest_survivors=90)
+
+
+def test_the_order_is_that_of_the_first_campaign(ledger: Ledger) -> None:
+    """It follows from what was granted when the first campaign began. A grant that is raised later,
+    in view of what was opened, leaves it; so do a lower one and campaigns with other noise."""
+    ledger.grant("ward", 3.7, 1e-6, time=0)
+    one, other = (charge(f"little-{n}", event=LITTLE, population="ward") for n in range(2))
+    ledger.reserve(one, RUN, time=1)
+    [first] = ledger.export("ward")["populations"]
+    order = accounting.filter_order(LITTLE, 3.7, 1e-6)
+    assert first["order"] == order != accounting.filter_order(LITTLE, 20.0, 1e-6)
+    assert order is not None
+    ledger.reserve(other, RUN, time=1)  # as Gaussians the two would cost 5.2
+    both = accounting.Composition.of([LITTLE, LITTLE], 1e-6, 3.7).guarantee
+    assert ledger.spent("ward") == both
+    assert both.method == "renyi-filter" and both.epsilon <= 3.7
+    ledger.grant("ward", 20.0, 1e-6, time=2)
+    assert ledger.export("ward")["populations"][0]["order"] == order
+    ledger.reserve(charge("more", event=EVENT, population="ward"), RUN, time=3)
+    found = accounting.Composition.of([LITTLE, LITTLE, EVENT], 1e-6, 3.7)
+    assert ledger.spent("ward") == found.guarantee
+    assert ledger.export("ward")["populations"][0]["order"] == order == found.order
+
+
+def test_a_population_of_before_keeps_its_bound(places: Callable[[], str]) -> None:
+    """A total that has no order was charged when there were none: half of delta was not kept for
+    the other bound, so its campaigns compose as Gaussians for good."""
+    place = places()
+    books = Ledger.open(place, create=True)
+    books.grant("ward", 25.0, 1e-6, time=0)
+    old = accounting.Composition.of([LITTLE], 1e-6)
+    row = {
+        "plan": "old",
+        "population": "ward",
+        "number": 1,
+        "owner": RUN,
+        "event": json.dumps(LITTLE.to_dict(), sort_keys=True),
+        "total": json.dumps(old.to_dict(), sort_keys=True),
+        "time": 1,
+    }
+    with books._transaction(write=True) as connection:
+        connection.execute(sa.insert(ledgers._campaigns).values(**row))
+    for number in (1, 2):
+        books.reserve(charge(f"new-{number}", event=LITTLE, population="ward"), RUN, time=2)
+        expected = accounting.epsilon([LITTLE] * (number + 1), 1e-6, adaptive=True)
+        assert books.spent("ward") == expected
+        assert expected.method == "gaussian-composition"
+    assert books.export("ward")["populations"][0]["order"] is None
+
+
 def test_populations_that_look_alike(ledger: Ledger) -> None:
     ledger.grant("Cafe-1", 1.0, 1e-6, time=0)
     assert ledger.look_alikes("phones") == ledger.look_alikes("tablets") == []
@@ -372,6 +424,7 @@ def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
         "delta": 1e-6,
         "epsilon_spent": total.epsilon,
         "statement": str(total),
+        "order": None,
         "grants": [{"epsilon": THREE, "time": 0}],
     }
     digest = hashlib.sha256(b"noised").hexdigest()

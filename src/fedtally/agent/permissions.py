@@ -12,7 +12,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -48,6 +48,7 @@ class Seen(NamedTuple):
     mode: int  # its type and its permissions
     has_acl: bool
     number: tuple[int, int]  # of its device and of itself there
+    links: int = 1  # how many names it has
 
     def __str__(self) -> str:
         return f"{self.path} (mode {stat.S_IMODE(self.mode):04o})"
@@ -90,8 +91,8 @@ def others_may_write(
         is_passed and stat.S_ISDIR(seen.mode) and seen.mode & stat.S_ISVTX
     ):
         return False
-    is_private = seen.gid in private and not seen.has_acl
-    return bool(seen.mode & (stat.S_IWOTH if is_private else stat.S_IWOTH | stat.S_IWGRP))
+    nobody_in_particular = User(-1, frozenset({seen.gid}).difference(private))
+    return may(nobody_in_particular, seen, Right.WRITE)
 
 
 class Way(NamedTuple):
@@ -129,8 +130,9 @@ def way_to(path: Path) -> Iterator[Way]:
             found = os.fstat(handle)
             is_link = stat.S_ISLNK(found.st_mode)
             has_acl = not is_link and _has_acl(handle, path)
+            by = (found.st_uid, found.st_gid, found.st_mode)
             number = (found.st_dev, found.st_ino)
-            passed.append(Seen(path, found.st_uid, found.st_gid, found.st_mode, has_acl, number))
+            passed.append(Seen(path, *by, has_acl, number, found.st_nlink))
             return handle, passed[-1]
 
         stack, links = [look("/", "/", None)], 0
@@ -189,7 +191,9 @@ class Permissions:
         Raises:
             OSError: there is no such folder.
         """
-        owner = os.geteuid() or folder.stat().st_uid
+        holder = folder.stat().st_uid
+        # a peer that has the folder is no owner: what it may write is then refused
+        owner = os.geteuid() or (0 if holder in peers else holder)
         return cls(owner, frozenset(peers) - {0, owner}, socket)
 
     def kept(self, own: Collection[Path] = (), others: Collection[Path] = ()) -> list[str]:
@@ -206,15 +210,34 @@ class Permissions:
         for path in (*own, *others):
             try:
                 with way_to(path) as way:
-                    ends = {way.end}
-                    if path in own and not stat.S_ISDIR(way.end.mode):
-                        ends.add(way.folders[-1])
+                    is_folder = stat.S_ISDIR(way.end.mode)
+                    around = way.end if is_folder else way.folders[-1]
                     for seen in way.passed:
-                        if self._others_may_write(seen, is_passed=seen not in ends):
+                        is_passed = path not in own or seen != around
+                        if self._others_may_write(seen, is_passed=is_passed):
                             found.setdefault(seen.path, self._unkept(seen))
-            except OSError:
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
                 continue
+            except OSError as error:
+                found.setdefault(str(path), f"cannot look at {path}: {error.strerror}")
         return list(found.values())
+
+    def unread(self, *paths: Path) -> list[str]:
+        """Return which files of the agent a peer may read, each with the way out.
+
+        What cannot be looked at is passed over: `kept` names it.
+        """
+        found = []
+        for path in paths if self.peers else ():
+            with suppress(OSError):
+                with way_to(path) as way:
+                    readers = [user for user in self._users() if _may_reach(user, way, Right.READ)]
+                if readers:
+                    found.append(
+                        f"user {readers[0].uid}, one of the peers, may read {way.end}, which may"
+                        f" tell what is held: chmod 600 {shlex.quote(way.end.path)}"
+                    )
+        return found
 
     def check_kept(self, path: Path) -> None:
         """Refuse a file that the agent reads, if others may write it or could put another there.
@@ -274,6 +297,12 @@ class Permissions:
         if stat.S_ISDIR(way.end.mode):
             raise InvalidInputError(f"{way.end.path} {_ONE_FILE}")
         folder, file = way.folders[-1], way.end
+        if file.links > 1:
+            path = shlex.quote(file.path)
+            raise InvalidInputError(
+                f"{file} has {file.links} names (hard links), and agent.toml names peers, who may"
+                f" see it by another one: cp {path} {path}.copy && mv {path}.copy {path}"
+            )
         for seen in (folder, file):
             if seen.has_acl:
                 raise InvalidInputError(
@@ -281,34 +310,30 @@ class Permissions:
                     f" the mode says: setfacl -b {shlex.quote(seen.path)}"
                 )
         for user in self._users():
-            if not all(may(user, each, Right.SEARCH) for each in way.folders):
+            if not _may_reach(user, way):
                 continue
             who = f"user {user.uid}, one of the peers, may"
+            way_out = self._way_out(user, folder, file)
             if may(user, file, Right.READ):
-                raise InvalidInputError(
-                    f"{who} read {file} without this agent: {self._closing(user, file, '600')}"
-                )
+                raise InvalidInputError(f"{who} read {file} without this agent: {way_out}")
             raise InvalidInputError(
                 f"{who} search {folder}, and so see the size of {file.path}, which tells what it"
-                f" holds: {self._moving(user, folder, file)}"
+                f" holds: {way_out}"
             )
 
-    def _closing(self, user: User, seen: Seen, mode: str) -> str:
-        path = shlex.quote(seen.path)
-        if seen.uid == user.uid:
-            return f"chown {self.owner} {path}"
-        return f"chmod {mode} {path}, as the agent's user"
-
-    def _moving(self, user: User, folder: Seen, file: Seen) -> str:
-        """Return how the items get into a folder that is closed."""
-        around = os.path.realpath(self.socket.parent)
-        if not Path(around).is_relative_to(folder.path):
-            return self._closing(user, folder, "700")
-        # the way to the socket must stay open to the peers
-        items = os.path.join(folder.path, "items")
-        moved = f"mv {shlex.quote(file.path)} {shlex.quote(items)}/"
-        make = "" if os.path.isdir(items) else f"mkdir -m 700 {shlex.quote(items)} && "
-        return f"{make}{moved}, and name that file"
+    def _way_out(self, user: User, folder: Seen, file: Seen) -> str:
+        """Return how items come into a folder that is closed to a user."""
+        if user.uid in (folder.uid, file.uid):
+            taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]
+            return f"chown {self.owner} {' '.join(taken)}"
+        socket, around = Path(os.path.realpath(self.socket)), Path(folder.path)
+        # the way to the socket must stay open to the peers, and /tmp and /srv to everybody
+        is_own = folder.uid == self.owner and not folder.mode & stat.S_ISVTX
+        if is_own and len(around.parts) > 2 and not socket.is_relative_to(around):
+            return f"chmod 700 {shlex.quote(folder.path)}"
+        closed = os.path.join(folder.path, "items")
+        make = "" if os.path.isdir(closed) else f"mkdir -m 700 {shlex.quote(closed)} && "
+        return f"{make}mv {shlex.quote(file.path)} {shlex.quote(closed)}/, and name that file"
 
     def _users(self) -> list[User]:
         """Return the peers as they may be now."""
@@ -347,6 +372,13 @@ class Permissions:
                 f" user nor root: chown {self.owner} {path}"
             )
         return f"{seen} may be written by others than the agent's user: chmod go-w {path}"
+
+
+def _may_reach(user: User, way: Way, right: Right | None = None) -> bool:
+    """Return whether a user may search all folders of a way, and has a right at its end."""
+    return all(may(user, each, Right.SEARCH) for each in way.folders) and (
+        right is None or may(user, way.end, right)
+    )
 
 
 _ONE_FILE = (

@@ -306,11 +306,13 @@ class _Table:
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
-    """Refuse files and folders of the agent itself that others may write."""
+    """Refuse files and folders of the agent itself that others may write, or peers may read."""
     files = [path, *(places[name] for name in ("key", "mark", "record"))]
     # of the socket its folder alone: peers write to the socket itself
     folders = [*(file.parent for file in files), places["campaigns"], places["socket"].parent]
-    if problems := permissions.kept(own=[*files, *folders]):
+    problems = permissions.kept(own=[*files, *folders])
+    problems += permissions.unread(path, places["record"])  # labels, and the query of the items
+    if problems:
         raise InvalidInputError(f"{path}: {'; '.join(problems)}")
 
 

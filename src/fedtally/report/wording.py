@@ -610,6 +610,15 @@ def _trust(traffic: Mapping[str, Any], noun: str) -> str:
     )
 
 
+def honesty(least: int) -> str:
+    """Return what owners of agents must have written to take a plan whose sums have so many.
+
+    >>> honesty(3)
+    'agents take it with min_honest = 3 or less in agent.toml'
+    """
+    return f"agents take it with min_honest = {least} or less in agent.toml"
+
+
 def _cohorts(traffic: Mapping[str, Any], noun: str) -> str:
     least, most = traffic["smallest_cohort"], traffic["largest_cohort"]
     of = f"{most:,}" if least == most else f"{least:,} to {most:,}"

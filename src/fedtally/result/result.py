@@ -709,8 +709,8 @@ class Result(Tabular):
         sampled = dict.fromkeys(("sampling_error", "population_low", "population_high"), nothing)
         if limits is not None:
             limits = Limits(limits.low[order], limits.high[order])
-            found = self._uncertainty(frequencies[order], limits)
-            sampled = dict(zip(sampled, (found.sampling, *found.limits), strict=True))
+            off = self._uncertainty(frequencies[order], limits)
+            sampled = dict(zip(sampled, (off.sampling, *off.limits), strict=True))
         columns = {
             "item": labels,
             "frequency": frequencies[order],
