@@ -118,7 +118,7 @@ _AGENT_FILE, _RECORD_FILE, _AGENT = (
     "store/client_record.py",
     "test_agent.py",
 )
-_ACCEPT = "test_accept.py"
+_ACCEPT, _AUTHORITY = "test_accept.py", "test_authority.py"
 _COUNTS_THE_RELEASE = "            with self._write_held():\n                pass\n"
 _WRITES_FILE, _PUT_BACK = "store/writes.py", "test_put_back.py"
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
@@ -1383,29 +1383,31 @@ MUTATIONS = (
     _mutation(
         "sized-plan-signed-instead",
         _ENROLMENT_FILE,
-        "signature = key.sign(Label.PLAN, bytes.fromhex(plan.fingerprint))",
-        "signature = key.sign(Label.PLAN, bytes.fromhex(plan.without_keys().fingerprint))",
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
+        "    fingerprint = bytes.fromhex(plan.without_keys().fingerprint)\n"
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
         _ENROLMENT,
     ),
     _mutation(
         "plan-without-keys-signed",
         _ENROLMENT_FILE,
-        "    plan.check_published()\n    signature = ",
-        "    signature = ",
+        "    plan.check_published()\n    fingerprint = ",
+        "    fingerprint = ",
         _ENROLMENT,
     ),
     _mutation(
         "signature-of-anybody-taken",
         _ENROLMENT_FILE,
-        "    if signature.registrar != registrar:\n",
-        "    registrar = signature.registrar\n    if False:\n",
+        """    _check_registrar(signature.registrar, registrar, "plan")\n""",
+        "    registrar = signature.registrar\n",
         _ENROLMENT,
     ),
     _mutation(
         "signature-not-verified",
         _ENROLMENT_FILE,
-        "verify(registrar, signature.signature, Label.PLAN, bytes.fromhex(plan.fingerprint))",
-        "pass",
+        "        verify(\n            registrar,\n            signature.signature,\n",
+        "        len(\n            registrar,\n        ) or verify(\n            registrar,\n"
+        "            signature.signature,\n",
         _ENROLMENT,
     ),
     _mutation(
@@ -1815,19 +1817,117 @@ MUTATIONS = (
         "            pass\n",
         "test_agent_settings.py::test_a_plan_must_be_signed_by_the_registrar_that_is_pinned",
     ),
+    # Authority that ends.
+    _mutation(
+        "ended-plan-answered",
+        _RECORD_FILE,
+        """                return "its registrar replaced or revoked it"\n""",
+        "                pass\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "plan-answered-that-nobody-accepted",
+        _RECORD_FILE,
+        "            if connection.exec_driver_sql(_FIND_ACCEPTED, row).first() is None:\n",
+        "            if False:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "plan-that-is-over-joined",
+        _AGENT_FILE,
+        "        if why := campaign.why_over(self._record, now):\n",
+        "        if why := None:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "plan-that-ends-in-a-session-gets-items",
+        _AGENT_FILE,
+        "        return campaign.why_over(self._record, now)\n",
+        "        return None\n",
+        f"{_AGENT}::test_a_plan_that_ends_within_a_session_gets_no_items",
+    ),
+    _mutation(
+        "last-day-without-an-end",
+        "agent/accepted.py",
+        "        if last is None or now < end_of(last):\n",
+        "        if True:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "ended-by-any-registrar",
+        _RECORD_FILE,
+        """    return {"registrar": registrar.hex(), "plan": plan}\n""",
+        """    return {"registrar": "anybody", "plan": plan}\n""",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "older-number-accepted",
+        _RECORD_FILE,
+        """        if last is None or last.number < row["number"]:\n""",
+        """        if last is None or last.number != row["number"]:\n""",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "ended-plan-accepted-again",
+        _RECORD_FILE,
+        """            raise InvalidInputError(
+                f"plan {row['plan']} was replaced or revoked by its registrar""",
+        """            InvalidInputError(
+                f"plan {row['plan']} was replaced or revoked by its registrar""",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "end-forgotten-by-an-old-copy",
+        _RECORD_FILE,
+        "            if new:\n                count_write(driver_connection(connection))\n",
+        "            if new:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "number-forgotten-by-an-old-copy",
+        _RECORD_FILE,
+        "            if self._check_accept(connection, row):\n"
+        "                count_write(driver_connection(connection))\n",
+        "            if self._check_accept(connection, row):\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "ended-only-if-the-new-plan-is-taken",
+        "cli/agent.py",
+        "        _end(settings, campaign.signature.authority.replaces, now)\n",
+        "        pass\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "revocation-of-anybody-taken",
+        "cli/agent.py",
+        "    check_revocation(revocation, settings.registrar)\n",
+        "    assert check_revocation\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "authority-not-signed",
+        _ENROLMENT_FILE,
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
+        "    Authority.fields = ()  # type: ignore[assignment]\n"
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
+        _ENROLMENT,
+    ),
     # What was shown is what is stored.
     _mutation(
         "accepted-as-the-file-is-by-now",
         "cli/agent.py",
-        "    known.add(campaign)\n",
-        "    known.add(_files(plan, allow_list, signature).load(settings.registrar))\n",
+        "    known.accept(campaign, record, now)\n",
+        "    campaign = dataclasses.replace(files, until=last_day).load(settings.registrar)\n"
+        "    known.accept(campaign, record, now)\n",
         _ACCEPT,
     ),
     _mutation(
         "signed-as-the-file-is-by-now",
         "cli/keys.py",
         "    save_signature(output, signature)\n",
-        "    save_signature(output, sign_plan(load_registrar_key(key), Plan.load(plan)))\n",
+        "    said = signature.authority\n"
+        "    save_signature(output, sign_plan(load_registrar_key(key), Plan.load(plan), said))\n",
         _ACCEPT,
     ),
     _mutation(
@@ -2101,14 +2201,6 @@ MUTATIONS = (
         f"        with hold_mark(self._mark):\n{_COUNTS_THE_RELEASE}",
         f"        if True:\n{_COUNTS_THE_RELEASE}",
         f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
-    ),
-    _mutation(
-        "old-agent-runs-on",
-        _RECORD_FILE,
-        '        connection.exec_driver_sql("DROP TABLE fedtally_sessions")\n',
-        "",
-        "test_migrations.py::"
-        "test_an_agent_of_an_earlier_version_that_still_runs_takes_part_in_nothing",
     ),
     _mutation(
         "old-process-runs-on",

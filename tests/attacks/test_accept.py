@@ -25,6 +25,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import MAX_BYTES, Plan
 
 ESCAPE = "\x1b[1A\x1b[2K\rServer key aaaaaaaa\x1b]0;title\x07\u202e"
+FOR = ["--purpose", "a study"]
 OTHER = SigningKey(Secret(bytes([9]) * 32))
 
 
@@ -193,7 +194,7 @@ def test_no_command_puts_the_texts_of_a_plan_raw_on_the_terminal(owner: Owner) -
         ["agent", "accept", file, *own, "--yes"],
         ["agent", "check", "--plan", file, *own],
         ["inspect", file],
-        ["keys", "sign", str(owner.place / "registrar.key"), file, "-o", listed + ".sig"],
+        ["keys", "sign", str(owner.place / "registrar.key"), file, "-o", listed + ".sig", *FOR],
     ):
         owner.run(*words)
         for raw in ("\x1b", "\x07", "\r", "\u202e"):
@@ -209,7 +210,7 @@ def test_no_command_puts_the_texts_of_a_plan_raw_on_the_terminal(owner: Owner) -
 def test_a_plan_without_an_end_is_read_up_to_a_bound(owner: Owner) -> None:
     made = ["--server-key", "no.key", "--mark", str(owner.place / "mark")]
     for words in (
-        ["keys", "sign", str(owner.place / "registrar.key"), "/dev/zero", "-o", "x.sig"],
+        ["keys", "sign", str(owner.place / "registrar.key"), "/dev/zero", "-o", "x.sig", *FOR],
         ["agent", "accept", "/dev/zero", "--agent", str(owner.agent), "--yes"],
         ["campaign", "init", str(owner.place / "c"), "--plan", "/dev/zero", *made],
     ):

@@ -20,10 +20,11 @@ from secagg_cohort import flips, stream
 import fedtally
 from fedtally.agent import agent as agent_module
 from fedtally.agent.accepted import Campaign
-from fedtally.agent.agent import MOST_ENDED, MOST_SESSIONS, check_binds, refusals
+from fedtally.agent.agent import DAY, MOST_ENDED, MOST_SESSIONS, check_binds, refusals
 from fedtally.agent.items import Items, of_file
 from fedtally.agent.settings import TEMPLATE
 from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.enrolment import Authority, day_of, end_of, sign_plan
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -763,6 +764,48 @@ def test_who_leaves_a_campaign_sends_no_items_to_its_sessions(
     assert "its campaign is not accepted any more" in first.notes
     assert not first.agent._live
     assert first.record.participations(ACTIVE.fingerprint) == []
+
+
+@each_case(
+    ("ended", "phase"),
+    [
+        (ended, phase)
+        for ended in ("revoked", "over")
+        for phase in (ServerState.SHARE, ServerState.COLLECT, ServerState.UNMASK)
+    ],
+)
+def test_a_plan_that_ends_within_a_session_gets_no_items(
+    tmp_path: Path, ended: str, phase: ServerState
+) -> None:
+    """A plan that its registrar revokes ends with the next frame, and so does one at midnight."""
+    registrar = SigningKey(Secret(stream("registrar")(32)))
+    authority = Authority("a study", 3, day_of(START))
+    agents = team(tmp_path / ended / phase.value, ACTIVE)
+    for one in agents:
+        signature = sign_plan(registrar, ACTIVE, authority)
+        [name] = one.plans
+        one.plans[name] = dataclasses.replace(one.plans[name], signature=signature)
+        one.record.accept(registrar.public, "a study", 3, ACTIVE.fingerprint, START)
+    times = {"not_before": START, "not_after": START + DAY}
+    server, first, now = session_of(ACTIVE, **times), agents[0], START
+    while server.state is not phase:
+        step(server, agents)
+    if ended == "revoked":  # by another process, on the same record
+        record = ClientRecord.open(first.record_path, mark=first.mark_path)
+        record.end(registrar.public, [ACTIVE.fingerprint], START)
+    else:
+        now = end_of(authority.last_day)
+        assert now < START + DAY
+    frame = asked_of(server)
+    if phase is ServerState.UNMASK:  # its items are in the sum, and others may count on it
+        assert first.said(frame, now) is Kind.UNMASK
+        return
+    assert first.said(frame, now) is AbortCode.POLICY
+    says = {"revoked": "its registrar replaced or revoked it", "over": "its last day was"}
+    assert says[ended] in first.notes
+    assert first.record.participations(ACTIVE.fingerprint) == []
+    assert first.said(session_of(ACTIVE, "later", **times).invite, now) is AbortCode.POLICY
+    assert f"refused (POLICY): the plan is over: {says[ended]}" in first.notes
 
 
 def test_a_campaign_that_vanishes_is_passed_over(tmp_path: Path) -> None:

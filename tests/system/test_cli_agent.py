@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from secagg_cohort import stream
 
 from fedtally.agent.serve import MOST_CONNECTIONS
 from fedtally.agent.settings import FILE
-from fedtally.campaign.enrolment import save_allow_list, save_signature, sign_plan
+from fedtally.campaign.enrolment import Authority, save_allow_list, save_signature, sign_plan
 from fedtally.campaign.key_files import load_client_key
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
@@ -44,7 +45,7 @@ class Owner:
 
     def __init__(self, place: Path, capsys: Any) -> None:
         self.place, self.capsys = place, capsys
-        self.folder = place / "agent"
+        self.folder, self.number = place / "agent", 0
         assert self.run("init", str(self.folder)) == 0
         identity = load_client_key(self.folder / "key" / "agent.key").public
         self.listed = AllowList(sorted([identity, *(one.public for one in PEOPLE[: N - 1])]))
@@ -76,7 +77,9 @@ class Owner:
         )
         plan.save(self.place / f"{name}.toml")
         save_allow_list(self.place / "list", self.listed)
-        save_signature(self.place / f"{name}.sig", sign_plan(REGISTRAR, plan))
+        self.number += 1
+        authority = Authority("a study", self.number, date(2100, 1, 31))
+        save_signature(self.place / f"{name}.sig", sign_plan(REGISTRAR, plan, authority))
         return plan
 
     def files(self, name: str = "plan") -> list[str]:

@@ -15,6 +15,7 @@ import time
 import tomllib
 from contextlib import closing
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from fedtally.agent.folder import create
 from fedtally.agent.items import Items, candidates_of, within
 from fedtally.agent.settings import FILE, TEMPLATE, Settings
 from fedtally.campaign.client import FrequencyClient
-from fedtally.campaign.enrolment import save_allow_list, save_signature, sign_plan
+from fedtally.campaign.enrolment import Authority, save_allow_list, save_signature, sign_plan
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
@@ -43,6 +44,7 @@ from fedtally.secagg.params import Adversary
 
 PLAN, ACTIVE = plan_of(), plan_of("active")
 REGISTRAR = SigningKey(Secret(stream("registrar")(32)))
+AUTHORITY = Authority("a study", 1, date(2100, 1, 31))
 FILLED = """
 [items]
 file = "items.csv"
@@ -531,7 +533,7 @@ def test_the_errors_of_a_reader_are_its_own() -> None:
 def files(tmp_path: Path) -> CampaignFiles:
     ACTIVE.save(tmp_path / "plan.toml")
     save_allow_list(tmp_path / "list", ALLOWED)
-    save_signature(tmp_path / "signature", sign_plan(REGISTRAR, ACTIVE))
+    save_signature(tmp_path / "signature", sign_plan(REGISTRAR, ACTIVE, AUTHORITY))
     return CampaignFiles(tmp_path / "plan.toml", tmp_path / "list", tmp_path / "signature")
 
 
@@ -572,7 +574,8 @@ def test_a_plan_must_be_signed_by_the_registrar_that_is_pinned(
             accepted.add(given.load(registrar))
         assert os.listdir(agent / "campaigns") == []
     # nothing is asked for where the owner names no registrar
-    AcceptedCampaigns(agent / "campaigns", None).add(files.load(None))
+    unsigned = dataclasses.replace(files, until=date(2100, 1, 31)).load(None)
+    AcceptedCampaigns(agent / "campaigns", None).add(unsigned)
     # and it is worth nothing once there is one
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
     assert len(accepted) == 0

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import FrozenInstanceError
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -1050,6 +1051,52 @@ def test_sessions_have_bounds(record: ClientRecord, session: object) -> None:
 # ---- the mark of a record ----
 
 
+KEY, OTHER_KEY = bytes([1]) * 32, bytes([2]) * 32
+
+
+def test_a_record_keeps_the_highest_number_of_each_registrar_and_purpose(tmp_path: Path) -> None:
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    mine.accept(KEY, "a study", 5, "plan-5", time=1)
+    mine.accept(KEY, "a study", 5, "plan-5", time=2)  # again is no harm, and no write
+    assert marks.read_mark(mark, "client-record") == 1
+    for number, plan in ((4, "plan-4"), (4, "plan-5"), (5, "plan-4")):
+        for ask in (mine.check_accept, partial(mine.accept, time=3)):
+            with pytest.raises(InvalidInputError, match=f"plan {plan} has the number {number} of"):
+                ask(KEY, "a study", number, plan)
+    mine.check_accept(KEY, "a study", 6, "plan-4")
+    mine.accept(KEY, "another study", 4, "plan-4", time=3)
+    mine.accept(OTHER_KEY, "a study", 1, "plan-1", time=3)
+    mine.accept(KEY, "a study", 2**32 - 1, "plan-5", time=4)
+    assert marks.read_mark(mark, "client-record") == 4
+    for key, plan, why in (
+        (KEY, "plan-4", None),
+        (KEY, "plan-5", None),
+        (KEY, "plan-1", "the record does not know that it was accepted: accept it anew"),
+    ):
+        assert mine.why_over(key, plan) == why
+
+
+def test_what_a_registrar_ended_stays_ended_and_is_its_own(tmp_path: Path) -> None:
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    for key in (KEY, OTHER_KEY):
+        mine.accept(key, "a study", 1, "plan-1", time=1)
+    other = ClientRecord.open(place, mark=mark)  # as of another process
+    other.end(KEY, ["plan-1", "plan-2"], time=2)
+    other.end(KEY, ["plan-2"], time=3)
+    other.end(KEY, [], time=3)
+    assert marks.read_mark(mark, "client-record") == 3
+    assert mine.why_over(KEY, "plan-1") == "its registrar replaced or revoked it"
+    assert mine.why_over(OTHER_KEY, "plan-1") is None
+    for plan in ("plan-1", "plan-2"):
+        with pytest.raises(InvalidInputError, match=f"plan {plan} was replaced or revoked by its"):
+            mine.accept(KEY, "a study", 9, plan, time=4)
+    mine.accept(OTHER_KEY, "a study", 2, "plan-2", time=4)
+    with pytest.raises(StoreError, match="append-only"), mine._transaction(write=True) as one:
+        one.exec_driver_sql("DELETE FROM fedtally_ended_plans")
+
+
 def test_a_record_is_behind_its_mark_where_a_copy_was_put_back(tmp_path: Path) -> None:
     place, mark = tmp_path / "record.db", tmp_path / "key" / "mark"
     mark.parent.mkdir()
@@ -1070,7 +1117,9 @@ def test_a_record_is_behind_its_mark_where_a_copy_was_put_back(tmp_path: Path) -
             lambda: mine.begin(b"new", 10),
             lambda: mine.take_part("phones", "plan-0", 0, None, time=1),
         ):
-            with pytest.raises(UnreadableFileError, match="its mark .* of 6: the record was delet"):
+            with pytest.raises(
+                UnreadableFileError, match="its mark .* counts 6: the record was delet"
+            ):
                 act()
     place.write_bytes(newest)
     assert ClientRecord.open(place, mark=mark).participations("plan-2") == [0]

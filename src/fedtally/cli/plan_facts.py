@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from fedtally.cli.layout import option
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from fedtally.campaign.enrolment import Authority
     from fedtally.plan import Plan
 
 fingerprint_option = option(
@@ -36,6 +38,36 @@ def check_fingerprint(given: str | None, plan: Plan) -> None:
             f"the plan is {plan.fingerprint}, and --fingerprint names {given}: get the plan that"
             " you want from who made it"
         )
+
+
+def parse_day(text: str | None, now: float) -> date | None:
+    """Return the day of an option --until, which must not be over; None: none was named."""
+    from fedtally.campaign.enrolment import day_of
+
+    if text is None:
+        return None
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise InvalidInputError(f"--until must be a day such as 2027-01-31, got {text!a}") from None
+    if day < day_of(now):
+        raise InvalidInputError(f"--until must be today ({day_of(now)}, UTC) or later, got {day}")
+    return day
+
+
+def default_day(now: float) -> date:
+    """Return the last day of a plan for which nobody names one."""
+    from fedtally.campaign.enrolment import DAYS_OPEN, day_of
+
+    return day_of(now) + timedelta(days=DAYS_OPEN)
+
+
+def authority_rows(authority: Authority) -> list[tuple[str, str]]:
+    """Return the rows on what a registrar says of a plan, all digits of what it replaces."""
+    return [
+        ("Purpose", f"{authority.purpose}, number {authority.number}"),
+        *(("Replaces", plan) for plan in authority.replaces),
+    ]
 
 
 def is_attended() -> bool:
