@@ -194,6 +194,7 @@ class _Noted(Items):
             return vector
 
         client.contribution = noted  # type: ignore[method-assign]
+        client.drawn = lambda *_: client  # type: ignore[method-assign]
         return client
 
 

@@ -634,20 +634,20 @@ def test_items_that_cannot_be_read_show_nothing(tmp_path: Path) -> None:
         raise ValueError("secret 42")
 
     one = Guarded(tmp_path, PLAN, read=broken)
-    assert one.said(session_of(PLAN).invite) is AbortCode.INTERNAL
+    assert one.said(session_of(PLAN, "broken").invite) is AbortCode.INTERNAL
     assert "ValueError" in one.notes and "secret" not in one.notes
     one.items._read = lambda: ["secret"]  # no candidate, and the plan is without privacy
-    assert one.said(session_of(PLAN).invite) is AbortCode.POLICY
+    assert one.said(session_of(PLAN, "outside").invite) is AbortCode.POLICY
     assert "secret" not in one.notes
 
     def gone() -> Any:
         raise UnreadableFileError("there is no file items.csv")
 
     one.items._read = gone
-    assert one.said(session_of(PLAN).invite) is AbortCode.INTERNAL
+    assert one.said(session_of(PLAN, "gone").invite) is AbortCode.INTERNAL
     assert "there is no file items.csv" in one.notes
     one.items._read = lambda: [7]
-    assert one.said(session_of(PLAN).invite) is Kind.ADVERTISE
+    assert one.said(session_of(PLAN, "read").invite) is Kind.ADVERTISE
 
 
 @each_case("held", [[], [99], [None], ["tea"], [1, 2, 3], [7], [2**70, "x", 1.5]])
