@@ -22,6 +22,7 @@ from fedtally.agent import agent as agent_module
 from fedtally.agent.accepted import Campaign
 from fedtally.agent.agent import MOST_ENDED, MOST_SESSIONS, check_binds, refusals
 from fedtally.agent.items import Items, of_file
+from fedtally.agent.reading import Reading
 from fedtally.agent.settings import TEMPLATE
 from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import Secret, SigningKey
@@ -93,6 +94,29 @@ def test_a_campaign_of_agents_lands_the_sums_of_their_contributions(
     world = AgentWorld(folder, plan_of(adversary, trust, rounds=rounds), people=rounds * N)
     world.run()
     assert world.driver.is_complete, world.persons[0].guarded.notes
+    world.check()
+
+
+@each_case(
+    ("adversary", "trust"),
+    [("semi-honest", None), ("active", None), ("active", "distributed")],
+)
+def test_items_that_come_later_are_in_the_sum_all_the_same(
+    tmp_path: Path, adversary: str, trust: str | None
+) -> None:
+    folder = tmp_path / f"{adversary}-{trust}"
+    folder.mkdir()
+
+    class Later(AgentWorld):
+        @staticmethod
+        def read_by(work: Any, *, in_steps: bool = False) -> Reading:
+            return Reading(work, 600.0)
+
+    world = Later(folder, plan_of(adversary, trust))
+    world.run()
+    assert world.driver.is_complete, world.persons[0].guarded.notes
+    assert {seat.waits for seat in world.persons} == {1}  # type: ignore[attr-defined]
+    assert "zeros" not in world.persons[0].guarded.notes
     world.check()
 
 

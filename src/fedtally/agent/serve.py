@@ -113,7 +113,8 @@ class Served:
             while True:
                 connection.since, connection.is_busy = time.monotonic(), False
                 frame = await read_frame(reader, self._agent.most_bytes, FRAME_SECONDS)
-                # Who waits for items may be closed to make room, as who sends nothing may.
+                # Who waits for items may be closed to make room, after those who send nothing.
+                connection.since = time.monotonic()
                 while isinstance(answer := self._agent.answer(frame, self._clock()), Reading):
                     await _over(answer)
                 connection.is_busy = True
