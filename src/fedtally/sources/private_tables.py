@@ -25,12 +25,13 @@ def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         columns = columns.with_folders()
         _check_headless(columns, name)
     lines.check_fields(layout.encoding)
-    with _open_lines(path, layout, has_header=layout.header) as stream:
+    with _open_lines(path, layout, is_csv=True) as stream:
+        line_end = stream.line_end() if layout.header else b"\n"
         encoding = lines.line_encoding(layout.encoding)
         names = columns.names()
         width = None
         if layout.header:
-            head = lines.first_line(stream, encoding)
+            head = lines.first_line(stream, encoding, line_end)
             if not head:  # reveals no row: a table without any rows has a header, too
                 raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
             if "\0" in head:
@@ -47,7 +48,7 @@ def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         # Where the item is all that a line holds, a blank line is a row whose item is missing.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
-        for table in lines.tables(stream, read, columns, encoding, layout.block_size):
+        for table in lines.tables(stream, read, columns, encoding, layout.block_size, line_end):
             yield table, columns, stream.position
 
 
@@ -117,15 +118,17 @@ def read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
 
 
 @contextmanager
-def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
+def _open_lines(path: str, layout: Layout, is_csv: bool = False) -> Iterator[ByteStream]:
     """Open a text table whose lines are read one by one.
 
     Only the name, or a header, which is public, may tell whether the file is compressed. The first
-    bytes of a file without a header are those of a row.
+    bytes of a file without a header are those of a row. In a CSV a carriage return may be part of
+    an item.
     """
     lines.check_encoding(layout.encoding)
     utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
-    with ByteStream(path, utf8, recognise=has_header) as stream:
+    recognise = is_csv and layout.header
+    with ByteStream(path, utf8, of_lines=not is_csv, recognise=recognise) as stream:
         yield stream
 
 
