@@ -1228,6 +1228,8 @@ def test_a_carriage_return_ends_a_line(tmp_path: Path, end: str, private: bool) 
     for name, lines in tables.items():
         for last in (end, ""):
             path = write(tmp_path / name, end.join(lines) + last)
+            if private and end == "\r" and name in ("t.txt", "t.jsonl"):
+                continue  # without a header nothing public says so: see the next test
             columns = None if name == "t.txt" else Columns("v")
             batches = list(open_source(path, columns).batches(private=private))
             items = [item for batch in batches for item in batch.items.to_pylist()]
@@ -1249,6 +1251,12 @@ def test_a_header_alone_says_that_carriage_returns_end_lines(tmp_path: Path) -> 
             for row in zip(batch.clients.to_pylist(), batch.items.to_pylist(), strict=True)
         ]
         assert rows == [("1", "a\rb"), ("2", "tea")]
+    for name, content in (("t.txt", "a\rb\ntea\r\n"), ("t.jsonl", '{"v":"a\rb"}\n{"v":"tea"}\r\n')):
+        source = open_source(
+            write(tmp_path / name, content), None if name == "t.txt" else Columns("v")
+        )
+        items = [b.items.to_pylist() for b in source.batches(private=True) if len(b)]
+        assert items == [["a\rb", "tea"]]
     path = write(tmp_path / "t.csv", "\r\rv,w\ra\nb,1\rtea,2\r")
     batches = open_source(path, Columns("v")).batches(private=True)
     assert [item for batch in batches for item in batch.items.to_pylist()] == ["a\nb", "tea"]

@@ -44,11 +44,9 @@ def oddities(text: Any) -> Oddities:
     """
     import pyarrow.compute as pc
 
-    rows = _beyond_ascii(text)
-    delimiter = _delimiter(text)
-    if not rows.size:
+    odd, delimiter = _beyond_ascii(text), _delimiter(text)
+    if not len(odd):
         return Oddities(delimiter=delimiter)
-    odd = text.take(rows)
     hidden = odd.filter(pc.match_substring_regex(odd, _HIDDEN))
     decomposed = odd.filter(pc.not_equal(odd, pc.utf8_normalize(odd, "NFC")))
     return Oddities(
@@ -60,19 +58,14 @@ def oddities(text: Any) -> Oddities:
 
 
 def _beyond_ascii(text: Any) -> Any:
-    """Return the places of the texts that hold anything else than printable ASCII, at most 2^21."""
-    data, offsets = utf8_buffers(text)
-    found, number = [np.empty(0, np.int64)], 0
-    for start in range(0, len(data), _BLOCK):
-        block = data[start : start + _BLOCK]
-        if block.min() >= 32 and block.max() < 127:  # as most blocks
-            continue
-        places = np.flatnonzero((block < 32) | (block >= 127)) + start
-        found.append(np.unique(np.searchsorted(offsets, places, side="right") - 1))
-        number += len(found[-1])
-        if number > _MOST:
-            break
-    return np.unique(np.concatenate(found))
+    """Return the texts that hold anything else than printable ASCII, at most 2^21 of them."""
+    import pyarrow.compute as pc
+
+    data = utf8_buffers(text)[0]
+    blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+    if all(block.min() >= 32 and block.max() < 127 for block in blocks):  # as most lists
+        return text[:0]
+    return text.filter(pc.match_substring_regex(text, r"[^\x20-\x7e]"))[:_MOST]
 
 
 def _alike(text: Any, odd: Any) -> tuple[int, tuple[str, str]] | None:

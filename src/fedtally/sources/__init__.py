@@ -27,8 +27,8 @@ A value becomes the same item in every format. `sources.values` has these rules:
   missing. NaN is missing. Any other float is refused as an item, a client or a round, because equal
   numbers need not be written alike.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
-* A line ends with LF, CR LF or CR alone. Under privacy CR alone ends a line of a CSV only if it
-  ends the header, and none without a header (`sources.lines`).
+* A line ends with LF, CR LF or CR alone. Under privacy CR alone ends a line only in a CSV whose
+  header ends with it (`sources.lines`).
 * Blank lines are missing items in plain text, and in CSV and TSV of one column. With several
   columns they are no rows.
 * A row without its item, client, silo or round is dropped, and counted in `Batch.missing`. A

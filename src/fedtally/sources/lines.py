@@ -4,9 +4,9 @@ Arrow reads a CSV as one stream. A quote that one client leaves open swallows th
 clients after it. A byte that is no text ends the file, and a number in a column of text ends the
 run. Under privacy a client's data must change only what that client holds. So here
 
-* a line ends at a line feed, even within quotes, and carriage returns at its end are dropped. A
-  carriage return alone ends a line in plain text, in JSON lines, which cannot hold one, and in a
-  CSV whose header, which is public, ends with one: there a line feed ends none;
+* a line ends at a line feed, even within quotes, and carriage returns at its end are dropped. One
+  alone ends a line only in a CSV whose header, which is public, ends with it: there a line feed
+  ends none. Elsewhere a client whose item holds one would become two;
 * a line is decoded, and cut into fields, by itself;
 * the client, round and count are read from the outside inwards: columns before the item from the
   start of the line, columns after it from the end. The rest is the item, whatever bytes it has. So

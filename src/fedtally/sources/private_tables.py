@@ -25,7 +25,7 @@ def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         columns = columns.with_folders()
         _check_headless(columns, name)
     lines.check_fields(layout.encoding)
-    with _open_lines(path, layout, is_csv=True) as stream:
+    with _open_lines(path, layout, has_header=layout.header) as stream:
         line_end = stream.line_end() if layout.header else b"\n"
         encoding = lines.line_encoding(layout.encoding)
         names = columns.names()
@@ -118,17 +118,15 @@ def read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
 
 
 @contextmanager
-def _open_lines(path: str, layout: Layout, is_csv: bool = False) -> Iterator[ByteStream]:
+def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
     """Open a text table whose lines are read one by one.
 
     Only the name, or a header, which is public, may tell whether the file is compressed. The first
-    bytes of a file without a header are those of a row. In a CSV a carriage return may be part of
-    an item.
+    bytes of a file without a header are those of a row.
     """
     lines.check_encoding(layout.encoding)
     utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
-    recognise = is_csv and layout.header
-    with ByteStream(path, utf8, of_lines=not is_csv, recognise=recognise) as stream:
+    with ByteStream(path, utf8, recognise=has_header) as stream:
         yield stream
 
 
