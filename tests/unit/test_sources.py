@@ -1269,3 +1269,8 @@ def test_a_byte_order_mark_where_files_were_joined_makes_no_other_client(tmp_pat
         batches = open_source(path, Columns("v", client="u")).batches(private=private)
         names = [name for batch in batches for name in batch.clients.to_pylist()]
         assert names == ["1", "1", "1"]  # the last row has none
+    lines = "".join(f'{mark}{{"u": 1, "v": "{item}"}}\n' for item in "abc")
+    batches = open_source(write(tmp_path / "t.jsonl", lines), Columns("v", client="u")).batches(
+        private=True
+    )
+    assert [item for batch in batches for item in batch.items.to_pylist()] == ["a", "b", "c"]

@@ -199,7 +199,8 @@ def _fields(
 def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
     """Return a function that reads a line of JSON lines.
 
-    A line that is no object is a row that holds nothing. A blank line is no row.
+    A line that is no object is a row that holds nothing. A blank line is no row. Before a line may
+    stand a byte order mark, where files were joined.
 
     >>> row_of_json(Columns("item", client="user"))('{"user": 7, "item": "tea", "x": [1]}')
     {'item': 'tea', 'user': '7'}
@@ -213,7 +214,7 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
             return None
         try:
             # Integers stay the digits that were written: float64 could not hold them all.
-            found = json.loads(line, parse_int=str, strict=False)
+            found = json.loads(line.removeprefix("\ufeff"), parse_int=str, strict=False)
         except RecursionError:
             return read(_shallow(line))
         except ValueError:

@@ -578,7 +578,7 @@ def _check_single_feather(place: Any, name: str) -> None:
     with pa.memory_map(place) if isinstance(place, str) else held as file:
         file.seek(len(_ARROW) + 2)
         messages = pa.ipc.MessageReader.open_stream(file)
-        with suppress(pa.ArrowInvalid, OSError, StopIteration):
+        with suppress(pa.ArrowException, OSError, StopIteration):
             while True:
                 messages.read_next_message()
         behind = file.read()
