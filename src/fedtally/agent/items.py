@@ -21,7 +21,7 @@ import numpy as np
 from fedtally import domain, sources
 from fedtally.agent.reading import Reading, Start, at_once
 from fedtally.campaign.client import FrequencyClient
-from fedtally.domain import Dictionary, Domain, IntegerSet, Names, OpenStrings
+from fedtally.domain import Domain, IntegerSet, Names, OpenStrings
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 from fedtally.plan import Plan
@@ -368,12 +368,12 @@ def _files_of(module: str) -> Iterator[Path]:
 
 
 def candidates_of(path: Path) -> list[Domain]:
-    """Return the public domains that a text file may be: words, one a line, or integers.
+    """Return the public domains that a list of candidates may be: words, or integers.
 
     Raises:
         InvalidInputError: the file cannot be read, or a line is empty or repeats another.
     """
-    words: list[Domain] = [Dictionary.from_file(path)]
+    words: list[Domain] = [sources.read_candidates(path, is_checked=True)]
     with suppress(InvalidInputError):  # not all lines are integers
         words.append(IntegerSet(words[0].labels(range(words[0].size)), public=True))
     return words

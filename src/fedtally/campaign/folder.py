@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedtally import _archive, _toml, _validate
-from fedtally import domain as domains
 from fedtally._links import real_path
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
@@ -44,11 +43,13 @@ from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
+from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
 from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
+_BLOCK = 1 << 16  # candidates that are written at once
 CANDIDATES, STATE, RESULT = "candidates.txt", "campaign.db", "result.fed"
 LOCK, CANCELLED = "lock", "cancelled"
 _ENTRIES = ("schema", "server_key", "mark", "ledger", "deadlines", "screen")
@@ -106,8 +107,8 @@ class CampaignFolder:
             mark: the path of the mark: outside of the folder, on another disk if possible.
             ledger: the path or URL of the ledger that is charged, for a plan with privacy.
             allow_list: the path of the list that the plan names, in `active`.
-            candidates: the path of the candidate items, one a line, where the plan holds only their
-                digest.
+            candidates: the list of the candidate items, as `fedtally.sources.read_candidates` has
+                it, where the plan holds only their digest.
             deadlines: how long the server waits; None: the defaults.
             screen: as for `FrequencyServer`.
 
@@ -123,8 +124,8 @@ class CampaignFolder:
         # Absolute paths: the campaign is resumed from other working directories.
         made = cls(
             place,
-            loaded := _checked_plan(plan),
-            domains.of_description(loaded.domain, candidates),
+            _checked_plan(plan),
+            of_description(loaded.domain, candidates),
             Path(server_key).absolute(),
             Path(mark).absolute(),
             ledger if ledger is None or "://" in ledger else str(Path(ledger).absolute()),
@@ -153,9 +154,8 @@ class CampaignFolder:
             made.plan.save(draft / PLAN)
             if made.allow_list is not None:
                 save_allow_list(draft / ALLOW_LIST, made.allow_list)
-            if candidates is not None:  # perhaps too long to keep: the copy is checked once more
-                shutil.copyfile(candidates, draft / CANDIDATES)
-                domains.of_description(loaded.domain, draft / CANDIDATES)
+            if candidates is not None:
+                _write_lines(draft / CANDIDATES, made.domain)
             with _archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):
@@ -184,7 +184,7 @@ class CampaignFolder:
         found = cls(
             place,
             plan,
-            domains.of_description(plan.domain, candidates if candidates.exists() else None),
+            of_description(plan.domain, candidates if candidates.exists() else None),
             place / _text(values, "server_key"),
             place / _text(values, "mark"),
             _text(values, "ledger") if "ledger" in values else None,
@@ -567,6 +567,14 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
             " with --secure-sum secagg"
         )
     return plan
+
+
+def _write_lines(path: Path, domain: Domain) -> None:
+    """Write the candidates of a list, none of which holds a line end, one a line."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for start in range(0, domain.size, _BLOCK):
+            labels = domain.labels(range(start, min(start + _BLOCK, domain.size)))
+            file.writelines(f"{label}\n" for label in labels)
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

@@ -387,9 +387,11 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     """Refuse, before a long run, files and items that it could not write or select after it."""
     from fedtally import _validate
     from fedtally.result import check_export_path
+    from fedtally.sources import list_path
 
-    read = [options.get(name) for name in ("domain", "plan", "dictionary")]
-    inputs = [source, *read, *_files_of(options.get("ledger"))]
+    lists = [options.get(name) for name in ("domain", "dictionary")]
+    read = [list_path(each)[0] for each in lists if each is not None]
+    inputs = [source, options.get("plan"), *read, *_files_of(options.get("ledger"))]
     if source is not None and options["epsilon"] and not options["not_private"]:
         from fedtally.engines.local.estimate import check_list, check_public
 

@@ -423,7 +423,8 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: the declared ones, or as many as `--like` has."""
-    from fedtally.domain import IntegerRange, domain_of
+    from fedtally.domain import IntegerRange
+    from fedtally.sources import domain_of
 
     read = read_open_domain(options, "allow_rare_names", "name_length")
     declared = domain_of(read) if read == "open" else read

@@ -424,8 +424,8 @@ class Result(Tabular):
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        spaces, target = notes.on_spaces(self.domain), notes.on_target(self)
-        return (*self.alarms, *spaces, *self._warnings, *target)
+        spaces, odd = notes.on_spaces(self.domain), notes.on_oddities(self.domain)
+        return (*self.alarms, *spaces, *odd, *self._warnings, *notes.on_target(self))
 
     @property
     def alarms(self) -> tuple[str, ...]:

@@ -60,6 +60,8 @@ _BY_CONTENT = {
     b"PK\x03\x04": f"{_ARCHIVE}; or it {_SPREADSHEET}",
 }
 
+_WIDE = " (then say --text-encoding utf-16)"
+
 Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
 
 
@@ -127,13 +129,12 @@ def _delimiter(delimiter: str | None, format: str) -> str:
     return chosen
 
 
-def check_text(start: bytes, name: str) -> None:
+def check_text(start: bytes, name: str, way_out: str = _WIDE) -> None:
     """Raise UnreadableFileError if a file with these first bytes is no text."""
-    for magic, way_out in _BY_CONTENT.items():
+    for magic, instead in _BY_CONTENT.items():
         if start.startswith(magic):
-            raise UnreadableFileError(f"{name} {way_out}")
+            raise UnreadableFileError(f"{name} {instead}")
     if b"\0" in start:
         raise UnreadableFileError(
-            f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say"
-            " --text-encoding utf-16)"
+            f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16{way_out}"
         )

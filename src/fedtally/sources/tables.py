@@ -55,16 +55,18 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
     name = "standard input" if path == "-" else path
     size = None if path == "-" else _file_size(path)
     reads = 0
+    is_named = layout.header and layout.format in ("csv", "tsv")
 
     def read(private: bool) -> Iterator[Batch]:
         nonlocal reads
         reads += 1
         if size is None and reads > 1:  # the first reading took the bytes of the pipe away
             raise InvalidInputError(f"{name} can be read only once: save it to a file first")
+        has_header = is_named and not private  # no note may depend on a row
         with reading(name, layout.encoding):
             readers = _READERS | _PRIVATE_READERS if private else _READERS
             for table, resolved, position in readers[layout.format](path, columns, layout, name):
-                yield to_batch(table, resolved, name, position, private)
+                yield to_batch(table, resolved, name, position, private, has_header)
 
     return Source(name, read, size_bytes=size, repeatable=size is not None)
 
@@ -82,8 +84,10 @@ def _file_size(path: str) -> int | None:
 
 
 @contextmanager
-def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
-    with ByteStream(path, layout.encoding) as stream:
+def _open_text(
+    path: str, layout: Layout, name: str, *, of_lines: bool = False
+) -> Iterator[ByteStream]:
+    with ByteStream(path, layout.encoding, of_lines=of_lines) as stream:
         check_text(stream.peek(_PEEK), name)
         yield stream
 
@@ -230,6 +234,12 @@ def _csv_reader(
     )
 
 
+def column_names(path: str, layout: Layout) -> list[str]:
+    """Return the names in the first row of a CSV or TSV; none if it has no row."""
+    with reading(path, layout.encoding), _open_text(path, layout, path) as stream:
+        return _first_row(stream, layout)
+
+
 def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
     """Return the fields of the first row that is not blank; empty if there is none."""
     lines = stream.peek(max(_PEEK, layout.block_size)).splitlines(keepends=True)
@@ -238,7 +248,7 @@ def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
 
 
 def _read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    with _open_text(path, layout, name) as stream:
+    with _open_text(path, layout, name, of_lines=True) as stream:
         for lines in _lines(stream, layout.block_size, name):
             yield lines, Columns("item"), stream.position
 
@@ -276,7 +286,7 @@ def _split(data: bytes) -> Any:
     lines = pa.StringArray.from_buffers(
         len(ends), pa.py_buffer(offsets.tobytes()), pa.py_buffer(data)
     )
-    items = pc.ascii_rtrim(lines, "\r\n")
+    items = pc.ascii_rtrim(lines, "\n")
     items = pc.if_else(pc.equal(items, pa.scalar("")), pa.scalar(None, pa.string()), items)
     return pa.record_batch({"item": items})
 
@@ -285,7 +295,7 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables
     import pyarrow as pa
     import pyarrow.json as arrow_json
 
-    with _open_text(path, layout, name) as stream:
+    with _open_text(path, layout, name, of_lines=True) as stream:
         sample = _sample(stream, layout, name)
         if not sample:
             return
@@ -609,7 +619,7 @@ def _check_single_feather(place: Any, name: str) -> None:
     with pa.memory_map(place) if isinstance(place, str) else held as file:
         file.seek(len(_ARROW) + 2)
         messages = pa.ipc.MessageReader.open_stream(file)
-        with suppress(pa.ArrowInvalid, OSError, StopIteration):
+        with suppress(pa.ArrowException, OSError, StopIteration):
             while True:
                 messages.read_next_message()
         behind = file.read()

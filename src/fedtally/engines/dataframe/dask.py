@@ -12,12 +12,12 @@ from typing import Any
 
 from dask import delayed
 
-from fedtally.domain import Domain, domain_of
+from fedtally.domain import Domain
 from fedtally.engines.local.estimate import for_python
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, item_columns
+from fedtally.sources import Columns, domain_of, item_columns
 from fedtally.sources.values import as_names
 
 _FAN_IN = 8  # tallies that one task adds up

@@ -15,12 +15,12 @@ from pyspark import TaskContext
 from pyspark.sql.functions import col, regexp_replace
 
 from fedtally import errors
-from fedtally.domain import Domain, domain_of
+from fedtally.domain import Domain
 from fedtally.engines.local.estimate import for_python
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, item_columns
+from fedtally.sources import Columns, domain_of, item_columns
 from fedtally.sources.values import WHOLE_NUMBER
 
 

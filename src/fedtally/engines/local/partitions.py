@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any
 
 from fedtally import _validate
-from fedtally.domain import Domain, OpenStrings, domain_of
+from fedtally.domain import Domain, OpenStrings
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
 from fedtally.engines.local.estimate import for_python, is_input, source_of
@@ -20,7 +20,7 @@ from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.simulation import row_bytes
 from fedtally.engines.local.tally import Tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, item_columns
+from fedtally.sources import Columns, domain_of, item_columns
 
 
 @for_python
