@@ -396,7 +396,9 @@ def test_an_answer_that_flower_cannot_read_takes_no_other_with_it(tmp_path: Path
     federation.grid.pull_messages = strange  # type: ignore[method-assign]
     assert federation.run(wait=30) in (Ending.COMPLETE, Ending.STALLED)
     assert world.landed()[0][0] == N - 1
-    assert set(federation.problems) == {"an answer could not be read: ValueError"}
+    silent = [line for line in federation.problems if "did not answer" in line]
+    assert set(federation.problems) - set(silent) == {"an answer could not be read: ValueError"}
+    assert len(silent) <= 1  # where it was the answer to an invitation
 
 
 def test_a_reply_to_another_message_is_none(tmp_path: Path) -> None:
