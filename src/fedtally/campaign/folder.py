@@ -124,7 +124,7 @@ class CampaignFolder:
         # Absolute paths: the campaign is resumed from other working directories.
         made = cls(
             place,
-            _checked_plan(plan),
+            loaded := _checked_plan(plan),
             of_description(loaded.domain, candidates),
             Path(server_key).absolute(),
             Path(mark).absolute(),
