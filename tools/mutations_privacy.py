@@ -1881,7 +1881,7 @@ MUTATIONS = (
     _mutation(
         "plan-answered-that-nobody-accepted",
         _RECORD_FILE,
-        "            if connection.exec_driver_sql(_FIND_ACCEPTED, row).first() is None:\n",
+        "            if connection.exec_driver_sql(_LAST_OF_PLAN, row).scalar_one() != number:\n",
         "            if False:\n",
         _AUTHORITY,
     ),

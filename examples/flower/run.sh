@@ -21,7 +21,8 @@ step "3. The plan, signed by the registrar"
 fedtally plan --clients "$clients" --domain-size 20 --epsilon 24 --max-bytes 4kB --rows 5 \
   --secure-sum secagg --adversary active --trust distributed --max-dropout 0.2 --max-corrupt 0.1 \
   --allow-list clients.allow --server-key server.key.pub --quiet --output plan.toml >/dev/null
-fedtally keys sign registrar.key plan.toml --allow-list clients.allow --output plan.sig
+fedtally keys sign registrar.key plan.toml --allow-list clients.allow --purpose "flower example" \
+  --yes --output plan.sig
 
 step "4. The agents: each owner fills in agent.toml, and accepts the plan"
 for i in $(seq "$clients"); do

@@ -44,7 +44,8 @@ fedtally plan --clients "$silos" --people 4000 --expected-people 13700 --domain 
   --rows 5 --max-bytes 4kB "${private[@]}" --secure-sum secagg --adversary active \
   --max-dropout 0 --max-corrupt 0.1 --allow-list clients.allow --server-key server.key.pub \
   --output plan.toml
-fedtally keys sign registrar.key plan.toml --allow-list clients.allow --output plan.sig
+fedtally keys sign registrar.key plan.toml --allow-list clients.allow --purpose "hospitals" \
+  --yes --output plan.sig
 
 step "5. The agents: each hospital says where its table is, and accepts the plan"
 for i in $(seq "$silos"); do

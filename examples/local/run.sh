@@ -48,7 +48,8 @@ fedtally plan --clients 10 --domain fruits.txt --epsilon 4 --delta 1e-3 --max-by
   --secure-sum secagg --adversary active --max-dropout 0.2 --max-corrupt 0.1 \
   --cohort 10 --cohort-min 10 --allow-list clients.allow --server-key server.key.pub \
   --output plan.toml
-fedtally keys sign registrar.key plan.toml --allow-list clients.allow --output plan.sig
+fedtally keys sign registrar.key plan.toml --allow-list clients.allow --purpose "fruit 2026" \
+  --yes --output plan.sig
 
 echo "== Each owner looks at the plan and accepts it. The agents start."
 for name in "${people[@]}"; do

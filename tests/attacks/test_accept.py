@@ -210,7 +210,15 @@ def test_no_command_puts_the_texts_of_a_plan_raw_on_the_terminal(owner: Owner) -
 def test_a_plan_without_an_end_is_read_up_to_a_bound(owner: Owner) -> None:
     made = ["--server-key", "no.key", "--mark", str(owner.place / "mark")]
     for words in (
-        ["keys", "sign", str(owner.place / "registrar.key"), "/dev/zero", "-o", "x.sig", *FOR],
+        [
+            "keys",
+            "sign",
+            str(owner.place / "registrar.key"),
+            "/dev/zero",
+            "-o",
+            str(owner.place / "x.sig"),
+            *FOR,
+        ],
         ["agent", "accept", "/dev/zero", "--agent", str(owner.agent), "--yes"],
         ["campaign", "init", str(owner.place / "c"), "--plan", "/dev/zero", *made],
     ):

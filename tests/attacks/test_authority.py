@@ -29,7 +29,9 @@ from fedtally.secagg.messages import AbortCode, Kind
 
 ENDED = "refused (POLICY): the plan is over: its registrar replaced or revoked it"
 OVER = "refused (POLICY): the plan is over: its last day was"
-UNKNOWN = "refused (POLICY): the plan is over: the record does not know that it was accepted"
+UNKNOWN = (
+    "refused (POLICY): the plan is over: the record does not know that it was accepted so last"
+)
 LATE = end_of(date(2100, 1, 31))
 
 
@@ -253,6 +255,20 @@ def test_a_plan_of_the_registrar_that_somebody_puts_among_the_accepted_ones(owne
     old.save(place / "plan.toml")
     save_signature(place / "signature", load_signature(owner.place / "old.sig"))
     assert owner.asked(owner.start(), old) is AbortCode.POLICY and UNKNOWN in owner.log[-1]
+
+
+def test_an_earlier_signature_with_a_later_day_that_somebody_puts_back(owner: Owner) -> None:
+    """The registrar signs a plan again to end it sooner: its earlier word does not come back."""
+    plan = owner.publish("one", "--until", "2100-01-31")
+    assert owner.accept("one", "--yes") == 0
+    kept = owner.agent / "campaigns" / plan.fingerprint / "signature"
+    earlier = load_signature(kept)
+    assert owner.sign("one", "--until", "2099-05-01") == 0 and owner.accept("one", "--yes") == 0
+    agent, end = owner.start(), end_of(date(2099, 5, 1))
+    assert owner.asked(agent, plan, end - 1) is Kind.ADVERTISE
+    assert owner.asked(agent, plan, end) is AbortCode.POLICY and OVER in owner.log[-1]
+    save_signature(kept, earlier)
+    assert owner.asked(agent, plan, end) is AbortCode.POLICY and UNKNOWN in owner.log[-1]
 
 
 def test_an_old_copy_of_the_record_that_does_not_know_of_the_end(owner: Owner) -> None:

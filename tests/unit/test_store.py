@@ -1069,12 +1069,15 @@ def test_a_record_keeps_the_highest_number_of_each_registrar_and_purpose(tmp_pat
     mine.accept(OTHER_KEY, "a study", 1, "plan-1", time=3)
     mine.accept(KEY, "a study", 2**32 - 1, "plan-5", time=4)
     assert marks.read_mark(mark, "client-record") == 4
-    for key, plan, why in (
-        (KEY, "plan-4", None),
-        (KEY, "plan-5", None),
-        (KEY, "plan-1", "the record does not know that it was accepted: accept it anew"),
+    unknown = "the record does not know that it was accepted so last: accept it anew"
+    for purpose, number, plan, why in (
+        ("another study", 4, "plan-4", None),
+        ("a study", 4, "plan-4", unknown),
+        ("a study", 2**32 - 1, "plan-5", None),
+        ("a study", 5, "plan-5", unknown),  # it was signed, and accepted, again since then
+        ("a study", 1, "plan-1", unknown),
     ):
-        assert mine.why_over(key, plan) == why
+        assert mine.why_over(KEY, purpose, number, plan) == why
 
 
 def test_what_a_registrar_ended_stays_ended_and_is_its_own(tmp_path: Path) -> None:
@@ -1087,8 +1090,8 @@ def test_what_a_registrar_ended_stays_ended_and_is_its_own(tmp_path: Path) -> No
     other.end(KEY, ["plan-2"], time=3)
     other.end(KEY, [], time=3)
     assert marks.read_mark(mark, "client-record") == 3
-    assert mine.why_over(KEY, "plan-1") == "its registrar replaced or revoked it"
-    assert mine.why_over(OTHER_KEY, "plan-1") is None
+    assert mine.why_over(KEY, "a study", 1, "plan-1") == "its registrar replaced or revoked it"
+    assert mine.why_over(OTHER_KEY, "a study", 1, "plan-1") is None
     for plan in ("plan-1", "plan-2"):
         with pytest.raises(InvalidInputError, match=f"plan {plan} was replaced or revoked by its"):
             mine.accept(KEY, "a study", 9, plan, time=4)

@@ -105,7 +105,10 @@ class Campaign:
         """
         if (late := self._why_late(now)) or self.signature is None:
             return late
-        return record.why_over(self.signature.registrar, self.plan.fingerprint)
+        said = self.signature.authority
+        return record.why_over(
+            self.signature.registrar, said.purpose, said.number, self.plan.fingerprint
+        )
 
     def why_unacceptable(self, record: ClientRecord, now: float) -> str | None:
         """Return in words why a plan cannot be accepted now; None: nothing of this forbids it.

@@ -108,7 +108,7 @@ def init(folder: str) -> None:
             ),
         ),
         (
-            "the registrar ended plans before their last day",
+            "your registrar ended plans before their last day",
             "fedtally agent accept --revocation ended.revoked --agent my-agent",
         ),
     ],

@@ -426,10 +426,10 @@ def allow_list(
             ),
         ),
         (
-            "a key was stolen: sign a plan of a list without it, in place of the old plan",
+            "a client's key was stolen: sign your plan of a list without it in its place",
             (
                 "fedtally keys sign registrar.key new.toml --allow-list new.allow"
-                ' --purpose "hospital study 2026" --replaces $OLD --output new.sig'
+                ' --purpose "hospital study 2026" --replaces FINGERPRINT --output new.sig'
             ),
         ),
     ],
@@ -585,8 +585,8 @@ def _show_signing(
     short_help="End plans that you signed, as their registrar.",
     examples=[
         (
-            "$OLD is the fingerprint of a plan that must not go on",
-            "fedtally keys revoke registrar.key $OLD --output ended.revoked",
+            "FINGERPRINT is that of your plan that must not go on",
+            "fedtally keys revoke registrar.key FINGERPRINT --output ended.revoked",
         )
     ],
 )

@@ -532,19 +532,22 @@ class ClientRecord(GrantDatabase):
                 count_write(driver_connection(connection))
                 connection.execute(sa.insert(_ended), new)
 
-    def why_over(self, registrar: bytes, plan: str) -> str | None:
+    def why_over(self, registrar: bytes, purpose: str, number: int, plan: str) -> str | None:
         """Return in words why a client is done with a plan that a registrar signed, or None.
 
         Args:
-            registrar: its public key, 32 bytes.
+            registrar: as for `accept`, and so are the others.
+            purpose: the registrar's own words.
+            number: of the signature at hand.
             plan: the fingerprint of the plan.
         """
-        row = _of_plan(registrar, plan)
+        row = _of_plan(registrar, plan) | {"purpose": purpose}
         with self._transaction(write=False) as connection:
             if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
                 return "its registrar replaced or revoked it"
-            if connection.exec_driver_sql(_FIND_ACCEPTED, row).first() is None:
-                return "the record does not know that it was accepted: accept it anew"
+            # an earlier signature of the same plan may have a later day
+            if connection.exec_driver_sql(_LAST_OF_PLAN, row).scalar_one() != number:
+                return "the record does not know that it was accepted so last: accept it anew"
         return None
 
     # ---- the mark ----
@@ -747,9 +750,10 @@ _FIND_ENDED = prepared(
         (_ended.c.registrar == sa.bindparam("registrar")) & (_ended.c.plan == sa.bindparam("plan"))
     )
 )
-_FIND_ACCEPTED = prepared(
-    sa.select(_accepted.c.plan).where(
+_LAST_OF_PLAN = prepared(
+    sa.select(sa.func.max(_accepted.c.number)).where(
         (_accepted.c.registrar == sa.bindparam("registrar"))
+        & (_accepted.c.purpose == sa.bindparam("purpose"))
         & (_accepted.c.plan == sa.bindparam("plan"))
     )
 )
