@@ -218,8 +218,9 @@ def of_file(
         try:
             if people is not None:
                 return Held(list(batches))
-            kind = pa.large_string()  # integers read the same as text
-            return pa.chunked_array([batch.items.cast(kind) for batch in batches], kind)
+            # integers read the same as text, and repeated items need no memory
+            kind = pa.large_string()
+            return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
         except UnreadableFileError:
             raise
         except InvalidInputError:  # it lists the columns: without a header these are items
