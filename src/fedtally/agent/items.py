@@ -8,10 +8,11 @@ agent holds no items in between, and never before the record knows the session.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 from fedtally import domain, sources
 from fedtally.agent.reading import Reading, Start, at_once
 from fedtally.campaign.client import FrequencyClient
-from fedtally.domain import Dictionary, Domain, IntegerSet, Names, OpenStrings
+from fedtally.domain import Domain, IntegerSet, Names, OpenStrings
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 from fedtally.plan import Plan
@@ -194,6 +195,7 @@ def of_file(
     column: str | Sequence[str] | None,
     format: str | None,
     people: str | None = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Reader:
     """Return the reader of a table or text file: CSV, TSV, Parquet, JSON lines, text.
 
@@ -202,6 +204,7 @@ def of_file(
         column: of the items, or two: latitude and longitude. None: the only one, or `item`.
         format: None: by the file's suffix.
         people: the column of the people of a silo; None: the items are of one person.
+        watch: is entered for each reading; raises an InvalidInputError if it must not be.
 
     Raises:
         InvalidInputError: there is no such file or format.
@@ -210,6 +213,10 @@ def of_file(
     columns = sources.Columns(item=chosen, client=people)
 
     def read() -> Any:
+        with watch():
+            return rows()
+
+    def rows() -> Any:
         import pyarrow as pa
 
         # Every row by itself: no value is an error, since errors would show what is held.
@@ -233,7 +240,12 @@ def of_file(
     return read
 
 
-def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
+def of_sqlite(
+    path: Path,
+    query: str,
+    people: str | None = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Reader:
     """Return the reader of what a query of an SQLite database gives: one column of items.
 
     The database is opened to read, so that a query changes nothing.
@@ -242,6 +254,7 @@ def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
         path: of the database.
         query: the query.
         people: the column of the people of a silo, beside that of the items; None: there is none.
+        watch: as for `of_file`.
 
     Raises:
         UnreadableFileError: there is no such file.
@@ -250,6 +263,10 @@ def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
         raise UnreadableFileError(f"there is no database {path}")
 
     def read() -> Any:
+        with watch():
+            return rows()
+
+    def rows() -> Any:
         shown = True
         try:
             with closing(
@@ -299,13 +316,20 @@ def _decoded(text: bytes) -> str | None:
         return None
 
 
-def of_python(entry: str) -> Reader:
+def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> Reader:
     """Return the reader that a Python entry point names: `module:function`.
+
+    Args:
+        entry: the module and the function.
+        check: is called with the file of the module, and of each package around it, before it runs;
+            raises an InvalidInputError if it must not.
 
     Raises:
         InvalidInputError: there is no such module or function.
     """
     module, _, name = entry.partition(":")
+    for file in _files_of(module):
+        check(file)
     try:
         found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a module runs when it is imported
@@ -329,13 +353,28 @@ def of_python(entry: str) -> Reader:
     return read
 
 
+def _files_of(module: str) -> Iterator[Path]:
+    """Yield the file of each package around a module, and that of the module.
+
+    To find a module, Python runs the packages around it: each of them is yielded before it runs.
+    """
+    names = module.split(".")
+    for end in range(1, len(names) + 1):
+        try:
+            found = importlib.util.find_spec(".".join(names[:end]))
+        except (Exception, SystemExit):  # the import says what is wrong
+            return
+        if found is not None and found.has_location and found.origin is not None:
+            yield Path(found.origin)
+
+
 def candidates_of(path: Path) -> list[Domain]:
-    """Return the public domains that a text file may be: words, one a line, or integers.
+    """Return the public domains that a list of candidates may be: words, or integers.
 
     Raises:
         InvalidInputError: the file cannot be read, or a line is empty or repeats another.
     """
-    words: list[Domain] = [Dictionary.from_file(path)]
+    words: list[Domain] = [sources.read_candidates(path, is_checked=True)]
     with suppress(InvalidInputError):  # not all lines are integers
         words.append(IntegerSet(words[0].labels(range(words[0].size)), public=True))
     return words
