@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -48,7 +47,7 @@ class Items:
         candidates: the domains of which a plan holds the digest alone.
         of_people: whether this client is a silo: then `read` returns `Held`.
         start: how items are read and encoded for a session.
-        file: where they are, if that is a file. It is public whether it is there.
+        check: refuses a place of items that cannot be read, by what everybody may know of it.
     """
 
     def __init__(
@@ -58,22 +57,19 @@ class Items:
         *,
         of_people: bool = False,
         start: Start = at_once,
-        file: Path | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._read, self._candidates, self._of_people = read, list(candidates), of_people
-        self._start, self._file = start, file
+        self._start, self._check = start, check
 
     def check_there(self) -> None:
-        """Refuse a place of items that is not there, without a look at what it holds.
+        """Refuse a place of items that cannot be read, without a look at what it holds.
 
         Raises:
             UnreadableFileError: there is no such file, or it may not be read.
+            InvalidInputError: a peer may see it.
         """
-        if self._file is not None and not os.access(self._file, os.R_OK):
-            raise UnreadableFileError(
-                f"there is no file {self._file} that the agent may read: write one also where"
-                " there is no item (a header alone)"
-            )
+        self._check()
 
     def read(
         self,
@@ -225,8 +221,9 @@ def of_file(
         try:
             if people is not None:
                 return Held(list(batches))
-            kind = pa.large_string()  # integers read the same as text
-            return pa.chunked_array([batch.items.cast(kind) for batch in batches], kind)
+            # integers read the same as text, and repeated items need no memory
+            kind = pa.large_string()
+            return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
         except UnreadableFileError:
             raise
         except InvalidInputError:  # it lists the columns: without a header these are items

@@ -362,14 +362,25 @@ def _items(
     )
     if reader is None or candidates is None or seconds is None:
         return None, once
+    shown = file or sqlite  # None: a function gives them
     held = Items(
         reader,
         candidates,
         of_people=people is not None,
         start=Aside(seconds),
-        file=next((place / name for name in (file, sqlite) if name is not None), None),
+        check=lambda: None if shown is None else _check_there(place / shown, permissions),
     )
     return held, once
+
+
+def _check_there(file: Path, permissions: Permissions) -> None:
+    """Refuse a file of items that is not there, or that a peer may see."""
+    if not os.access(file, os.R_OK):
+        raise UnreadableFileError(
+            f"there is no file {file} that the agent may read: write one also where there is no"
+            " item (a header alone)"
+        )
+    permissions.check_closed(file)
 
 
 def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
