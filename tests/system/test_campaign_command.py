@@ -116,6 +116,40 @@ def test_from_the_folder_to_the_result(
     assert run(["inspect", str(saved)]) == 0
 
 
+def test_a_run_that_nobody_answers_says_what_owners_should_run(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of()
+    place = init(world, plan)
+    persons = [Person(plan, i) for i in range(N)]
+    for person in persons:
+        person.answer = lambda frame: None  # type: ignore[method-assign]
+    asked = ["campaign", "run", str(place), "--agents", str(world.sockets), "--wait", "2"]
+    capsys.readouterr()
+    with listening_in_a_thread(world.sockets, persons):
+        assert run([*asked, "--json"]) == 1
+        document = json.loads(capsys.readouterr().out)
+        assert (document["ending"], document["unanswered"]) == ("stalled", N)
+        assert run(["campaign", "resume", *asked[2:]]) == 1
+    said = capsys.readouterr().err
+    assert f"{N} of {N} invited clients did not answer" in said
+    assert f"nobody answered {N} invitations" in said and "fedtally agent check" in said
+    assert CampaignFolder.open(place).status().open == ()
+
+
+def test_an_operator_is_told_what_owners_must_allow(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of()
+    honest = plan.secure_sum.parameters.honest_survivors  # type: ignore[union-attr]
+    init(world, plan, "--json")
+    assert json.loads(capsys.readouterr().out)["min_honest"] == honest
+    shutil.rmtree(world.folder / "survey")
+    (world.folder / "survey.mark").unlink()
+    init(world, plan)
+    assert f"min_honest = {honest} or less in agent.toml" in capsys.readouterr().err
+
+
 def test_a_run_says_how_long_the_rest_takes_at_its_own_pace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

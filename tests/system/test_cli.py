@@ -329,6 +329,8 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "high": None,
         "count": 50.0,
         "sampling_error": None,
+        "population_low": None,
+        "population_high": None,
     }
 
 
@@ -466,7 +468,10 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
     assert "wrote all.parquet: all 3 estimates" in call(*run_once, "--output", "all.parquet")[2]
     for table in (pyarrow.csv.read_csv("all.csv"), pyarrow.parquet.read_table("all.parquet")):
         assert table.column("item").to_pylist() == ["the", "of", "and"]
-        assert table.column_names == ["item", "frequency", "low", "high", "count", "sampling_error"]
+        assert table.column_names == [
+            *("item", "frequency", "low", "high", "count"),
+            *("sampling_error", "population_low", "population_high"),
+        ]
     (tmp_path / "more.txt").write_text("and\r\n\nof\n")
     asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")
     assert asked["schema"] == "fedtally-query/1"

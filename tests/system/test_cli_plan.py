@@ -393,7 +393,7 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--clients is missing"),
+        ((), "--clients and --domain-size are missing"),
         (("--clients", "1000"), "--domain-size is missing"),
         ((*FLEET, "--epsilon", "much"), "--epsilon must be a number or none, got 'much'"),
         ((*FLEET, "--width", "5"), "No such option"),
@@ -433,6 +433,16 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
             "server_key is no valid key",
         ),
         ((*FLEET, "--tau", "0.0001", "--epsilon", "0.5"), "any of these would do: tau 0.0"),
+        (("--domain-size", "9"), "--clients is missing: how many clients"),
+        ((*FLEET, "--rounds", "60000"), "--rounds must be at most the number of clients"),
+        (
+            ("--clients", "2", "--domain-size", "9", "--secure-sum", "secagg"),
+            "a secure sum needs at least 3 clients, and there are 2 in all",
+        ),
+        (
+            ("--clients", "1000", "--domain-size", "9", "--tau", ".01", "--max-bytes", "3"),
+            "tau 0.01 cannot be met at any epsilon up to 100 with 1,000 clients within 3 bytes",
+        ),
         ((*FLEET, "--max-bytes", "4"), "buys no sketch of width 2: give at least 30"),
     ],
 )

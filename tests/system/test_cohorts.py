@@ -152,7 +152,7 @@ def test_the_limits_of_a_pilot_leave_out_what_a_secure_sum_sends_beside_counters
         ),
         (
             {"secure_sum": "secagg", "num_rounds": 40},
-            "a secure sum needs at least 3; use fewer rounds",
+            "a round has 1 client, and a secure sum needs at least 3; use fewer rounds",
         ),
         (
             {"secure_sum": "two-server", "max_corrupt": 0.99},

@@ -1168,6 +1168,33 @@ def test_draining_opens_nothing_and_ends_what_runs(folder):
     assert world.landed()[0][0] == N
 
 
+def test_giving_up_ends_the_sessions_that_nobody_answered_and_no_other(folder):
+    world = World(folder, plan_of(cohorts=2), people=2 * N)
+    frames_of(world, Kind.INVITE)
+    first, second = (one.session for one in world.driver.running())
+    [one] = [
+        person
+        for person in world.persons
+        if world.driver._pool.session_of[person.number] == first
+        and world.driver._live[first].frames
+    ][:1]
+    answer = one.answer(world.driver._live[first].frames[one.number], world.now)
+    assert world.driver.receive(one.number, answer, world.now) is Receipt.TAKEN
+    world.driver.give_up_silent()
+    world.driver.tick(world.now)
+    assert [running.session for running in world.driver.running()] == [first]
+    assert world.driver.unanswered == N
+    [ended] = world.campaigns().status(world.plan).ended
+    assert ended.session == second and "TOO_FEW_CLIENTS" in ended.why
+    # the session that goes on lands, and no further one is opened
+    world.absent = lambda number, kind: False
+    while not world.driver.is_idle:
+        answer_all(world)
+        world.driver.tick(world.now)
+        world.now += 5
+    assert world.landed()[0][0] == N
+
+
 # ---- what an engine hears ----
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_world import N, World, plan_of
+from campaign_world import DEADLINES, N, World, plan_of
 from socket_agents import (
     Handler,
     Person,
@@ -273,6 +273,89 @@ def test_a_run_without_sessions_sees_that_its_campaign_is_cancelled(tmp_path: Pa
     with pytest.raises(OvertakenError):
         pace.step()
     assert world.driver.is_overtaken
+
+
+def test_a_run_whose_invited_clients_do_not_answer_ends_and_says_how_many(
+    tmp_path: Path, sockets: Path
+) -> None:
+    """They are there, and drop the Invite of a plan that nobody accepted."""
+    lasting = Deadlines(gather=2, phase=60, session=300, presence=30, bench=60)
+    world = World(tmp_path, plan_of(), people=N, deadlines=lasting)
+    persons, said = people(world, N), list[str]()
+    for person in persons:
+        person.answer = lambda frame: None  # type: ignore[method-assign]
+    began = time.monotonic()
+    assert carry(world, sockets, persons, wait=2.0, warn=said.append) is Ending.STALLED
+    assert time.monotonic() - began < 20  # neither one phase nor four
+    assert [f"{N} of {N} invited clients did not answer" in line for line in said] == [True]
+    assert "fedtally agent check" in said[0] and world.plan.fingerprint[:16] in said[0]
+    assert world.driver.unanswered == N
+    # no session is left open, so that another run begins at once
+    assert world.driver.is_idle and not world.campaigns().status(world.plan).open
+
+
+def test_an_operator_is_told_within_a_phase_and_once_a_session_who_did_not_answer(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, plan_of(n_min=N - 1), people=N)
+    world.absent = lambda number, kind: number == 0
+    said: list[tuple[int, str]] = []
+    pace = Pace(
+        world.driver,
+        lambda: float(world.now),
+        wait=1000.0,
+        warn=lambda line: said.append((world.now, line)),
+    )
+    began = ending = None
+    while ending is None:
+        for person in world.persons:
+            world.hand(person)
+        ending = pace.step()
+        began = world.now if began is None and world.driver.running() else began
+        world.now += 1
+    assert began is not None and ending is Ending.COMPLETE
+    [(at, line)] = said  # in a later phase a client that is away is a dropout, and no news
+    assert f"1 of {N} invited clients did not answer" in line
+    assert at - began <= DEADLINES.phase and world.driver.unanswered == 1
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_silent_sessions_do_not_prolong_a_run_and_others_do(
+    tmp_path: Path, is_silent: bool
+) -> None:
+    """Each session of silent clients would otherwise begin the time anew."""
+    world = World(tmp_path, plan_of(rounds=2), people=3 * N)
+    world.absent = lambda number, kind: is_silent or number == 0
+    pace = Pace(world.driver, lambda: float(world.now), wait=200.0)
+    ending, began = None, world.now
+    while ending is None and world.now < began + 3600:
+        for person in world.persons:
+            world.hand(person)
+        ending = pace.step()
+        world.now += 1
+    if is_silent:
+        assert ending is Ending.STALLED and world.now - began < 250 and not world.landed()
+    else:
+        assert ending is Ending.COMPLETE and len(world.landed()) == 2
+
+
+def test_a_store_that_does_not_answer_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, plan_of(), people=0)
+    said: list[str] = []
+    steady = [0.0]
+    pace = Pace(world.driver, lambda: 0.0, 1000.0, said.append, lambda: steady[0])
+    tick = world.driver.tick
+
+    def fails(_: float) -> float:
+        raise StoreError("the disk is full")
+
+    for broken, number in ((True, 1), (True, 1), (False, 1), (True, 2)):
+        monkeypatch.setattr(world.driver, "tick", fails if broken else tick)
+        steady[0] += 1.0
+        assert pace.step() is None
+        assert len(said) == number
 
 
 def test_answers_that_came_while_the_process_was_suspended_are_read(

@@ -85,11 +85,12 @@ def test_the_report_of_this_run_counts(folder: CampaignFolder, flwr: Path) -> No
     def look() -> None:  # an earlier run's report is there from the beginning
         looks.append(time.monotonic())
         if len(looks) == 3:
-            RunReport(7, "drained", 5, {"EXPIRED": 2}).save(folder)
+            RunReport(7, "drained", 5, {"EXPIRED": 2}, unanswered=3).save(folder)
 
     RunReport(6, "complete").save(folder)
     found = launch.follow(folder, "here", 7, look)
     assert (found.ending, found.num_online, found.refusals) == ("drained", 5, {"EXPIRED": 2})
+    assert found.unanswered == 3
     assert len(looks) == 3
     RunReport(8, error="the population has too little left").save(folder)
     with pytest.raises(FlowerError, match="too little left"):

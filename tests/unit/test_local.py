@@ -315,8 +315,18 @@ def test_domains_of_another_type(domain):
 
 def test_sketches_that_do_not_fit_the_memory(monkeypatch):
     monkeypatch.setattr("fedtally.engines.local.campaign.physical_memory", lambda: 1 << 20)
-    with pytest.raises(MemoryLimitError, match="fewer rounds or a smaller width"):
+    with pytest.raises(MemoryLimitError, match="one round of width .* a smaller width need less"):
         fedtally.estimate([1, 2], rows=7, width=1 << 20)
+
+
+def test_rounds_that_do_not_fit_the_memory_name_their_column_and_its_values(monkeypatch, tmp_path):
+    monkeypatch.setattr("fedtally.engines.local.campaign.physical_memory", lambda: 1 << 20)
+    times = [f"00:{i // 60:02d}:{i % 60:02d}" for i in range(300)]
+    (tmp_path / "t.csv").write_text("v,at\n" + "".join(f"a,{time}\n" for time in times))
+    with pytest.raises(MemoryLimitError, match="^the round column 'at' has 300 different values"):
+        fedtally.estimate(tmp_path / "t.csv", item="v", round="at", seed=1)
+    with pytest.raises(MemoryLimitError, match="^the column of rounds has 300 different values"):
+        fedtally.estimate(["a"] * 300, rounds=times, seed=1)
 
 
 def test_campaign_seed_takes_bytes_and_text():

@@ -185,7 +185,7 @@ def test_each_way_out_is_one(options):
 
 def test_a_target_that_nothing_reaches_says_so():
     with pytest.raises(
-        InvalidInputError, match="num_clients must be at least the number of rounds, 9, got 5"
+        InvalidInputError, match="num_rounds must be at most the number of clients, 5, got 9"
     ):
         proposed(5, tau=0.1, num_rounds=9)
     with pytest.raises(InvalidInputError, match="num_clients must be at most"):

@@ -223,10 +223,10 @@ class Agent:
         # the state machine it would be out of turn, and end the session.
         if seen in live.earlier:
             return None
-        if self._has_left(live):
+        if why := self._why_over(live, now):
             del self._live[message.session]
             live.client.abandon()
-            self._note("ended: its campaign is not accepted any more", message.session, live)
+            self._note(f"ended: {why}", message.session, live)
             return _abort(AbortCode.POLICY, message.session, live.sender)
         try:
             reply = live.client.receive(frame, now)
@@ -248,11 +248,15 @@ class Agent:
                 self._end(message.session, live, seen, reply)
         return reply
 
-    def _has_left(self, live: _Live) -> bool:
-        """Tell whether the owner left the campaign of a session before the vector left."""
+    def _why_over(self, live: _Live, now: int) -> str | None:
+        """Return why the plan of a session ended, or its owner left it, before the vector left."""
         # Afterwards the items are in the sum or spent: to help to open it tells nobody more.
-        is_early = live.client.state in (ClientState.ADVERTISED, ClientState.SHARED)
-        return is_early and bytes.fromhex(live.plan) not in self._campaigns
+        if live.client.state not in (ClientState.ADVERTISED, ClientState.SHARED):
+            return None
+        campaign = self._campaigns.get(bytes.fromhex(live.plan))
+        if campaign is None:
+            return "its campaign is not accepted any more"
+        return campaign.why_over(self._record, now)
 
     def _end(self, session: bytes, live: _Live, seen: bytes, reply: bytes | None) -> None:
         """Free the slot of a session; keep what answers a copy of its last frame."""
@@ -323,6 +327,8 @@ class Agent:
         self, campaign: Campaign, invite: Invitation, journal: Journal, now: int
     ) -> tuple[AbortCode, str] | None:
         """Return why this client stays away from a session, as a code and in words."""
+        if why := campaign.why_over(self._record, now):
+            return AbortCode.POLICY, f"the plan is over: {why}"
         found = _refusals(campaign, self._policy, self._items, self._identity)
         for reason in found:
             return AbortCode.POLICY, reason
@@ -471,7 +477,8 @@ def _refusals(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
     """Yield every reason that follows from the campaign and the settings alone."""
-    yield from policy.refusals(campaign.plan, campaign.allow_list)
+    own = None if identity is None else identity.public
+    yield from policy.refusals(campaign.plan, campaign.allow_list, own)
     if reason := items.refusal(campaign.plan):
         yield reason
     try:

@@ -8,11 +8,12 @@ agent holds no items in between.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,6 +198,7 @@ def of_file(
     column: str | Sequence[str] | None,
     format: str | None,
     people: str | None = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Reader:
     """Return the reader of a table or text file: CSV, TSV, Parquet, JSON lines, text.
 
@@ -205,6 +207,7 @@ def of_file(
         column: of the items, or two: latitude and longitude. None: the only one, or `item`.
         format: None: by the file's suffix.
         people: the column of the people of a silo; None: the items are of one person.
+        watch: is entered for each reading; raises an InvalidInputError if it must not be.
 
     Raises:
         InvalidInputError: there is no such file or format.
@@ -213,6 +216,10 @@ def of_file(
     columns = sources.Columns(item=chosen, client=people)
 
     def read() -> Any:
+        with watch():
+            return rows()
+
+    def rows() -> Any:
         # Every row by itself: no value is an error, since errors would show what is held.
         source = sources.open_source(path, columns, format=format)
         batches = source.batches(private=True, may_be_empty=True)
@@ -232,7 +239,12 @@ def of_file(
     return read
 
 
-def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
+def of_sqlite(
+    path: Path,
+    query: str,
+    people: str | None = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Reader:
     """Return the reader of what a query of an SQLite database gives: one column of items.
 
     The database is opened to read, so that a query changes nothing.
@@ -241,6 +253,7 @@ def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
         path: of the database.
         query: the query.
         people: the column of the people of a silo, beside that of the items; None: there is none.
+        watch: as for `of_file`.
 
     Raises:
         UnreadableFileError: there is no such file.
@@ -249,6 +262,10 @@ def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
         raise UnreadableFileError(f"there is no database {path}")
 
     def read() -> Any:
+        with watch():
+            return rows()
+
+    def rows() -> Any:
         shown = True
         try:
             with closing(
@@ -298,13 +315,20 @@ def _decoded(text: bytes) -> str | None:
         return None
 
 
-def of_python(entry: str) -> Reader:
+def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> Reader:
     """Return the reader that a Python entry point names: `module:function`.
+
+    Args:
+        entry: the module and the function.
+        check: is called with the file of the module, and of each package around it, before it runs;
+            raises an InvalidInputError if it must not.
 
     Raises:
         InvalidInputError: there is no such module or function.
     """
     module, _, name = entry.partition(":")
+    for file in _files_of(module):
+        check(file)
     try:
         found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a module runs when it is imported
@@ -326,6 +350,21 @@ def of_python(entry: str) -> Reader:
             ) from None
 
     return read
+
+
+def _files_of(module: str) -> Iterator[Path]:
+    """Yield the file of each package around a module, and that of the module.
+
+    To find a module, Python runs the packages around it: each of them is yielded before it runs.
+    """
+    names = module.split(".")
+    for end in range(1, len(names) + 1):
+        try:
+            found = importlib.util.find_spec(".".join(names[:end]))
+        except (Exception, SystemExit):  # the import says what is wrong
+            return
+        if found is not None and found.has_location and found.origin is not None:
+            yield Path(found.origin)
 
 
 def candidates_of(path: Path) -> list[Domain]:

@@ -17,7 +17,6 @@ import os
 import socket
 import stat
 import struct
-import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedtally.agent.agent import Agent, Note
+from fedtally.agent.permissions import check_system, others_may_write, way_to
 from fedtally.agent.pipe import PipeClosedError, PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError
 
@@ -168,10 +168,7 @@ async def serve(
 
 def _check_folder(path: Path) -> None:
     """Refuse a folder in which others could put a socket of their own in the place of this one."""
-    if not sys.platform.startswith("linux"):
-        raise InvalidInputError(
-            "an agent runs on Linux: elsewhere the system does not say who connects (SO_PEERCRED)"
-        )
+    check_system()
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise InvalidInputError(
             f"the path of a socket may have {_LONGEST_PATH} bytes, got {len(os.fsencode(path))} in"
@@ -181,17 +178,17 @@ def _check_folder(path: Path) -> None:
         if not path.parent.exists():
             path.parent.mkdir()
             path.parent.chmod(FOLDER_MODE)  # whatever the umask, so that its group may enter
-        found = path.parent.stat()
+        with way_to(path.parent) as way:
+            found = way.end
     except OSError as error:
         raise InvalidInputError(
             f"cannot make the folder of the socket {path} ({error.strerror}): make it, and give it"
             " to the agent's user"
         ) from None
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o022 or found.st_uid not in (0, os.getuid()):
+    if others_may_write(found, os.geteuid()):
         raise InvalidInputError(
-            f"{path.parent} may be written by others (mode {mode:04o}, user {found.st_uid}), who"
-            f" could put a socket of their own there: chmod {FOLDER_MODE:o} it, as the agent's user"
+            f"{found} of user {found.uid} may be written by others, who could put a socket of their"
+            f" own there: chmod {FOLDER_MODE:o} it, as the agent's user"
         )
 
 

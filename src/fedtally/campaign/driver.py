@@ -278,6 +278,7 @@ class Driver:
     Attributes:
         refusals: how many frames were refused, and how many clients aborted, by code. These codes
             tell an operator why clients do not take part.
+        unanswered: how many Invites nobody answered, in sessions that have gone on since, or ended.
         rejected: the sessions that this driver gave up because their sum can never land: no
             sketches have such a sum, the release of the round is out, or the session could not be
             restored in time. `store.Campaigns.status` lists those of earlier drivers too, with the
@@ -344,7 +345,8 @@ class Driver:
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
         # The time, which goes back by more than `JITTER` or not at all.
         self._time = 0.0
-        self._drains = False
+        self._drains = self._gives_up = False
+        self.unanswered = 0
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
         self.is_overtaken = False
@@ -531,6 +533,14 @@ class Driver:
     def drain(self) -> None:
         """Open no further session. The sessions that run go on to their end."""
         self._drains, self._is_stirred, self._enough = True, True, math.inf
+
+    def give_up_silent(self) -> None:
+        """Drain, and end the sessions of which no client has answered its Invite, at the next tick.
+
+        Nothing is lost with them: nobody was asked for items yet.
+        """
+        self.drain()
+        self._gives_up = True
 
     def running(self) -> list[RunningSession]:
         """Return the sessions that run here now, in the order in which their phases began here."""
@@ -826,6 +836,8 @@ class Driver:
         """Tell whether a phase has nobody to wait for, or no time left."""
         if not live.frames or self._now > live.saved.not_after:
             return True
+        if self._gives_up and live.session.state is ServerState.ADVERTISE and not live.taken:
+            return True
         soft, hard = live.saved.closes
         # `can_close` takes a pass over all neighbours, so it is called only when its answer counts.
         return self._now >= hard or (self._now >= soft and live.session.can_close().code is None)
@@ -836,8 +848,11 @@ class Driver:
         # If closing raises, `_recover` restores the session, but only if it is not in memory: so
         # take it out first. Keep its clients: `_end` replaces them by those that get the farewell.
         session, clients = live.saved.session, live.saved.clients
+        invited = live.session.state is ServerState.ADVERTISE
+        silent = len(live.frames) if invited else 0
         del self._live[session]
         live.run.deadline_passed(self._now)
+        self.unanswered += silent
         if live.run.done:
             self._finish(live.saved)
             self._pool.end(session, clients)

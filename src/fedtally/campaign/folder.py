@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedtally import _archive, _toml, _validate
+from fedtally._links import real_path
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
-from fedtally.campaign.enrolment import load_allow_list
+from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
@@ -44,7 +45,7 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
-from fedtally.store.marks import new_mark, real_path
+from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
@@ -137,7 +138,6 @@ class CampaignFolder:
             raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
         made._check_budget(made._check_places())
         made._check_screen()
-        copied = {PLAN: plan, ALLOW_LIST: allow_list}
         # A folder under another name first: a crash in between leaves no half campaign behind.
         draft = place.with_name(f".{place.name}.new")
         try:
@@ -150,12 +150,12 @@ class CampaignFolder:
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700, parents=True)
-            for name, source in copied.items():
-                if source is not None:
-                    shutil.copyfile(source, draft / name)
+            # what was checked, and not what the files hold by now
+            made.plan.save(draft / PLAN)
+            if made.allow_list is not None:
+                save_allow_list(draft / ALLOW_LIST, made.allow_list)
             if candidates is not None:
                 _write_lines(draft / CANDIDATES, made.domain)
-            made.plan.save(draft / PLAN)  # also where the given plan is JSON
             with _archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):

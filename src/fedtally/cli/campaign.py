@@ -120,15 +120,20 @@ def campaign() -> None:
 @json_option
 def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
     """Make the folder NAME of a campaign. Nothing is asked of anybody yet: that is run."""
+    from fedtally import report
     from fedtally.campaign.driver import Deadlines
     from fedtally.campaign.folder import CampaignFolder
+    from fedtally.secagg.config import SecAggConfig
 
     waits = ("gather", "phase", "session", "presence", "bench")
     deadlines = Deadlines(**{wait: given.pop(wait) for wait in waits})
     made = CampaignFolder.create(name, plan_file, deadlines=deadlines, **given)
+    agreed = made.plan.secure_sum
+    assert isinstance(agreed, SecAggConfig)  # a folder is made of no other plan
+    honest = agreed.parameters.honest_survivors
     console.note(
-        f"made {name}: {view.planned(made)}; next: fedtally campaign run {name} --agents"
-        " DIR, or --engine flower --connection NAME",
+        f"made {name}: {view.planned(made)}; {report.honesty(honest)}; next: fedtally campaign run"
+        f" {name} --agents DIR, or --engine flower --connection NAME",
         as_json,
     )
     if as_json:
@@ -137,6 +142,7 @@ def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
                 "schema": "fedtally-campaign-made/1",
                 "folder": str(name),
                 "fingerprint": made.plan.fingerprint,
+                "min_honest": honest,
             }
         )
     else:
@@ -171,7 +177,8 @@ _engine_options = options(
         type=click.IntRange(min=1),
         default=600,
         metavar="S",
-        help="End if so long too few clients are there that may still be asked, in seconds (600).",
+        help="End if so long too few clients are there that may be asked, or nobody answers, in"
+        " seconds (600).",
     ),
     option("Run", "--quiet", is_flag=True, help="No progress on stderr."),
     json_option,
@@ -443,6 +450,7 @@ def _run(
                 "rounds": rounds,
                 "rounds_landed": landed,
                 "refusals": {code.name: n for code, n in ran.refusals.most_common()},
+                "unanswered": ran.unanswered,
             }
         )
     elif is_over:
@@ -474,11 +482,13 @@ class _Ran(NamedTuple):
         ending: why.
         present: the number of clients that were connected then.
         refusals: how often frames were refused or clients aborted, by code.
+        unanswered: how many invitations no client answered.
     """
 
     ending: Ending
     present: int
     refusals: Counter[AbortCode]
+    unanswered: int
 
 
 def _run_local(
@@ -501,7 +511,7 @@ def _run_local(
                 raise
         if _is_over(folder, ending):
             _save_result(folder, driver)
-    return _Ran(ending, present, driver.refusals)
+    return _Ran(ending, present, driver.refusals, driver.unanswered)
 
 
 def _run_on_flower(
@@ -523,7 +533,7 @@ def _run_on_flower(
     if _is_over(folder, ending):
         _end(folder)
     refusals = Counter({AbortCode[name]: n for name, n in report.refusals.items()})
-    return _Ran(ending, report.num_online, refusals)
+    return _Ran(ending, report.num_online, refusals, report.unanswered)
 
 
 def _allow_many_files() -> None:
@@ -644,6 +654,7 @@ def _said(
     """
     from fedtally import report
     from fedtally.engines.pace import Ending
+    from fedtally.report import counted
     from fedtally.secagg.config import SecAggConfig
 
     name, rounds = folder.path, folder.plan.num_rounds
@@ -652,12 +663,17 @@ def _said(
     refusals = ", ".join(
         f"{number:,} {code.name} ({code.meaning})" for code, number in ran.refusals.most_common()
     )
+    connected = (
+        f"a session needs {least:,} {who}s that were not asked before, and {ran.present:,} are"
+        " connected in all"
+    )
+    silent = (
+        f"nobody answered {counted(ran.unanswered, 'invitation')}: the owners of these {who}s run"
+        " fedtally agent check, which says whether they accepted the plan"
+    )
     why = {
         Ending.DRAINED: "was drained",
-        Ending.STALLED: (
-            f"waits in vain: a session needs {least:,} {who}s that were not asked before, and"
-            f" {ran.present:,} are connected in all"
-        ),
+        Ending.STALLED: f"waits in vain: {silent if ran.unanswered else connected}",
     }[ran.ending]
     heard = f"; {who}s refused, or were refused: {refusals}" if refusals else ""
     reached = f"--agents {where}" if engine == "local" else f"--engine flower --connection {where}"

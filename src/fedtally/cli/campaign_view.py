@@ -159,7 +159,7 @@ class Progress:
         # The clients of earlier runs say nothing about the pace of this one.
         self._landed = self._landed_before = 0 if status is None else sum(status.landed.values())
         self._begun = time.monotonic()
-        self._tell_at = 0.0
+        self._tell_at, self._said = 0.0, ""
         self._bars: Any = None
         self._tasks: dict[bytes, Any] = {}
 
@@ -217,11 +217,15 @@ class Progress:
         if self._phases.keys() - running.keys():
             self._tell_ends()
         self._phases = {name: one.phase for name, one in running.items()}
-        if not running and time.time() >= self._tell_at and not self._is_complete():
+        if running:
+            self._said = ""
+        elif time.time() >= self._tell_at and not self._is_complete():
             self._tell_at = time.time() + _TELL_SECONDS
-            self.note(
-                f"waits for {unit}s" + ("" if present is None else f": {present:,} are connected")
-            )
+            said = f"waits for {unit}s"
+            said += "" if present is None else f": {present:,} are connected"
+            if said != self._said:  # once, until something has changed
+                self.note(said)
+            self._said = said
         self._draw(running)
 
     def _is_complete(self) -> bool:

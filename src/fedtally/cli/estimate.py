@@ -539,11 +539,12 @@ def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
 def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> None:
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
-        result.export(options["output"], options.get("memory"))
+        changed = result.export(options["output"], options.get("memory"))
         rows = f"all {result.domain.size:,} estimates"
         if result.plan.is_open:
             rows = f"the {result.num_found:,} strings that stand out"
         console.note(f"wrote {options['output']}: {rows}", quiet)
+        console.note_of_cells(changed, quiet)
     if options["save"]:
         result.command = console.command_line(names_items=False)
         result.save(options["save"])

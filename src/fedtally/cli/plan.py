@@ -287,9 +287,13 @@ def plan(**options: Any) -> None:
     else:
         host = calibration.load()
     if options["clients"] is None:
-        raise InvalidInputError(
-            "--clients is missing: how many clients are there, of all rounds together?"
-        )
+        how_many = "how many clients are there, of all rounds together"
+        if not any(options[name] for name in ("domain", "domain_size", "like")):
+            raise InvalidInputError(
+                f"--clients and --domain-size are missing: {how_many}, and how many candidate items"
+                " (or name them: --domain)?"
+            )
+        raise InvalidInputError(f"--clients is missing: {how_many}?")
     spec, find_epsilon = _spec(options)
     keys = read_keys(options)
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
@@ -330,7 +334,10 @@ def _propose(
         search = open_domain.Search(spec, domain, number, distribution, seed, length, rare)
         return open_domain.propose(search, find_epsilon=find_epsilon, like=about)
     asked = (spec, domain, number, distribution)
-    return proposal.propose(*asked, seed=seed, find_epsilon=find_epsilon, like=about)
+    is_drawn = options["seed"] is None
+    return proposal.propose(
+        *asked, seed=seed, is_drawn=is_drawn, find_epsilon=find_epsilon, like=about
+    )
 
 
 def _compared(host: Host) -> str:

@@ -352,7 +352,7 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
         f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
-    return [("Secure sum", text)]
+    return [("Secure sum", text), ("", report.honesty(p.honest_survivors))]
 
 
 def _notes(proposal: Proposal, host: Host | None) -> list[str]:

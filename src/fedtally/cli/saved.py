@@ -277,7 +277,7 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
         SKETCH: ("sketch", lambda: _sketch_fields(CountSketch.load(file))),
         RESULT: ("result", lambda: _result_fields(Result.load(file))),
     }
-    schema = _archive.read(file)[0]
+    schema = _archive.schema_of(file)
     if schema not in readers:
         raise UnreadableFileError(
             f"{file} holds {schema}, which this version does not know; a newer fedtally may"

@@ -245,7 +245,10 @@ def _arrow_of_objects(items: Any) -> Any:
     except OverflowError:  # Python integers beyond int64
         return pa.array([str(item) for item in items])
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"items must be one column of text or integers: {error}") from error
+        kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+        raise InvalidInputError(
+            f"items must be one column of text or integers, got values of type {kinds}"
+        ) from error
 
 
 def _large_string(column: Any, wanted: str) -> Any:
@@ -264,7 +267,7 @@ def _large_string(column: Any, wanted: str) -> Any:
     try:
         return column.cast(pa.large_string())
     except ValueError as error:
-        raise InvalidInputError(f"items must be {wanted} in UTF-8: {error}") from error
+        raise InvalidInputError(f"items must be {wanted} in UTF-8") from error
 
 
 def _chunks(column: Any) -> list[Any]:
@@ -321,7 +324,7 @@ def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
         try:
             items = np.asarray(items)
         except ValueError as error:
-            raise InvalidInputError(f"coordinates must be pairs of numbers: {error}") from error
+            raise InvalidInputError("coordinates must be pairs of numbers, two each") from error
     if not isinstance(items, np.ndarray) or items.ndim < 2:
         return None
     if items.ndim > 2 or items.shape[1] != 2 or items.dtype.kind not in "fiu":

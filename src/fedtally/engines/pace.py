@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fedtally.campaign.driver import Driver
+from fedtally.campaign.driver import Driver, RunningSession
 from fedtally.errors import OvertakenError
 from fedtally.privacy.budget import OverspentError
+from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
 LONGEST_PAUSE = 1.0  # seconds between two steps, also after an error of the store
@@ -19,7 +20,7 @@ class Ending(Enum):
 
     COMPLETE = "complete"  # every round is as full as the plan allows
     DRAINED = "drained"  # somebody asked for it, and the last session has ended
-    STALLED = "stalled"  # too few clients that may still be asked are there, for too long
+    STALLED = "stalled"  # for too long too few clients were there that may be asked, or answered
 
 
 @dataclass
@@ -29,8 +30,10 @@ class Pace:
     Args:
         driver: of the campaign.
         clock: returns the time, Unix seconds.
-        wait: the seconds after which `step` gives up, if no session could be opened.
-        warn: called with a problem that the engine goes on after, in words.
+        wait: the seconds after which `step` gives up, if no session could be opened, or none of the
+            invited clients has answered.
+        warn: called with a problem that the engine goes on after, in words; once for each session,
+            and once for each time in which the store does not answer.
         steady: returns seconds that nobody sets: they measure what the engine itself waits. None:
             `clock`. The deadlines of the protocol are on the clock, which clients have, too.
 
@@ -55,6 +58,8 @@ class Pace:
         self._now = self.clock if self.steady is None else self.steady
         self._idle_since = self.due = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
+        self._warned: set[bytes] = set()  # the sessions whose silent clients were told
+        self._is_silent = self._is_broken = False
 
     def stop(self) -> None:
         """Open no further session; `step` returns `DRAINED` when the last one has ended."""
@@ -71,6 +76,7 @@ class Pace:
         late = self._now() - self.due
         if late > LONGEST_PAUSE:
             self._idle_since += late  # this process was suspended: nobody could reach it
+        self._warn_of_silence()
         try:
             if late >= 0 and not self.driver.running():
                 self.driver.check_claim()
@@ -79,17 +85,66 @@ class Pace:
             raise
         except (StoreError, OSError) as error:
             # The driver keeps its sessions in the store, and reads it again by itself.
-            self.warn(f"the store does not answer, and is asked again: {error}")
+            if not self._is_broken:
+                self.warn(f"the store does not answer, and is asked again: {error}")
+            self._is_broken = True
             pause = LONGEST_PAUSE
-        now, phases = self._now(), tuple((s.session, s.phase) for s in self.driver.running())
+        else:
+            self._is_broken = False
+        now, running = self._now(), self.driver.running()
+        phases = tuple((one.session, one.phase) for one in running)
         self.due = now + min(pause, LONGEST_PAUSE)
         self.has_news, self._seen = phases != self._seen, phases
-        # A session that an error of the store took out of memory goes on, too, and clients that
-        # wait for a fuller session do not wait in vain.
-        if phases or not self.driver.is_idle or self.driver.is_gathering:
+        if self._goes_on(running):
             self._idle_since = now
         if self.driver.is_complete:
             return Ending.COMPLETE
         if self.drains and self.driver.is_idle:
             return Ending.DRAINED
-        return Ending.STALLED if now - self._idle_since > self.wait else None
+        if now - self._idle_since <= self.wait:
+            return None
+        if not running:
+            return Ending.STALLED
+        self._warn_of_silence(has_ended=True)
+        self.driver.give_up_silent()
+        self.due = now  # they end with the next step
+        return None
+
+    def _goes_on(self, running: list[RunningSession]) -> bool:
+        """Return whether there is more than invitations that nobody answers.
+
+        A session that an error of the store took out of memory goes on, too, and clients that wait
+        for a fuller session do not wait in vain. The first session that is silent has the whole
+        time; later ones, before anybody has answered, have what is left of it.
+        """
+        if not running:
+            return not self.driver.is_idle or self.driver.is_gathering
+        before, self._is_silent = self._is_silent, not any(map(_is_answered, running))
+        return not (before and self._is_silent)
+
+    def _warn_of_silence(self, has_ended: bool = False) -> None:
+        """Tell how many invited clients have not answered, once a session, at its phase's end.
+
+        Args:
+            has_ended: it ends now, whatever the time is.
+        """
+        for one in self.driver.running():
+            is_due = has_ended or self.clock() >= one.closes[0] - LONGEST_PAUSE
+            missing = one.clients - one.answered
+            if not _invites(one) or not is_due or not missing or one.session in self._warned:
+                continue
+            self._warned.add(one.session)
+            self.warn(
+                f"round {one.round}, session {one.session.hex()[:8]}: {missing:,} of"
+                f" {one.clients:,} invited clients did not answer: their owners run fedtally agent"
+                " check, which says whether they accepted the plan"
+                f" {self.driver.plan.fingerprint[:16]}"
+            )
+
+
+def _invites(session: RunningSession) -> bool:
+    return session.phase == ServerState.ADVERTISE.value
+
+
+def _is_answered(session: RunningSession) -> bool:
+    return not _invites(session) or session.answered > 0

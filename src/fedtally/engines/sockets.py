@@ -44,7 +44,8 @@ class SocketEngine:
         folder: the folder of the agents' sockets.
         clock: returns the time, Unix seconds.
         patience: the seconds after which an agent that owes an answer counts as away.
-        wait: the seconds after which `run` gives up, if no session could be opened.
+        wait: the seconds after which `run` gives up, if no session could be opened, or nobody
+            answered.
         report: called after each step of the driver, and about once a second.
         warn: called with a problem that the engine goes on after, in words.
         steady: returns seconds that nobody sets, for what the engine itself waits.

@@ -20,6 +20,7 @@ from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import check_rounds, terms
+from fedtally.planner.seeds import with_even_seed
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
 from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
@@ -233,6 +234,7 @@ def propose(
     distribution: Frequencies | None = None,
     *,
     seed: bytes,
+    is_drawn: bool = False,
     find_epsilon: bool = False,
     like: str | None = None,
 ) -> Proposal:
@@ -249,6 +251,7 @@ def propose(
         distribution: what is known of the frequencies; None: nothing, so that the plan is for the
             hardest ones, and its target holds for any.
         seed: 32 bytes, of the hashes.
+        is_drawn: whether nobody chose the seed: a small plan may then take a more even one.
         like: what is known, in a few words that the plan keeps beside its target.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
             be given, which is not taken.
@@ -269,7 +272,9 @@ def propose(
     assert plan.target is not None
     if plan.is_histogram:  # its error is that of the noise, whatever the frequencies
         like = hardest.ANY
-    plan = replace(plan, target=replace(plan.target, frequencies=like))
+    if is_drawn:
+        draft = with_even_seed(draft, draft.chosen_of(plan))
+    plan = replace(plan, target=replace(plan.target, frequencies=like), seed=draft.seed)
     return Proposal(
         plan,
         made.size,
@@ -398,7 +403,7 @@ def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes
     rounds = spec.num_rounds or 1
     if num_clients < rounds:
         raise InvalidInputError(
-            f"num_clients must be at least the number of rounds, {rounds}, got {num_clients}"
+            f"num_rounds must be at most the number of clients, {num_clients:,}, got {rounds:,}"
         )
     if num_clients > MAX_CLIENTS:
         raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
@@ -724,7 +729,9 @@ def why_unreachable(draft: Draft) -> str:
     within = "" if spec.max_bytes is None else f" within {spec.max_bytes:,} bytes"
     if spec.privacy is None:
         return f"cannot be met with {clients}{within}"
-    return f"cannot be met at epsilon {spec.privacy.epsilon:g} with {clients}{within}"
+    epsilon = spec.privacy.epsilon
+    at = f"any epsilon up to {MAX_EPSILON:g}" if epsilon == MAX_EPSILON else f"epsilon {epsilon:g}"
+    return f"cannot be met at {at} with {clients}{within}"
 
 
 def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:

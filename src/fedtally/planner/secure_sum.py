@@ -319,14 +319,20 @@ def terms(
         InvalidInputError: a round is too small, or nothing protects from so many corrupt clients
             and dropouts.
     """
+    if (total := sum(num_clients)) < 3:
+        raise InvalidInputError(
+            f"a secure sum needs at least 3 clients, and there {'is' if total == 1 else 'are'}"
+            f" {total} in all: name another column of clients, or leave secure_sum out"
+        )
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
     n_min, n_max = min(sizes), max(sizes)
     if summation.min_cohort is not None:
         n_min, n_max = summation.min_cohort, summation.most_clients
     if n_min < 3:
+        of = "round" if min(count for count in num_clients if count) < 3 else "cohort"
         raise InvalidInputError(
-            f"a cohort has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; "
-            "use fewer rounds, or a larger max_cohort"
+            f"a {of} has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; use"
+            " fewer rounds, or a larger max_cohort"
         )
     corrupt = corrupt_clients(summation.max_corrupt, n_max)
     try:

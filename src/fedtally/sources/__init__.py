@@ -18,14 +18,19 @@ A value becomes the same item in every format. `sources.values` has these rules:
   exponents and leading zeros tell clients apart.
 * A value of another type becomes one text: ``true`` and ``false``; ``2026-01-22``;
   ``2026-01-22 09:53:12.5``, without zeros at the end of the second, and a zone as ``+01:00``;
-  decimals with all digits of their column; for a duration the number of its units. DuckDB and
-  Python's csv module write the same text, except for durations. Other writers write other text,
-  which is another item: pandas ``True``, dates without the time where all are midnight, and
+  decimals with all digits of their column; ``0 days 01:30:00`` for a duration; a UUID with its
+  hyphens; a period and an interval of pandas as it writes them. DuckDB and Python's csv module
+  write the same text, except for durations. Other writers write other text, which is another item:
+  pandas ``True``, dates without the time where all are midnight, and
   ``12.500`` seconds; pyarrow ``12.500000``, and ``Z`` or ``+0100``; Polars also ``T`` between date
   and time. Keep these columns in Parquet, or write them as above.
+* An extension type is read by its values, and not by what Arrow stores of them
+  (`sources.extensions`); one that is not known here is refused by its name, unless text is stored.
 * Whole floats become integers, since many tables hold integers so in columns where a value is
   missing. NaN is missing. Any other float is refused as an item, a client or a round, because equal
-  numbers need not be written alike.
+  numbers need not be written alike. So is a whole one beyond the last integer that the float holds
+  exactly: several ids may have become one.
+* Bytes are the text that they are in UTF-8. Other bytes, and those with a NUL byte, are refused.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
 * A line ends with LF, CR LF or CR alone. Under privacy CR alone ends a line only in a CSV whose
   header ends with it (`sources.lines`).

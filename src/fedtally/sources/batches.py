@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError
+from fedtally.sources.extensions import values_of
 from fedtally.sources.values import as_counts, as_names, as_pairs, as_values
 
 _LISTED = 30  # columns that a message lists
@@ -151,16 +152,18 @@ class Columns:
         elif ",".join(self.items) in available and not set(self.items) <= set(available):
             chosen = replace(self, item=",".join(self.items))  # one column of both coordinates
         chosen = chosen.with_folders(available)
+        if missing := [name for name in chosen.names() if name not in available]:
+            ways = [
+                "; the name of a folder can be the round or the silo alone"
+                if name in dict(self.folders)
+                else _other_delimiter(available) or _validate.did_you_mean(name, available)
+                for name in missing
+            ]
+            raise InvalidInputError(
+                f"{where} has no column {' and no column '.join(map(repr, missing))}; it has the"
+                f" columns {listed}{''.join(dict.fromkeys(ways))}"
+            )
         for name in chosen.names():
-            if name not in available:
-                raise InvalidInputError(
-                    f"{where} has no column {name!r}; it has the columns {listed}"
-                    + (
-                        "; the name of a folder can be the round or the silo alone"
-                        if name in dict(self.folders)
-                        else _other_delimiter(available) or _validate.did_you_mean(name, available)
-                    )
-                )
             if list(available).count(name) > 1:  # nothing says which of them is meant
                 raise InvalidInputError(
                     f"{where} has several columns called {name!r}; rename all but one"
@@ -195,7 +198,7 @@ def _other_delimiter(available: Sequence[str]) -> str:
     >>> _other_delimiter(["user;word"]), _other_delimiter(["user", "a;b"])
     ("; if it is separated by ';', say so (--delimiter ';')", '')
     """
-    letters = [letter for letter in ";\t|" if len(available) == 1 and letter in available[0]]
+    letters = [letter for letter in ",;\t|" if len(available) == 1 and letter in available[0]]
     return (
         f"; if it is separated by {letters[0]!r}, say so (--delimiter {letters[0]!r})"
         if letters
@@ -344,13 +347,14 @@ def no_rows(schema: Any) -> Any:
     return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def _column(table: Any, name: str, columns: Columns) -> Any:
+def _column(table: Any, name: str, columns: Columns, where: str) -> Any:
     """Return a column of a table, or of its path: one value in all rows."""
     import pyarrow as pa
 
     given = dict(columns.given)
     if name not in given:
-        return table.column(name)
+        field = table.schema.field(name)
+        return values_of(table.column(name), field, f"{where}: column {name!r}")
     return pa.repeat(pa.scalar(given[name], pa.string()), table.num_rows)
 
 
@@ -384,20 +388,25 @@ def to_batch(
 
     if isinstance(columns.item, tuple):
         items = as_pairs(
-            [table.column(name) for name in columns.item], columns.item, where, private
+            [_column(table, name, columns, where) for name in columns.item],
+            columns.item,
+            where,
+            private,
         )
     else:
-        column = table.column(columns.item)
+        column = _column(table, str(columns.item), columns, where)
         items = as_values(column, f"{where}: column {columns.item!r}", private, grouped=True)
     clients, rounds, silos = (
         (
             None
             if name is None
-            else as_names(_column(table, name, columns), f"{where}: column {name!r}", private)
+            else as_names(
+                _column(table, name, columns, where), f"{where}: column {name!r}", private
+            )
         )
         for name in (columns.client, columns.round, columns.silo)
     )
-    counts = None if columns.count is None else table.column(columns.count)
+    counts = None if columns.count is None else _column(table, columns.count, columns, where)
     # The counts are read last, of the rows that are kept: a bad count in a dropped row is no error.
     what, itemless = f"{where}: column {columns.count!r}", None
     named = _valid(clients, rounds, silos)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, KeysView, Mapping, Set, ValuesView
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from fedtally.errors import InvalidInputError
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
-from fedtally.sources.values import of_objects
+from fedtally.sources.values import of_column, of_numpy, of_objects, type_of
 
 _ROWS = 1 << 20  # of a batch
 
@@ -36,8 +37,8 @@ def from_items(
         counts: whole numbers, the number of clients that each item stands for; not with `clients`.
 
     Raises:
-        InvalidInputError: a column of several types or of floats, columns of unequal length, or a
-            value that is no column.
+        InvalidInputError: a column of several types, of floats or of a type that has no reading,
+            columns of unequal length, or a value that is no column.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()
@@ -82,16 +83,42 @@ def from_table(table: Any, columns: Columns) -> Source:
     """
     _refuse_of_workers(table)
     is_lazy = hasattr(table, "collect_schema") and hasattr(table, "collect")
-    names = table.collect_schema().names() if is_lazy else getattr(table, "column_names", None)
+    names = _lazy_names(table) if is_lazy else getattr(table, "column_names", None)
     names = [str(name) for name in (table.columns if names is None else names)]
     resolved = columns.resolve(names, "the table")
     if is_lazy:
-        table = table.select(resolved.names()).collect()
+        table = _collected(table, resolved.names())
     if hasattr(table, "iloc"):  # pandas, whose columns may have names that are no text
         held = {name: table.iloc[:, names.index(name)] for name in resolved.names()}
     else:
         held = {name: table[name] for name in resolved.names()}
-    return _source("the table", held, resolved)
+    schema: Any = getattr(table, "schema", None)  # of Arrow: its fields may name extension types
+    fields = {name: schema.field(name) for name in held} if hasattr(schema, "field") else {}
+    return _source("the table", held, resolved, fields)
+
+
+def _lazy_names(frame: Any) -> list[str]:
+    """Return the names of the columns of a lazy frame of Polars."""
+    with _computing():
+        return list(frame.collect_schema().names())
+
+
+def _collected(frame: Any, names: list[str]) -> Any:
+    """Return the named columns of a lazy frame of Polars."""
+    with _computing():
+        return frame.select(names).collect()
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    """Say that a frame cannot be computed, whatever went wrong in it, as for a missing file."""
+    try:
+        yield
+    except Exception as error:  # Polars has many errors of its own, and passes those of Python on
+        raise InvalidInputError(
+            f"the lazy frame cannot be computed ({type(error).__name__}): call its collect() to see"
+            " why, and pass the data frame"
+        ) from error
 
 
 def _refuse_of_workers(value: Any) -> None:
@@ -120,12 +147,27 @@ def is_table(value: Any) -> bool:
     return has_names and hasattr(value, "__getitem__")
 
 
-def _source(where: str, held: dict[str, Any], columns: Columns) -> Source:
-    """Return a source of columns, by their names, that have one length."""
+def _source(
+    where: str, held: dict[str, Any], columns: Columns, fields: Mapping[str, Any] | None = None
+) -> Source:
+    """Return a source of columns, by their names, that have one length.
+
+    Args:
+        where: the source in messages.
+        held: the columns.
+        columns: the parts that they play; resolved.
+        fields: the Arrow fields of those that have one.
+    """
     import pyarrow as pa
 
     def read(private: bool) -> Iterator[Batch]:
-        table = pa.table({name: _column(values, name, private) for name, values in held.items()})
+        parts = {name: _column(values, name, private) for name, values in held.items()}
+        known = {name: part.metadata for name, part in (fields or {}).items()}
+        known |= {name: _metadata(values) for name, values in held.items() if name not in known}
+        schema = pa.schema(
+            [pa.field(name, part.type, metadata=known[name]) for name, part in parts.items()]
+        )
+        table = pa.table(list(parts.values()), schema=schema)
         done, size = 0, table.get_total_buffer_size()
         if private:  # the columns are known even without rows
             yield to_batch(no_rows(table.schema), columns, where, 0, private)
@@ -198,22 +240,76 @@ def _column(values: Any, name: str, private: bool) -> Any:
     """Return any column as a chunked Arrow array."""
     import pyarrow as pa
 
-    if private and (objects := _objects(values)) is not None:
-        return pa.chunked_array([of_objects(objects)])
+    kind = getattr(values, "dtype", None)
     try:
+        values = _unwrapped(values, name, private)
+        objects = _objects(values)
+        if objects is not None:
+            found = of_objects(objects) if private else of_column(objects, name)
+            return pa.chunked_array([found])
         return _arrow(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(f"{name} must be all text or all integers: {error}") from error
-    except UnicodeError as error:
+    except InvalidInputError:
+        raise
+    # Each library has errors of its own, and what they say is of no use: it speaks of its insides.
+    except Exception as error:
+        called = type_of(type(values)) if kind is None else f"type {kind}"
         raise InvalidInputError(
-            f"{name} must be text that UTF-8 can write, without lone surrogates: {error}"
+            f"{name} must be all text or all integers, got values of {called}: cast it to text"
+            " first"
         ) from error
-    except OverflowError as error:
-        raise InvalidInputError(
-            f"{name} holds integers beyond 64 bits; pass them as text"
-        ) from error
-    except TypeError as error:
-        raise _no_column(values, name) from error
+
+
+def _metadata(values: Any) -> Any:
+    """Return the metadata of the Arrow field of a Polars series, which may name an extension."""
+    import pyarrow as pa
+
+    if not _is_polars(values) or not str(values.dtype).startswith(("Extension", "ext[")):
+        return None
+    return pa.table(values.to_frame()).field(0).metadata
+
+
+def _is_polars(values: Any) -> bool:
+    return type(values).__module__.partition(".")[0] == "polars" and hasattr(values, "to_frame")
+
+
+def _unwrapped(values: Any, name: str, private: bool) -> Any:
+    """Return a column in a form that Arrow reads, where its own form is none."""
+    kind: Any = getattr(values, "dtype", None)
+    if type(kind).__name__ == "SparseDtype":  # of pandas
+        return np.asarray(values)
+    if type(kind).__name__ == "CategoricalDtype" and kind.categories.dtype == object:
+        return _categories(values, name, private)
+    if hasattr(values, "to_series") and hasattr(values, "get_indexer"):  # an index of pandas
+        return values.to_series()
+    if _is_polars(values):
+        if str(kind) == "Object":
+            return values.to_list()
+        if str(kind) in ("Int128", "UInt128"):
+            return _integers_of_polars(values, private)
+    return values
+
+
+def _categories(values: Any, name: str, private: bool) -> Any:
+    """Return categories of pandas that are Python objects, each of which is read once."""
+    import pyarrow as pa
+
+    held = getattr(values, "cat", values)  # of a series
+    codes = np.asarray(held.codes)
+    objects = list(held.categories)
+    texts = of_objects(objects) if private else of_column(objects, name)
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), texts)
+
+
+def _integers_of_polars(values: Any, private: bool) -> Any:
+    """Return integers of 128 bits as ones of 64 bits, if all of them fit, and otherwise as text.
+
+    Under privacy they are always text: no value may change how another one is read.
+    """
+    import polars
+
+    narrow = values.cast(polars.Int64, strict=False)
+    fits = not private and narrow.null_count() == values.null_count()
+    return narrow if fits else values.cast(polars.String)
 
 
 def _objects(values: Any) -> list[Any] | None:
@@ -224,7 +320,15 @@ def _objects(values: Any) -> list[Any] | None:
     if isinstance(values, list | tuple):
         return list(values)
     kind = getattr(values, "dtype", None)
-    return list(values) if isinstance(kind, np.dtype) and kind.kind == "O" else None
+    if isinstance(kind, np.dtype):
+        return list(values) if kind.kind == "O" else None
+    is_column = hasattr(values, "to_numpy") or hasattr(values, "to_arrow")
+    return None if is_column or _speaks_arrow(values) else list(values)
+
+
+def _speaks_arrow(values: Any) -> bool:
+    names = ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__")
+    return any(hasattr(values, name) for name in names)
 
 
 def _arrow(values: Any) -> Any:
@@ -234,15 +338,10 @@ def _arrow(values: Any) -> Any:
         return values
     if isinstance(values, pa.Array):
         return pa.chunked_array([values])
+    if isinstance(values, np.ndarray):
+        return _arrow(of_numpy(values))
     if hasattr(values, "__arrow_c_stream__"):
         return pa.chunked_array(values)
     if hasattr(values, "to_arrow"):
         return _arrow(values.to_arrow())
-    if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__"):
-        return _arrow(pa.array(values))
-    if not isinstance(values, (np.ndarray, list, tuple)) and not hasattr(values, "to_numpy"):
-        values = list(values)
-    try:
-        return _arrow(pa.array(values, from_pandas=True))
-    except OverflowError:  # beyond int64, but perhaps not beyond 64 bits
-        return _arrow(pa.array(values, pa.uint64(), from_pandas=True))
+    return _arrow(pa.array(values, from_pandas=True))

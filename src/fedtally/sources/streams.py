@@ -19,6 +19,7 @@ _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
 _FIRST_END = re.compile(rb"[^\r\n](\r*+\n|\r)")
 _LINE_END = re.compile(rb"\r?\r\n|\r")
+_BROKEN_ROW = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")  # as Arrow says it
 
 
 @contextmanager
@@ -44,26 +45,39 @@ def reading(name: str, encoding: str) -> Iterator[None]:
 
 
 def _explain(error: Exception, encoding: str) -> str:
+    """Return what is wrong with a file, in words of its own: those of Arrow speak of its insides.
+
+    Arrow's errors have no codes: its messages are all that tells them apart.
+    """
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
+        byte = ""
+        if isinstance(error, UnicodeDecodeError):
+            byte = f" (byte {error.object[error.start]:#04x})"
         return (
-            f"is no {encoding} text ({text}); say which encoding it is, such as --text-encoding"
+            f"is no {encoding} text{byte}; say which encoding it is, such as --text-encoding"
             " latin-1"
         )
-    # Arrow's errors have no codes: its messages are all that tells them apart.
     if "straddl" in text:
         return (
             "has a row that is longer than a block: is the delimiter right, is a quote left open,"
             " is it a table at all?"
         )
-    if "Expected" in text and "columns" in text:
+    if broken := _BROKEN_ROW.search(text):
+        row, expected, found = broken.groups()
+        named = f" (row {row}: {found}, not {expected})" if row else f" ({found}, not {expected})"
         return (
-            f"has a broken row ({text}); mend it, or check the quotes and the delimiter"
-            " (--delimiter ';' for semicolons)"
+            f"has a row with another number of fields than its first one{named}; mend it, or check"
+            " the quotes and the delimiter (--delimiter ';' for semicolons)"
         )
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror or text}"
-    return f"cannot be read: {text}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read: {error.strerror}"
+    if isinstance(error, NotImplementedError) or "storage type" in text:
+        return (
+            "has a column of a type that is not read here, such as integers of 128 bits or"
+            " categories of UUIDs: write that column as text"
+        )
+    return "cannot be read: it is damaged, cut short or not in the format that is expected"
 
 
 class ByteStream(io.RawIOBase):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import os
@@ -25,6 +26,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.kernels.rows import quotes_are_closed
 from fedtally.sources import compression, private_tables
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
+from fedtally.sources.extensions import is_extension, type_name
 from fedtally.sources.layout import Layout, Tables, check_text
 from fedtally.sources.streams import ByteStream, reading
 
@@ -35,6 +37,7 @@ _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
 _PARQUET = b"PAR1"  # the first bytes of a Parquet file, and its last ones
 _ARROW = b"ARROW1"  # of an Arrow file
+_SHOWN = 60  # characters of a value in a message
 _SMALL = 8  # bytes of a value in a Parquet file that say that most values are in its dictionary
 
 
@@ -332,10 +335,24 @@ def _json_rows(name: str) -> Iterator[list[int]]:
     except pa.ArrowInvalid as error:
         if "straddl" in str(error):
             raise
-        reason = str(error).split(" in row ")[0]
         raise UnreadableFileError(
-            f"{name} cannot be read after row {sum(rows)}: {reason}; one object a line?"
+            f"{name} cannot be read after row {sum(rows)}: {_json_problem(str(error))}"
         ) from error
+
+
+def _json_problem(text: str) -> str:
+    """Return what is wrong with JSON lines, from what Arrow says, in words of its own."""
+    if changed := re.search(r"Column\(/(.+)\) changed from (\w+) to (\w+)", text):
+        column, first, other = changed.groups()
+        return f"column {column!r} changed from {first} to {other}: write all its values alike"
+    if twice := re.search(r"Column\(/(.+)\) was specified twice", text):
+        return f"an object has the column {twice[1]!r} twice"
+    if number := re.search(r"Failed to convert JSON to \w+, couldn't parse:\s*(.+)", text):
+        return (
+            f"{number[1][:_SHOWN]} is no integer of 64 bits as the numbers before it: write all"
+            " values of the column as text"
+        )
+    return "a line is no JSON object: one object a line?"
 
 
 def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any]]:
@@ -354,7 +371,7 @@ def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any
             raise
         except (ValueError, RecursionError) as error:
             raise UnreadableFileError(
-                f"{name}, line {number}, is no JSON object ({error}): one object a line?"
+                f"{name}, line {number}, is no JSON object: one object a line?"
             ) from error
         if not isinstance(row, dict):
             raise UnreadableFileError(
@@ -408,6 +425,7 @@ def _read_parquet(
         if not private:  # an index may hold what the bytes of several files look like
             _check_single_parquet(place, file.metadata, name)
         resolved = columns.resolve(file.schema_arrow.names, name)
+        _check_kept(file, resolved, name)
         rows, grouped = _parquet_batches(file, resolved, layout.block_size)
         if private:
             private_tables.check_plain(file.schema_arrow, resolved, name)
@@ -457,6 +475,29 @@ def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
         file.seek(max(0, start - len(_PARQUET)))
         if start > 0 and file.read(2 * len(_PARQUET)) == 2 * _PARQUET:
             raise UnreadableFileError(f"{name} {_SEVERAL}")
+
+
+def _check_kept(file: Any, columns: Columns, name: str) -> None:
+    """Refuse a column whose type Parquet lost: of categories of durations it keeps the numbers."""
+    import pyarrow as pa
+
+    written = (file.metadata.metadata or {}).get(b"ARROW:schema")
+    if written is None:
+        return
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
+    except (pa.ArrowException, OSError, ValueError):  # Arrow reads the file without it
+        return
+    for column in columns.names():
+        places = schema.get_all_field_indices(column)
+        kind = schema.field(places[0]).type if len(places) == 1 else pa.null()
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        is_kept = not pa.types.is_integer(file.schema_arrow.field(column).type)
+        if pa.types.is_duration(kind) and not is_kept:
+            raise InvalidInputError(
+                f"{name}: column {column!r} is of categories of type {kind}, of which the file"
+                " keeps the numbers alone: write it as text"
+            )
 
 
 def _row_groups(
@@ -598,7 +639,10 @@ def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    def kind_of(kind: Any) -> str:
+    def kind_of(field: Any) -> str:
+        kind = field.type
+        if is_extension(field):
+            return f"values of type {type_name(field)}"
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_integer(kind):
@@ -613,7 +657,7 @@ def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
             with _open_feather(place) as file:
                 schema = file.schema
         return {
-            name: kind_of(schema.field(name).type)
+            name: kind_of(schema.field(name))
             for name in columns.names()
             if schema.names.count(name) == 1  # of others the reader says what is wrong
         }

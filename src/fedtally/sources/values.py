@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,9 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError
 
 _COUNT_BOUND = 2**63
-_EXACT_FLOAT = 2.0**53  # float64 holds every integer up to this one
+# The integers up to this one that a float of so many bits holds, every one of them.
+_EXACT_FLOAT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
+_DAY = 86_400  # seconds
 _SHOWN = 60  # characters of a value in a message
 # A whole number that ends in .0: two groups, one of which matches, hold the number without it.
 WHOLE_NUMBER = r"^-?(0)\.0+$|^(-?[1-9][0-9]*)\.0+$"
@@ -57,7 +60,7 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
     kinds = pa.types
     if kinds.is_dictionary(column.type):
         # under privacy every row is read by itself
-        if grouped and not private and _is_text(column.type.value_type):
+        if grouped and not private and is_text(column.type.value_type):
             return _read_once(column, what)
         column = _decoded(column)
     kind = column.type
@@ -77,8 +80,8 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
             text = _text(column, what)
         except pa.ArrowInvalid as error:
             why = "is no valid UTF-8 text; say which encoding it is (--text-encoding)"
-            if not _is_text(kind):
-                why = "holds bytes that are no UTF-8 text: decode it first"
+            if not is_text(kind):
+                why = "holds bytes that are no UTF-8 text: decode it to text first"
             raise InvalidInputError(f"{what} {why}") from error
     if kinds.is_integer(text.type):
         return text
@@ -155,7 +158,7 @@ def as_names(column: Any, what: str, private: bool = False) -> Any:
     import pyarrow.compute as pc
 
     names = as_values(column, what, private)
-    if not _is_text(names.type):
+    if not is_text(names.type):
         return names
     # Most columns have neither, and looking for the letters takes a tenth of the time.
     if pc.any(pc.starts_with(names, _MARK)).as_py():
@@ -254,9 +257,142 @@ def of_objects(values: Sequence[Any]) -> Any:
     return pa.array(texts, pa.large_string())
 
 
+def of_column(values: Sequence[Any], what: str) -> Any:
+    """Return Python objects of one type as an Arrow column of that type, or as text.
+
+    None and NaN are missing. Integers and whole floats may stand side by side, as in a column where
+    a value is missing.
+
+    Raises:
+        InvalidInputError: objects of several types, or of a type that has no reading.
+
+    >>> of_column([uuid.UUID(int=1), None], "ids").to_pylist()
+    ['00000000-0000-0000-0000-000000000001', None]
+    >>> of_column([7, "tea"], "drinks")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: drinks must be all text or all integers, got values of ...
+    """
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values}
+    if not kinds <= {str, type(None)} and not kinds <= {int, type(None)}:
+        values = [None if _is_missing(value) else _plain(value) for value in values]
+        kinds = {type(value) for value in values}
+    kinds -= {type(None)}
+    if kinds == {int, float}:
+        kind = int if all(_is_exact(value) for value in values if type(value) is float) else float
+        values, kinds = [None if value is None else kind(value) for value in values], {kind}
+    _check_one_type(values, kinds, what)
+    family = _family(next(iter(kinds))) if kinds else str
+    try:
+        if family in _ARROW_READS:
+            return pa.array(values)
+        if family is not None:
+            texts = iter(_texts_of(family, [value for value in values if value is not None]))
+            return pa.array([None if value is None else next(texts) for value in values])
+    except UnicodeError:
+        raise InvalidInputError(
+            f"{what} must be text that UTF-8 can write, without lone surrogates"
+        ) from None
+    except OverflowError:
+        if family is int:
+            return _unsigned(values, what)
+    except (pa.ArrowException, TypeError, ValueError):  # such as a decimal of too many digits
+        pass
+    names = ", ".join(sorted(type_of(kind) for kind in kinds))
+    raise InvalidInputError(
+        f"{what} must be all text or all integers, got values of type {names}: write each as text"
+    )
+
+
+def _check_one_type(values: Sequence[Any], kinds: set[type], what: str) -> None:
+    """Refuse objects whose texts would not be of one kind."""
+    if len({_family(kind) for kind in kinds}) > 1:
+        names = ", ".join(sorted(type_of(kind) for kind in kinds))
+        raise InvalidInputError(
+            f"{what} must be all text or all integers, got values of several types ({names}): write"
+            " all of them as text"
+        )
+    if any(issubclass(kind, datetime.datetime | datetime.time) for kind in kinds):
+        zoned = {value.tzinfo is not None for value in values if value is not None}
+        if len(zoned) > 1:  # Arrow would take the others for times of UTC
+            raise InvalidInputError(
+                f"{what} holds times with a zone and times without one: give all of them one"
+            )
+
+
+def _is_exact(number: float) -> bool:
+    """Return whether a float is an integer that no other integer shares."""
+    return number.is_integer() and abs(number) <= _EXACT_FLOAT[64]
+
+
+def _unsigned(values: Sequence[Any], what: str) -> Any:
+    """Return integers beyond int64, but perhaps not beyond 64 bits."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, pa.uint64())
+    except (OverflowError, pa.ArrowException):
+        raise InvalidInputError(
+            f"{what} holds integers beyond 64 bits; pass them as text"
+        ) from None
+
+
+def type_of(kind: type) -> str:
+    """Return the name of a Python type for a message, with its package unless that is Python.
+
+    >>> type_of(int), type_of(uuid.UUID)
+    ('int', 'uuid.UUID')
+    """
+    package = kind.__module__.partition(".")[0]
+    return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
+
+
+# A datetime is a date, too, and a bool an int: the first one that fits counts.
+_ONE_BY_ONE = (datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal)
+_ARROW_READS = (str, bool, int, float, bytes, *_ONE_BY_ONE, datetime.date)
+_FAMILIES = (*_ARROW_READS, uuid.UUID, np.datetime64, np.timedelta64)
+
+
+def _family(kind: type) -> type | None:
+    """Return the type that tells how objects of a type are read; None: they have no reading."""
+    known = next((family for family in _FAMILIES if issubclass(kind, family)), None)
+    return kind if known is None and _of_pandas(kind) is not None else known
+
+
+def _of_pandas(kind: type) -> Callable[[Any], str | None] | None:
+    """Return what writes objects of a type of pandas; None: it is none, or has no reading."""
+    if kind.__module__.partition(".")[0] != "pandas":
+        return None
+    known: dict[str, Callable[[Any], str | None]] = {"Period": str, "Interval": _text_of_interval}
+    return known.get(kind.__name__)
+
+
+def _text_of_interval(value: Any) -> str | None:
+    left, right = (
+        repr(float(end)) if isinstance(end, float) else of_objects([end]).to_pylist()[0]
+        for end in (value.left, value.right)
+    )
+    return None if left is None or right is None else interval_text(left, right, value.closed)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether an object stands for no value: None, NaN, and those of pandas."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64 | decimal.Decimal):
+        return bool(value != value)
+    return False
+
+
 def _plain(value: Any) -> Any:
-    """Return a scalar of NumPy as the Python object that it stands for."""
-    if not issubclass(type(value), np.generic):
+    """Return a scalar of NumPy as the Python object that it stands for.
+
+    Times keep their unit: Python has no nanoseconds, and NumPy gives their number instead.
+    """
+    kind = type(value)
+    if not issubclass(kind, np.generic) or issubclass(kind, np.datetime64 | np.timedelta64):
         return value
     try:
         return value.item()
@@ -265,36 +401,69 @@ def _plain(value: Any) -> Any:
 
 
 def _texts_of(kind: type, values: list[Any]) -> list[str | None]:
-    """Return the text of objects of one Python type."""
+    """Return the text of objects of one Python type; None for one that has no reading."""
     import pyarrow as pa
 
     if issubclass(kind, str):
         return [_writable(value) for value in values]
     if kind is int:
         return [_digits(value) for value in values]
+    write = str if kind is uuid.UUID else _of_pandas(kind)
+    if write is not None:
+        return [_attempt(write, value) for value in values]
     known = {bool: pa.bool_(), float: pa.float64(), bytes: pa.binary(), datetime.date: pa.date32()}
     arrow = next((found for own, found in known.items() if kind is own), None)
     if arrow is not None:
         columns = [pa.array(values, arrow)]
-    elif issubclass(kind, datetime.datetime | datetime.time | decimal.Decimal):
+    elif issubclass(kind, np.datetime64 | np.timedelta64):
+        columns = [_attempt(lambda own: of_numpy(np.asarray([own])), value) for value in values]
+    elif issubclass(kind, _ONE_BY_ONE):
         # One by one: Arrow gives the objects of a list one zone and one scale.
-        columns = [_alone(value) for value in values]
+        columns = [_attempt(lambda own: pa.array([own]), value) for value in values]
     else:
         return [None] * len(values)
-    found: list[str | None] = []
+    texts: list[str | None] = []
     for column in columns:
-        found += as_values(column, "items", private=True).to_pylist()
-    return found
+        column = pa.nulls(1) if column is None else column
+        texts += as_values(column, "items", private=True).to_pylist()
+    return texts
 
 
-def _alone(value: Any) -> Any:
-    import pyarrow as pa
-
+def _attempt(read: Callable[[Any], Any], value: Any) -> Any:
     try:
-        return pa.array([value])
+        return read(value)
     # An object of a client may raise anything. It is read alone, so no other error is hidden here.
     except Exception:
-        return pa.nulls(1)
+        return None
+
+
+def of_numpy(values: Any) -> Any:
+    """Return a NumPy array [n] as an Arrow column, whatever its byte order and its unit of time.
+
+    Raises:
+        ArrowException: a type that has no reading.
+
+    >>> of_numpy(np.array(["2026-01", "2026-02"], "M8[M]")).to_pylist()
+    ['2026-01', '2026-02']
+    >>> of_numpy(np.array([1, 2], ">i8")).type
+    DataType(int64)
+    """
+    import pyarrow as pa
+
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    kind = values.dtype.kind
+    if kind in "mM":
+        unit, _ = np.datetime_data(values.dtype)
+        if kind == "M" and unit in ("Y", "M"):
+            texts = np.datetime_as_string(values).tolist()
+            return pa.array([None if text == "NaT" else text for text in texts], pa.string())
+        # Arrow has dates, and times of these units; a duration of a month has no length.
+        known = {"W": "D", "D": "D"} if kind == "M" else {"W": "s", "D": "s"}
+        unit = (known | {"h": "s", "m": "s"}).get(unit, unit)
+        if unit in ("D", "s", "ms", "us", "ns"):
+            values = values.astype(f"{kind}8[{unit}]")
+    return pa.array(values, from_pandas=True)
 
 
 def _writable(text: str) -> str | None:
@@ -339,9 +508,12 @@ def _text(column: Any, what: str) -> Any:
     It raises ArrowInvalid where a value cannot be read.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kinds, kind = pa.types, column.type
-    if not _is_text(kind):
+    if kinds.is_duration(kind):
+        return _duration_text(column)
+    if not is_text(kind):
         try:
             column = column.cast(
                 pa.large_string() if kinds.is_large_binary(kind) or _is_view(kind) else pa.string()
@@ -350,10 +522,58 @@ def _text(column: Any, what: str) -> Any:
             raise InvalidInputError(
                 f"{what} is of type {kind}: cast it to integers or text first"
             ) from error
+    if kinds.is_decimal(kind):
+        return _plain_decimals(column)
     column.validate()
     if not _is_ascii(column):
         column.validate(full=True)  # Arrow takes the bytes of a file for UTF-8 without a look
+    if _is_bytes(kind) and pc.any(pc.match_substring(column, "\0")).as_py():
+        raise pa.ArrowInvalid("a NUL byte is no text")  # such as those of a number or a UUID
     return _shortest(column) if kinds.is_timestamp(kind) or kinds.is_time(kind) else column
+
+
+def each_once(column: Any, text_of: Callable[[Any], str | None]) -> Any:
+    """Return an Arrow column as text; each of its distinct values is written once."""
+    import pyarrow as pa
+
+    found = column.dictionary_encode()
+    texts = [None if value is None else text_of(value) for value in found.dictionary.to_pylist()]
+    return pa.array(texts, pa.large_string()).take(found.indices)
+
+
+def interval_text(left: object, right: object, closed: str) -> str:
+    """Return an interval as pandas writes it.
+
+    >>> interval_text(0, 1, "right")
+    '(0, 1]'
+    """
+    opening = "[" if closed in ("left", "both") else "("
+    return f"{opening}{left}, {right}{']' if closed in ('right', 'both') else ')'}"
+
+
+def _duration_text(column: Any) -> Any:
+    """Return durations as pandas writes them, without zeros at the end of the second."""
+    import pyarrow as pa
+
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[column.type.unit]
+
+    def text_of(number: int) -> str:
+        seconds, part = divmod(number, 10**digits)
+        days, seconds = divmod(seconds, _DAY)
+        sign, (minutes, seconds) = "+" if days < 0 else "", divmod(seconds, 60)
+        fraction = f".{part:0{digits}}".rstrip("0") if part else ""
+        return f"{days} days {sign}{minutes // 60:02}:{minutes % 60:02}:{seconds:02}{fraction}"
+
+    return each_once(column.cast(pa.int64()), text_of)
+
+
+def _plain_decimals(text: Any) -> Any:
+    """Return decimals, as Arrow writes them, with all of their digits and without an exponent."""
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.match_substring(text, "E")).as_py():
+        return text
+    return each_once(text, lambda number: format(decimal.Decimal(number), "f"))
 
 
 def _is_ascii(text: Any) -> bool:
@@ -362,7 +582,7 @@ def _is_ascii(text: Any) -> bool:
     That takes a fraction of the time of looking at each text. Arrow has checked the first place and
     the last.
     """
-    if not len(text) or not _is_text(text.type) or (data := text.buffers()[2]) is None:
+    if not len(text) or not is_text(text.type) or (data := text.buffers()[2]) is None:
         return False
     places = _offsets(text)
     letters = np.frombuffer(data, np.uint8)[places[0] : places[-1]]
@@ -413,11 +633,19 @@ def _whole(column: Any, what: str) -> Any:
 
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     there = ~np.isnan(values)
-    wrong = there & ((np.floor(values) != values) | (np.abs(values) > _EXACT_FLOAT))
+    wrong = there & ((np.floor(values) != values) | np.isinf(values))
     if wrong.any():
         raise InvalidInputError(
             f"{what} holds floating-point numbers such as {values[wrong][0]}: cast it to integers"
             " or text first"
+        )
+    bits = column.type.bit_width
+    beyond = there & (np.abs(values) > _EXACT_FLOAT[bits])
+    if beyond.any():
+        raise InvalidInputError(
+            f"{what} holds floating-point numbers of {bits} bits such as"
+            f" {values[beyond][0]:.0f}, beyond 2^{int(np.log2(_EXACT_FLOAT[bits]))}, where several"
+            " ids become one number: read the column as integers or text where it comes from"
         )
     return pc.if_else(
         pa.array(there),
@@ -439,10 +667,19 @@ def _decoded(column: Any) -> Any:
     )
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Return whether an Arrow type is that of text, whose texts lie one behind the other."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = pa.types
+    tests = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view)
+    return any(test(kind) for test in (*tests, kinds.is_fixed_size_binary))
 
 
 def _is_view(kind: Any) -> bool:

@@ -45,6 +45,7 @@ class RunReport:
         num_online: the number of nodes that were online at the end.
         refusals: the number of frames that were refused, and of clients that aborted, by code.
         error: what stopped the run, in words.
+        unanswered: how many invitations no client answered.
     """
 
     run: int
@@ -52,6 +53,7 @@ class RunReport:
     num_online: int = 0
     refusals: dict[str, int] = field(default_factory=dict)
     error: str | None = None
+    unanswered: int = 0
 
     def save(self, folder: CampaignFolder) -> None:
         """Write the report into the campaign's folder, as a whole or not at all."""

@@ -34,7 +34,8 @@ class FlowerEngine:
         grid: of the run.
         clock: returns the time, Unix seconds.
         sleep: waits for so many seconds.
-        wait: the seconds after which `run` gives up, if no session could be opened.
+        wait: the seconds after which `run` gives up, if no session could be opened, or nobody
+            answered.
         warn: called with a problem that the engine goes on after, in words.
         steady: returns seconds that nobody sets, for what the engine itself waits.
 
@@ -167,4 +168,5 @@ def _run(driver: Driver, grid: Grid, wait: float, run: int) -> RunReport:
     finally:
         signal.signal(signal.SIGTERM, before)
     refusals = {code.name: number for code, number in driver.refusals.most_common()}
-    return RunReport(run, ending.value, len(engine.online), refusals)
+    online = len(engine.online)
+    return RunReport(run, ending.value, online, refusals, unanswered=driver.unanswered)

@@ -58,12 +58,13 @@ from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import Keys
+from fedtally.planner.seeds import with_even_seed
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch
-from fedtally.sources import Source, open_list
+from fedtally.sources import Columns, Source, open_list
 
 # Measured: the landed sums take 8, and the intervals of fresh rounds at their peak 207 more.
 _BYTES_PER_COUNTER = 220
@@ -144,9 +145,11 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             if spec.tau is not None and sized is None:
                 sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
             chosen = draft.for_bytes() if sized is None else sized.chosen
+            if simulation.seed is None:
+                draft = with_even_seed(draft, chosen)
             plan, keys = draft.finish(chosen, site.keys, report)
     # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
-    _check_memory(plan, len(rounds))
+    _check_memory(plan, len(rounds), tally.columns if tally.is_natural else None)
     rare = rare_names.of_plan(plan, sizes, [r.num_clients for r in rounds])
     if rare is not None and not simulation.allow_rare_names:
         rare.check()
@@ -559,14 +562,31 @@ def encode(
         yield sketch
 
 
-def _check_memory(plan: Plan, num_rounds: int) -> None:
+def _check_memory(plan: Plan, num_rounds: int, columns: Columns | None) -> None:
+    """Refuse rounds whose sums together are more than half of the memory.
+
+    Args:
+        plan: of the campaign.
+        num_rounds: that have clients.
+        columns: the columns, where one of them says the rounds; None: the rounds were asked for.
+    """
     needed, limit = num_rounds * plan.vector_length * _BYTES_PER_COUNTER, physical_memory() // 2
-    if needed > limit:
+    if needed <= limit:
+        return
+    cost = (
+        f"need about {needed / 1e9:,.1f} GB to decode, more than half of the memory,"
+        f" {limit / 1e9:,.1f} GB"
+    )
+    if columns is None or columns.round is None:
+        rounds = f"{num_rounds:,} rounds" if num_rounds > 1 else "one round"
         raise MemoryLimitError(
-            f"{num_rounds:,} sketches of {plan.rows} x {plan.width:,} counters need about"
-            f" {needed / 1e9:,.1f} GB to decode, more than half of the memory, {limit / 1e9:,.1f}"
-            " GB; fewer rounds or a smaller width need less"
+            f"{rounds} of width {plan.width:,} {cost}; fewer rounds or a smaller width need less"
         )
+    named = f"the round column {columns.round!r}" if columns.are_named else "the column of rounds"
+    raise MemoryLimitError(
+        f"{named} has {num_rounds:,} different values, each a round with a sum of its own, which"
+        f" {cost}; name a column of fewer values, such as the day, or leave it out"
+    )
 
 
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:

@@ -1,0 +1,158 @@
+"""Values of extension types, which Arrow stores as something else.
+
+A period of pandas is stored as an integer, and a UUID as 16 bytes. What is stored is not the value:
+``2026-01`` is no 672. So each type that is known has a reader here, and any other one is refused by
+its name. A process in which nobody registered a type sees its name in the metadata of the field
+alone, as in a Parquet file that pandas wrote and a process without pandas reads.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from fedtally.errors import InvalidInputError
+from fedtally.sources.values import as_values, each_once, interval_text, is_text
+
+_NAME, _PARAMETERS = b"ARROW:extension:name", b"ARROW:extension:metadata"
+
+
+def values_of(column: Any, field: Any, what: str) -> Any:
+    """Return an Arrow column with the values of its extension type in place of what is stored.
+
+    Columns of other types are returned as they are, but for runs of equal values, which are
+    written out.
+
+    Args:
+        column: Arrow array.
+        field: its Arrow field, whose metadata may name the type.
+        what: the name of the column in messages.
+
+    Raises:
+        InvalidInputError: an extension type that has no reading here.
+
+    >>> import pyarrow as pa
+    >>> flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
+    >>> values_of(flags, pa.field("flags", flags.type), "flags").to_pylist()
+    [True, False, None]
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_run_end_encoded(kind):
+        column = pc.run_end_decode(column)
+        kind = column.type
+    if pa.types.is_dictionary(kind) and isinstance(kind.value_type, pa.BaseExtensionType):
+        values = values_of(column.dictionary, pa.field("", kind.value_type), what)
+        return values.take(column.indices)
+    name, parameters = _extension(kind, field)
+    if name is None:
+        return column
+    storage = column.storage if isinstance(kind, pa.BaseExtensionType) else column
+    if (read := _READERS.get(name)) is not None:
+        try:
+            return read(storage, parameters)
+        except ImportError:
+            raise InvalidInputError(
+                f"{what} is of the type {name}, which pandas reads: install fedtally[pandas], or"
+                " write the column as text"
+            ) from None
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise InvalidInputError(
+                f"{what} is of the type {name}, with parameters that are not known here: write the"
+                " column as text"
+            ) from error
+    if is_text(storage.type):
+        return storage
+    raise InvalidInputError(
+        f"{what} is of the extension type {name}, whose values are not known here: write the column"
+        " as text or integers"
+    )
+
+
+def type_name(field: Any) -> str:
+    """Return what the type of an Arrow field is called: that of an extension by its own name.
+
+    >>> import pyarrow as pa
+    >>> type_name(pa.field("id", pa.uuid())), type_name(pa.field("n", pa.int8()))
+    ('arrow.uuid', 'int8')
+    """
+    return _extension(field.type, field)[0] or str(field.type)
+
+
+def is_extension(field: Any) -> bool:
+    """Return whether the values of an Arrow field are others than it stores."""
+    return _extension(field.type, field)[0] is not None
+
+
+def _extension(kind: Any, field: Any) -> tuple[str | None, bytes]:
+    """Return the name of an extension type, None if it is none, and its parameters."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.extension_name, _parameters(kind)
+    metadata = field.metadata or {}
+    name = metadata.get(_NAME)
+    return None if name is None else name.decode("utf8", "replace"), metadata.get(_PARAMETERS, b"")
+
+
+def _parameters(kind: Any) -> bytes:
+    serialize = getattr(kind, "__arrow_ext_serialize__", None)  # types of Arrow itself have none
+    return b"" if serialize is None else serialize()
+
+
+def _uuids(storage: Any, _: bytes) -> Any:
+    return each_once(storage, lambda value: str(uuid.UUID(bytes=value)))
+
+
+def _truth_values(storage: Any, _: bytes) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.not_equal(storage, pa.scalar(0, storage.type))
+
+
+def _periods(storage: Any, parameters: bytes) -> Any:
+    """Return periods as pandas writes them, such as 2026-01 or 2025-12-29/2026-01-04."""
+    import pandas
+
+    frequency = json.loads(parameters)["freq"]
+
+    def text_of(ordinal: int) -> str | None:
+        period = pandas.Period(ordinal=ordinal, freq=frequency)
+        return None if period is pandas.NaT else str(period)
+
+    return each_once(storage, text_of)
+
+
+def _intervals(storage: Any, parameters: bytes) -> Any:
+    """Return intervals as pandas writes them, such as (0, 1]."""
+    import pyarrow as pa
+
+    closed = json.loads(parameters)["closed"]
+    ends = []
+    for name in ("left", "right"):
+        part = storage.field(name)
+        if pa.types.is_floating(part.type):
+            ends.append([None if end is None else repr(end) for end in part.to_pylist()])
+        else:
+            ends.append(as_values(part, "an interval", private=True).to_pylist())
+    held = zip(storage.is_valid().to_pylist(), *ends, strict=True)
+    texts = [
+        interval_text(left, right, closed)
+        if is_there and left is not None and right is not None
+        else None
+        for is_there, left, right in held
+    ]
+    return pa.array(texts, pa.large_string())
+
+
+_READERS: dict[str, Callable[[Any, bytes], Any]] = {
+    "arrow.uuid": _uuids,
+    "arrow.bool8": _truth_values,
+    "pandas.period": _periods,
+    "pandas.interval": _intervals,
+}
