@@ -119,6 +119,7 @@ _AGENT_FILE, _RECORD_FILE, _AGENT = (
     "test_agent.py",
 )
 _ACCEPT, _AUTHORITY = "test_accept.py", "test_authority.py"
+_READING_FILE, _EARLY_WORK = "agent/reading.py", "test_work_before_checks.py"
 _COUNTS_THE_RELEASE = "            with self._write_held():\n                pass\n"
 _WRITES_FILE, _PUT_BACK = "store/writes.py", "test_put_back.py"
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
@@ -1691,6 +1692,58 @@ MUTATIONS = (
         "if begun > (most := self._policy.sessions_a_day):",
         f"{_AGENT}::test_a_day_has_so_many_sessions",
     ),
+    # What an agent does before it has checked who asks, and what its answers tell by their time.
+    _mutation(
+        "agent-reads-before-its-record-knows",
+        _AGENT_FILE,
+        "        live.last = seen\n        reply = self._go_on(",
+        "        live.items.read(invite.round, self._random)\n"
+        "        live.last = seen\n        reply = self._go_on(",
+        _EARLY_WORK,
+    ),
+    _mutation(
+        "agent-reads-before-all-checks",
+        _AGENT_FILE,
+        "            refusal = self._refusal(campaign, invite, journal, now)\n",
+        "            self._items.read(plan)\n"
+        "            refusal = self._refusal(campaign, invite, journal, now)\n",
+        _EARLY_WORK,
+    ),
+    _mutation(
+        "agent-keeps-the-invite-waiting-for-its-items",
+        _AGENT_FILE,
+        "return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)",
+        "return not self._is_made",
+        f"{_EARLY_WORK}::test_a_reading_that_hangs_keeps_no_session_waiting",
+    ),
+    _mutation(
+        "agent-stays-away-where-items-cannot-be-read",
+        _AGENT_FILE,
+        "            if self._plan.privacy is None:\n                raise\n",
+        "            raise\n",
+        _EARLY_WORK,
+    ),
+    _mutation(
+        "agent-tells-when-its-items-were-read",
+        _AGENT_FILE,
+        "in_steps=self._plan.privacy is not None",
+        "in_steps=False",
+        f"{_EARLY_WORK}::test_the_moment_of_the_vector_does_not_tell_how_long_the_items_took",
+    ),
+    _mutation(
+        "agent-takes-items-that-came-too-late",
+        _READING_FILE,
+        "found if self._took < self._seconds else self._too_late()",
+        "found",
+        "test_agent_reading.py::test_what_comes_too_late_never_comes",
+    ),
+    _mutation(
+        "agent-keeps-the-items-of-a-session-that-is-over",
+        _AGENT_FILE,
+        "        self.client.abandon()\n        self.items.drop()\n",
+        "        self.client.abandon()\n",
+        f"{_EARLY_WORK}::test_a_session_that_ends_lets_its_items_go",
+    ),
     _mutation(
         "agent-takes-old-frames",
         _AGENT_FILE,
@@ -1708,7 +1761,7 @@ MUTATIONS = (
     _mutation(
         "agent-keeps-secrets-after-the-end",
         _AGENT_FILE,
-        "                del self._live[session]\n                live.client.abandon()\n",
+        "                del self._live[session]\n                live.abandon()\n",
         "                del self._live[session]\n",
         f"{_AGENT}::test_a_session_ends_with_its_time_and_frees_its_place",
     ),

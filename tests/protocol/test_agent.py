@@ -22,6 +22,7 @@ from fedtally.agent import agent as agent_module
 from fedtally.agent.accepted import Campaign
 from fedtally.agent.agent import DAY, MOST_ENDED, MOST_SESSIONS, check_binds, refusals
 from fedtally.agent.items import Items, of_file
+from fedtally.agent.reading import Reading
 from fedtally.agent.settings import TEMPLATE
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.enrolment import Authority, day_of, end_of, sign_plan
@@ -94,6 +95,29 @@ def test_a_campaign_of_agents_lands_the_sums_of_their_contributions(
     world = AgentWorld(folder, plan_of(adversary, trust, rounds=rounds), people=rounds * N)
     world.run()
     assert world.driver.is_complete, world.persons[0].guarded.notes
+    world.check()
+
+
+@each_case(
+    ("adversary", "trust"),
+    [("semi-honest", None), ("active", None), ("active", "distributed")],
+)
+def test_items_that_come_later_are_in_the_sum_all_the_same(
+    tmp_path: Path, adversary: str, trust: str | None
+) -> None:
+    folder = tmp_path / f"{adversary}-{trust}"
+    folder.mkdir()
+
+    class Later(AgentWorld):
+        @staticmethod
+        def read_by(work: Any, *, in_steps: bool = False) -> Reading:
+            return Reading(work, 600.0)
+
+    world = Later(folder, plan_of(adversary, trust))
+    world.run()
+    assert world.driver.is_complete, world.persons[0].guarded.notes
+    assert {seat.waits for seat in world.persons} == {1}  # type: ignore[attr-defined]
+    assert "zeros" not in world.persons[0].guarded.notes
     world.check()
 
 
@@ -642,20 +666,20 @@ def test_items_that_cannot_be_read_show_nothing(tmp_path: Path) -> None:
         raise ValueError("secret 42")
 
     one = Guarded(tmp_path, PLAN, read=broken)
-    assert one.said(session_of(PLAN).invite) is AbortCode.INTERNAL
+    assert one.said(session_of(PLAN, "broken").invite) is AbortCode.INTERNAL
     assert "ValueError" in one.notes and "secret" not in one.notes
     one.items._read = lambda: ["secret"]  # no candidate, and the plan is without privacy
-    assert one.said(session_of(PLAN).invite) is AbortCode.POLICY
+    assert one.said(session_of(PLAN, "outside").invite) is AbortCode.POLICY
     assert "secret" not in one.notes
 
     def gone() -> Any:
         raise UnreadableFileError("there is no file items.csv")
 
     one.items._read = gone
-    assert one.said(session_of(PLAN).invite) is AbortCode.INTERNAL
+    assert one.said(session_of(PLAN, "gone").invite) is AbortCode.INTERNAL
     assert "there is no file items.csv" in one.notes
     one.items._read = lambda: [7]
-    assert one.said(session_of(PLAN).invite) is Kind.ADVERTISE
+    assert one.said(session_of(PLAN, "read").invite) is Kind.ADVERTISE
 
 
 @each_case("held", [[], [99], [None], ["tea"], [1, 2, 3], [7], [2**70, "x", 1.5]])

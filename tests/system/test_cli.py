@@ -988,6 +988,29 @@ def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
+    ("domain", "asked", "way"),
+    [
+        ("range:0..5", "9", "widen the range"),
+        ("words.txt", "milk", "add the missing items to the dictionary"),
+    ],
+)
+@pytest.mark.parametrize("private", [True, False])
+def test_what_is_advised_for_an_item_that_was_asked_for_can_be_done(
+    call: Call, tmp_path: Path, domain: str, asked: str, way: str, private: bool
+) -> None:
+    """With privacy `--domain input` is refused, and without it the input does not hold the item
+    either. It is advised where the input itself has other items."""
+    (tmp_path / "words.txt").write_text("tea\nrice\n")
+    (tmp_path / "data.txt").write_text("tea\n" * 50 if domain == "words.txt" else "1\n" * 50)
+    terms = ["--epsilon", "1"] if private else []
+    code, _, said = call("estimate", "data.txt", "--domain", domain, "--query", asked, *terms)
+    assert code == 2 and way in said and "--domain input" not in said
+    (tmp_path / "data.txt").write_text(f"{asked}\n" * 50)
+    code, _, said = call("estimate", "data.txt", "--domain", domain)
+    assert code == 2 and f"{way}, use --domain input, or leave out" in said
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--query", "51"], "outside the domain"),

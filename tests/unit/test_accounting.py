@@ -1069,18 +1069,14 @@ def test_an_order_is_taken_only_where_more_campaigns_fit():
     fits = round((5.0 - 0.7) / loss_distribution.renyi_divergence(many, order) / 2)
     found = Composition.of([many] * fits, DELTA, 5.0).guarantee
     assert found.epsilon < 0.95 * Composition.of([many] * fits, DELTA).guarantee.epsilon
-    for granted in (4.0, 10.0, 25.0):
-        order = accounting.filter_order(LITTLE, granted, DELTA)
-        assert order is not None
-        most = {
-            bound: max(
-                n
-                for n in range(1, 60)
-                if Composition.of([LITTLE] * n, DELTA, bound).guarantee.epsilon <= granted
-            )
-            for bound in (None, granted)
-        }
-        assert most[granted] > most[None]
+
+    def spent(number, bound):
+        return Composition.of([LITTLE] * number, DELTA, bound).guarantee.epsilon
+
+    for granted in (4.0, 12.0):
+        assert accounting.filter_order(LITTLE, granted, DELTA) is not None
+        fits = next(n for n in range(1, 60) if spent(n + 1, granted) > granted)
+        assert spent(fits, granted) <= granted < spent(fits, None)
 
 
 def test_the_order_is_read_again_and_stays():

@@ -10,8 +10,6 @@ import shutil
 import sqlite3
 import stat
 import sys
-import threading
-import time
 import tomllib
 from contextlib import closing
 from dataclasses import replace
@@ -30,7 +28,7 @@ from secagg_cohort import stream
 from fedtally.agent import folder as folder_module
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign, CampaignFiles
 from fedtally.agent.folder import create
-from fedtally.agent.items import Items, candidates_of, within
+from fedtally.agent.items import Items, candidates_of
 from fedtally.agent.settings import FILE, TEMPLATE, Settings
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.enrolment import Authority, save_allow_list, save_signature, sign_plan
@@ -304,7 +302,11 @@ def test_without_an_epsilon_a_label_is_demanded(agent: Path) -> None:
 
 def read_items(folder: Path, entries: str) -> Any:
     (folder / FILE).write_text(FILLED.replace('file = "items.csv"', entries))
-    return Settings.load(folder).items._read()
+    return as_list(Settings.load(folder).items._read())
+
+
+def as_list(items: Any) -> Any:
+    return items.to_pylist() if isinstance(items, pa.ChunkedArray) else items
 
 
 def test_items_are_read_from_files_a_database_or_a_function(
@@ -314,7 +316,7 @@ def test_items_are_read_from_files_a_database_or_a_function(
     assert read_items(agent, 'file = "two.csv"') == ["tea", "coffee"]
     assert read_items(agent, 'file = "two.csv"\ncolumn = "day"') == ["1", "2", "3"]
     pq.write_table(pa.table({"item": [3, None, 5], "x": [1, 2, 3]}), agent / "items.parquet")
-    assert read_items(agent, 'file = "items.parquet"\ncolumn = "item"') == [3, 5]
+    assert read_items(agent, 'file = "items.parquet"\ncolumn = "item"') == ["3", "5"]
     (agent / "where.csv").write_text("lat,lon\n1.5,2.5\n")
     assert read_items(agent, 'file = "where.csv"\ncolumn = ["lat", "lon"]') == ["1.5,2.5"]
     assert Grid(0, 9, 0, 9, 1).inside(["1.5,2.5"]).all()
@@ -473,9 +475,9 @@ def test_a_function_that_ends_the_process_is_an_error(
 
 def test_items_are_read_anew_for_every_session(agent: Path) -> None:
     items = Settings.load(agent).items
-    assert items._read() == ["7"]
+    assert as_list(items._read()) == ["7"]
     (agent / "items.csv").write_text("item\n8\n")
-    assert items._read() == ["8"]
+    assert as_list(items._read()) == ["8"]
 
 
 def test_candidates_are_words_or_integers(tmp_path: Path) -> None:
@@ -490,40 +492,14 @@ def test_candidates_are_words_or_integers(tmp_path: Path) -> None:
     items.client(plan)
 
 
-def test_a_reader_that_hangs_is_waited_for_once() -> None:
-    go_on, calls = threading.Event(), []
-
-    def hangs() -> list[int]:
-        calls.append(1)
-        assert go_on.wait(60)
-        return [7]
-
-    read = within(0.05, hangs)
-    with pytest.raises(UnreadableFileError, match=r"within 0.05 seconds.*items\.seconds"):
-        read()
-    began = time.monotonic()
-    for _ in range(100):
-        with pytest.raises(UnreadableFileError, match="an earlier reading"):
-            read()
-    assert calls == [1]  # no thread for each of them
-    assert time.monotonic() - began < 5
-    go_on.set()
-    [thread] = [one for one in threading.enumerate() if one.name == "items"]
-    thread.join()
-    assert read() == [7]
-
-
-def test_the_errors_of_a_reader_are_its_own() -> None:
-    for error in (TimeoutError("mine"), KeyError("x"), SystemExit(3)):
-
-        def fails(error: BaseException = error) -> Any:
-            raise error
-
-        read = within(30, fails)
-        for _ in range(50):  # it is free again at once
-            with pytest.raises(type(error)) as caught:
-                read()
-            assert caught.value is error
+def test_a_place_of_items_that_is_not_there_is_public(agent: Path) -> None:
+    items = Settings.load(agent).items
+    items.check_there()
+    (agent / "items.csv").unlink()
+    with pytest.raises(UnreadableFileError, match="write one also where there is no item"):
+        items.check_there()
+    (agent / FILE).write_text(FILLED.replace('file = "items.csv"', 'python = "os:getcwd"'))
+    Settings.load(agent).items.check_there()  # a function is asked once the session is recorded
 
 
 # ---- accepted campaigns ----

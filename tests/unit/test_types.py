@@ -85,6 +85,8 @@ ARROW: list[Column] = [
     ],
     ("float 2.5", lambda: pa.array([2.5]), refused("floating-point numbers such as 2.5")),
     ("float inf", lambda: pa.array([float("inf")]), refused("floating-point numbers such as inf")),
+    ("the first float ids", lambda: pa.array([2.0**53]), refused("from 2\\^53 on several ids")),
+    ("large floats", lambda: pa.array([2.0**53 - 1]), [str(2**53 - 1)]),
     ("float ids", lambda: pa.array([2.0**53 + 2]), refused("64 bits such as 9007199254740994")),
     ("float32 ids", lambda: pa.array([20261101.0], pa.float32()), refused("32 bits such as 2026")),
     ("float16 ids", lambda: pa.array([4096.0], pa.float16()), refused("16 bits such as 4096")),
@@ -309,6 +311,7 @@ SEVERAL = {  # under privacy an object is read alone: what is refused together h
     "no number": ["1"],
     "float 2.5": ["2.5"],
     "float inf": ["inf"],
+    "the first float ids": [str(2**53)],
     "float ids": ["9007199254740994"],
     "float32 ids": ["20261100"],
     "float16 ids": ["4096"],
@@ -495,7 +498,41 @@ def test_a_lazy_frame_that_cannot_be_computed(tmp_path: Path) -> None:
     missing = pl.scan_parquet(tmp_path / "no.parquet")
     failing = pl.LazyFrame({"v": ["a"]}).select(pl.col("v").cast(pl.Int64))
     for frame in (missing, failing):
-        check(lambda frame=frame: read(from_table(frame, Columns("v"))), r"call its collect\(\)")
+        check(
+            lambda frame=frame: read(from_table(frame, Columns("v"))),
+            "cannot be computed .*pass the table",
+        )
+
+
+def test_what_exports_the_stream_of_arrow_alone_is_a_table() -> None:
+    class Relation:
+        """As one of DuckDB, whose columns are relations, too."""
+
+        columns = ("v", "w")
+
+        def __init__(self, table: Any) -> None:
+            self._table = table
+
+        def __getitem__(self, name: str) -> Any:
+            raise AssertionError("a column of it is a table again")
+
+        def __arrow_c_stream__(self, requested: Any = None) -> Any:
+            if self._table is None:
+                raise RuntimeError("Catalog Error: no such view")
+            return self._table.__arrow_c_stream__(requested)
+
+    source = from_table(Relation(pa.table({"v": IDS, "w": [1, 2]})), Columns("v"))
+    assert read(source) == [str(one) for one in IDS]
+    check(lambda: read(from_table(Relation(None), Columns("v"))), "cannot be computed")
+
+
+def test_candidates_and_queries_of_other_types_are_refused_by_their_type() -> None:
+    for values in (IDS, MONTHS, pd.Series(MONTHS), pl.Series([DAY])):
+        check(lambda values=values: fedtally.estimate(["a"], domain=values), "write each as text")
+        check(lambda values=values: fedtally.Dictionary(values), "write each as text")
+    result = fedtally.estimate(IDS, seed=1)
+    assert result.frequency(str(IDS[0])) == pytest.approx(0.5)
+    check(lambda: result.frequency(IDS[0]), "write each as text")
 
 
 def test_a_type_without_pandas_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

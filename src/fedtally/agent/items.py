@@ -2,17 +2,16 @@
 
 A reader takes no argument and returns a column of items, as `FrequencyClient` takes them; that of a
 silo returns `Held`, which says whose each item is. It is called for every session anew, so that the
-agent holds no items in between.
+agent holds no items in between, and never before the record knows the session.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtally import domain, sources
+from fedtally.agent.reading import Reading, Start, at_once
 from fedtally.campaign.client import FrequencyClient
 from fedtally.domain import Domain, IntegerSet, Names, OpenStrings
 from fedtally.domain.columns import as_text
@@ -36,7 +36,7 @@ class Held(NamedTuple):
 
 
 WAIT_SECONDS = 10  # for a lock that another program holds on the owner's database
-READ_SECONDS = 30  # for the items, unless the owner says otherwise
+READ_SECONDS = 30  # to read and encode the items, unless the owner says otherwise
 MOST_READ_SECONDS = 3600
 
 
@@ -47,12 +47,57 @@ class Items:
         read: returns them.
         candidates: the domains of which a plan holds the digest alone.
         of_people: whether this client is a silo: then `read` returns `Held`.
+        start: how items are read and encoded for a session.
+        file: where they are, if that is a file. It is public whether it is there.
     """
 
     def __init__(
-        self, read: Reader, candidates: Iterable[Domain] = (), *, of_people: bool = False
+        self,
+        read: Reader,
+        candidates: Iterable[Domain] = (),
+        *,
+        of_people: bool = False,
+        start: Start = at_once,
+        file: Path | None = None,
     ) -> None:
         self._read, self._candidates, self._of_people = read, list(candidates), of_people
+        self._start, self._file = start, file
+
+    def check_there(self) -> None:
+        """Refuse a place of items that is not there, without a look at what it holds.
+
+        Raises:
+            UnreadableFileError: there is no such file, or it may not be read.
+        """
+        if self._file is not None and not os.access(self._file, os.R_OK):
+            raise UnreadableFileError(
+                f"there is no file {self._file} that the agent may read: write one also where"
+                " there is no item (a header alone)"
+            )
+
+    def read(
+        self,
+        plan: Plan,
+        then: Callable[[FrequencyClient], FrequencyClient] = lambda client: client,
+        *,
+        in_steps: bool = False,
+    ) -> Reading:
+        """Start to read and encode the items; what is returned has the `client` of the plan.
+
+        Args:
+            plan: the plan.
+            then: what is made of the client, as a part of the same work.
+            in_steps: as for `Reading`.
+        """
+        return self._start(lambda: then(self.client(plan)), in_steps=in_steps)
+
+    def without(self, plan: Plan) -> FrequencyClient:
+        """Return the client of a plan with privacy that holds no item, nor anybody who does."""
+        domain = self.domain(plan)
+        nothing = FrequencyClient(plan, domain, [], bounded=True)
+        if not self._of_people:
+            return nothing
+        return FrequencyClient.of_people(plan, nothing._ids, [], names=nothing._names)
 
     def domain(self, plan: Plan) -> Domain:
         """Return the candidates that a plan describes.
@@ -145,54 +190,6 @@ def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
     return FrequencyClient.of_people(plan, np.concatenate(ids), people[:number], without, names)
 
 
-def within(seconds: float, read: Reader) -> Reader:
-    """Return a reader that is waited for no longer than some seconds.
-
-    An agent does nothing else while it reads: a reader that hangs, such as one of a disk that is
-    gone, would hold up all its sessions. No program can end a call that hangs. It goes on in a
-    thread of its own, and until it has ended every other reading is refused at once.
-
-    Args:
-        seconds: the longest wait.
-        read: the reader. The process may end while it reads.
-
-    Raises:
-        UnreadableFileError: by the reader that is returned, where the items were not there in time.
-    """
-    free = threading.Lock()
-
-    def work(found: Future[Any]) -> None:
-        # released first: whoever waits may ask again at once
-        try:
-            items = read()
-        except BaseException as error:  # whatever it is, it is the caller's
-            free.release()
-            found.set_exception(error)
-        else:
-            free.release()
-            found.set_result(items)
-
-    def wait() -> Any:
-        if not free.acquire(blocking=False):
-            raise UnreadableFileError(
-                "the items are not read: an earlier reading of them has not ended yet; see what it"
-                " waits for, and start the agent anew"
-            )
-        found: Future[Any] = Future()
-        threading.Thread(target=work, args=(found,), name="items", daemon=True).start()
-        try:
-            return found.result(seconds)
-        except TimeoutError:
-            if found.done():  # an error of the reader itself
-                raise
-            raise UnreadableFileError(
-                f"the items were not read within {seconds:g} seconds: see what their reading waits"
-                " for, or allow more (items.seconds)"
-            ) from None
-
-    return wait
-
-
 def of_file(
     path: Path,
     column: str | Sequence[str] | None,
@@ -220,13 +217,16 @@ def of_file(
             return rows()
 
     def rows() -> Any:
+        import pyarrow as pa
+
         # Every row by itself: no value is an error, since errors would show what is held.
         source = sources.open_source(path, columns, format=format)
         batches = source.batches(private=True, may_be_empty=True)
         try:
             if people is not None:
                 return Held(list(batches))
-            return [item for batch in batches for item in batch.items.to_pylist()]
+            kind = pa.large_string()  # integers read the same as text
+            return pa.chunked_array([batch.items.cast(kind) for batch in batches], kind)
         except UnreadableFileError:
             raise
         except InvalidInputError:  # it lists the columns: without a header these are items

@@ -28,10 +28,10 @@ from fedtally.agent.items import (
     of_file,
     of_python,
     of_sqlite,
-    within,
 )
 from fedtally.agent.permissions import Permissions
 from fedtally.agent.policy import KINDS, AgentPolicy
+from fedtally.agent.reading import Aside
 from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
 from fedtally.domain import Domain
@@ -77,7 +77,7 @@ peers = []                     # users who may connect, besides the agent's own 
 #   people = "patient"         # (fedtally plan --people); a query then gives two columns
 # > python = "my_module:my_function"
 #
-# The longest that a reading may take. While the agent reads, its other sessions wait.
+# How long reading and encoding them may take. It is counted from the server's Invite.
 seconds = 30
 # Files with the candidate items, one a line, for plans that hold only their digest.
 candidates = []
@@ -362,7 +362,14 @@ def _items(
     )
     if reader is None or candidates is None or seconds is None:
         return None, once
-    return Items(within(seconds, reader), candidates, of_people=people is not None), once
+    held = Items(
+        reader,
+        candidates,
+        of_people=people is not None,
+        start=Aside(seconds),
+        file=next((place / name for name in (file, sqlite) if name is not None), None),
+    )
+    return held, once
 
 
 def _candidates(path: Path, permissions: Permissions) -> list[Domain]:

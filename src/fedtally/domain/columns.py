@@ -247,7 +247,8 @@ def _arrow_of_objects(items: Any) -> Any:
     except (TypeError, ValueError) as error:
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
         raise InvalidInputError(
-            f"items must be one column of text or integers, got values of type {kinds}"
+            f"items must be one column of text or integers, got values of type {kinds}: write each"
+            " as text"
         ) from error
 
 
@@ -263,7 +264,9 @@ def _large_string(column: Any, wanted: str) -> Any:
         types.is_large_binary,
     )
     if not (any(is_known(column.type) for is_known in known) or len(column) == 0):
-        raise InvalidInputError(f"items must be {wanted}, got a column of {column.type}")
+        raise InvalidInputError(
+            f"items must be {wanted}, got a column of {column.type}: write each as text"
+        )
     try:
         return column.cast(pa.large_string())
     except ValueError as error:

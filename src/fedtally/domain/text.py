@@ -69,7 +69,7 @@ class Dictionary(Domain):
     """
 
     kind: ClassVar[str] = "dictionary"
-    _way_out: ClassVar[str] = "add the missing items to the dictionary or use --domain input"
+    _way_out: ClassVar[str] = "add the missing items to the dictionary"
 
     def __init__(self, items: Any, *, public: bool = True) -> None:
         self._items = _some(as_text(items))

@@ -28,8 +28,8 @@ A value becomes the same item in every format. `sources.values` has these rules:
   (`sources.extensions`); one that is not known here is refused by its name, unless text is stored.
 * Whole floats become integers, since many tables hold integers so in columns where a value is
   missing. NaN is missing. Any other float is refused as an item, a client or a round, because equal
-  numbers need not be written alike. So is a whole one beyond the last integer that the float holds
-  exactly: several ids may have become one.
+  numbers need not be written alike. So is a whole one from 2^53 on, or 2^24 in 32 bits: several
+  ids may have become one.
 * Bytes are the text that they are in UTF-8. Other bytes, and those with a NUL byte, are refused.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
 * A line ends with LF, CR LF or CR alone. Under privacy CR alone ends a line only in a CSV whose

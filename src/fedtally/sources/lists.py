@@ -254,7 +254,7 @@ def domain_of(value: Any) -> Domain | str:
     """
     if isinstance(value, Domain):
         return value
-    if value == OpenStrings.kind and isinstance(value, str):
+    if isinstance(value, str) and value == OpenStrings.kind:  # a column compares value by value
         return OpenStrings()
     if isinstance(value, str) and (value == "input" or value.startswith(("range:", "grid:"))):
         return value if value == "input" else parse(value)

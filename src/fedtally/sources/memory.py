@@ -68,7 +68,7 @@ def from_table(table: Any, columns: Columns) -> Source:
 
     Args:
         table: a pandas or Polars data frame, a Polars lazy frame, of which only the named columns
-            are computed, or an Arrow table.
+            are computed, an Arrow table, or what exports Arrow's stream, as a relation of DuckDB.
         columns: the columns of the item, client, silo, round and count.
 
     Raises:
@@ -82,6 +82,7 @@ def from_table(table: Any, columns: Columns) -> Source:
     (['tea', 'rice'], [1, 2])
     """
     _refuse_of_workers(table)
+    table = _streamed(table)
     is_lazy = hasattr(table, "collect_schema") and hasattr(table, "collect")
     names = _lazy_names(table) if is_lazy else getattr(table, "column_names", None)
     names = [str(name) for name in (table.columns if names is None else names)]
@@ -95,6 +96,17 @@ def from_table(table: Any, columns: Columns) -> Source:
     schema: Any = getattr(table, "schema", None)  # of Arrow: its fields may name extension types
     fields = {name: schema.field(name) for name in held} if hasattr(schema, "field") else {}
     return _source("the table", held, resolved, fields)
+
+
+def _streamed(table: Any) -> Any:
+    """Return a table that exports Arrow's stream alone as one of Arrow; others as they are."""
+    import pyarrow as pa
+
+    known = isinstance(table, pa.Table | pa.RecordBatch) or hasattr(table, "iloc")
+    if known or not hasattr(table, "__arrow_c_stream__") or _is_polars(type(table)):
+        return table
+    with _computing():
+        return pa.table(table)
 
 
 def _lazy_names(frame: Any) -> list[str]:
@@ -116,8 +128,8 @@ def _computing() -> Iterator[None]:
         yield
     except Exception as error:  # Polars has many errors of its own, and passes those of Python on
         raise InvalidInputError(
-            f"the lazy frame cannot be computed ({type(error).__name__}): call its collect() to see"
-            " why, and pass the data frame"
+            f"the frame cannot be computed ({type(error).__name__}): compute it to see why, and"
+            " pass the table"
         ) from error
 
 
@@ -263,13 +275,13 @@ def _metadata(values: Any) -> Any:
     """Return the metadata of the Arrow field of a Polars series, which may name an extension."""
     import pyarrow as pa
 
-    if not _is_polars(values) or not str(values.dtype).startswith(("Extension", "ext[")):
+    if not _is_polars(type(values)) or not str(values.dtype).startswith(("Extension", "ext[")):
         return None
     return pa.table(values.to_frame()).field(0).metadata
 
 
-def _is_polars(values: Any) -> bool:
-    return type(values).__module__.partition(".")[0] == "polars" and hasattr(values, "to_frame")
+def _is_polars(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "polars"
 
 
 def _unwrapped(values: Any, name: str, private: bool) -> Any:
@@ -281,7 +293,7 @@ def _unwrapped(values: Any, name: str, private: bool) -> Any:
         return _categories(values, name, private)
     if hasattr(values, "to_series") and hasattr(values, "get_indexer"):  # an index of pandas
         return values.to_series()
-    if _is_polars(values):
+    if _is_polars(type(values)):
         if str(kind) == "Object":
             return values.to_list()
         if str(kind) in ("Int128", "UInt128"):

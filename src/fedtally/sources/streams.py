@@ -17,9 +17,9 @@ from fedtally.sources.compression import Compression, DamagedError
 
 _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
+_BROKEN_ROW = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")  # as Arrow says it
 _FIRST_END = re.compile(rb"[^\r\n](\r*+\n|\r)")
 _LINE_END = re.compile(rb"\r?\r\n|\r")
-_BROKEN_ROW = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")  # as Arrow says it
 
 
 @contextmanager

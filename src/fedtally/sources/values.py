@@ -23,7 +23,7 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError
 
 _COUNT_BOUND = 2**63
-# The integers up to this one that a float of so many bits holds, every one of them.
+# Below this one a float of so many bits holds every integer; from it on several become one float.
 _EXACT_FLOAT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _DAY = 86_400  # seconds
 _SHOWN = 60  # characters of a value in a message
@@ -324,7 +324,7 @@ def _check_one_type(values: Sequence[Any], kinds: set[type], what: str) -> None:
 
 def _is_exact(number: float) -> bool:
     """Return whether a float is an integer that no other integer shares."""
-    return number.is_integer() and abs(number) <= _EXACT_FLOAT[64]
+    return number.is_integer() and abs(number) < _EXACT_FLOAT[64]
 
 
 def _unsigned(values: Sequence[Any], what: str) -> Any:
@@ -640,12 +640,12 @@ def _whole(column: Any, what: str) -> Any:
             " or text first"
         )
     bits = column.type.bit_width
-    beyond = there & (np.abs(values) > _EXACT_FLOAT[bits])
+    beyond = there & (np.abs(values) >= _EXACT_FLOAT[bits])
     if beyond.any():
         raise InvalidInputError(
             f"{what} holds floating-point numbers of {bits} bits such as"
-            f" {values[beyond][0]:.0f}, beyond 2^{int(np.log2(_EXACT_FLOAT[bits]))}, where several"
-            " ids become one number: read the column as integers or text where it comes from"
+            f" {values[beyond][0]:.0f}: from 2^{int(np.log2(_EXACT_FLOAT[bits]))} on several ids"
+            " become one number; read the column as integers or text where it comes from"
         )
     return pc.if_else(
         pa.array(there),
