@@ -148,7 +148,10 @@ def _one_name(part: Any, label: Any) -> Any:
     if part[label].dtype.kind != "O":  # numbers are what they are
         return part
     try:
-        names = as_names(pa.array(part[label], from_pandas=True), f"column {label!r}")
+        held = pa.array(part[label], from_pandas=True)
+        if isinstance(held, pa.ChunkedArray):  # as text of several partitions that were joined
+            held = held.combine_chunks()
+        names = as_names(held, f"column {label!r}")
     except (TypeError, ValueError):  # of several types: whoever counts them says what is wrong
         return part
     part = part.copy(deep=False)
