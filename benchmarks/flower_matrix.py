@@ -21,13 +21,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from benchmarks.federation import CONNECTION, Federation, federation, free_ports
-from fedtally.agent.accepted import AcceptedCampaigns, CampaignFiles
+from fedtally.agent.accepted import AcceptedCampaigns, Campaign
 from fedtally.agent.folder import create
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
@@ -151,7 +152,7 @@ class World:
         save_allow_list(place / "list", self.listed)
         for node in range(NODES):
             accepted = AcceptedCampaigns(self.folder / f"owner{node}" / "campaigns", None)
-            accepted.add(CampaignFiles(place / "plan.toml", place / "list"))
+            accepted.add(Campaign(plan, self.listed, until=date.max))
         assert plan.privacy is not None
         books = place / "books.db"
         Ledger.open(books, create=True).grant(plan.privacy.population, 1.0, 1e-6, int(time.time()))

@@ -13,11 +13,12 @@ import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from datetime import date
 from pathlib import Path
 
 from benchmarks.durable import floor
 from benchmarks.measure import Goal, Report
-from fedtally.agent.accepted import AcceptedCampaigns, Campaign, CampaignFiles
+from fedtally.agent.accepted import AcceptedCampaigns, Campaign
 from fedtally.agent.agent import Agent
 from fedtally.agent.folder import create
 from fedtally.agent.items import Items
@@ -26,7 +27,6 @@ from fedtally.agent.serve import serve
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.driver import Driver, ServerKeys
-from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
@@ -157,11 +157,7 @@ def of_processes(adversary: str, clients: int) -> tuple[float, float]:
         listed = AllowList(sorted(create(agent, secrets.token_bytes) for agent in agents))
         allow_list = listed if adversary == "active" else None
         plan = plan_of(clients, adversary, allow_list)
-        plan.save(folder / "plan.toml")
-        files = CampaignFiles(folder / "plan.toml")
-        if allow_list is not None:
-            save_allow_list(folder / "list", allow_list)
-            files = CampaignFiles(folder / "plan.toml", folder / "list")
+        accepted = Campaign(plan, allow_list, until=date.max)
         running = []
         for number, agent in enumerate(agents):
             (agent / "items.txt").write_text(f"{1 + number}\n")
@@ -170,7 +166,7 @@ def of_processes(adversary: str, clients: int) -> tuple[float, float]:
                 '[items]\nfile = "items.txt"\nonce = "benchmark"\n'
                 f'[policy]\nepsilon = "none"\nadversary = "{adversary}"\nmin_honest = 2\n'
             )
-            AcceptedCampaigns(agent / "campaigns", None).add(files)
+            AcceptedCampaigns(agent / "campaigns", None).add(accepted)
             command = [sys.executable, "-c", START, "agent", "run", "--agent", str(agent)]
             running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
         try:

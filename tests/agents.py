@@ -14,6 +14,7 @@ from fedtally.agent.accepted import Campaign
 from fedtally.agent.agent import Agent, Note
 from fedtally.agent.items import Items
 from fedtally.agent.policy import KINDS, OPEN, AgentPolicy
+from fedtally.agent.reading import Reading, Start, at_once
 from fedtally.campaign.client import FrequencyClient
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Cap
@@ -104,7 +105,7 @@ class Guarded:
         )
         return self
 
-    def answer(self, frame: bytes, now: float = START) -> bytes | None:
+    def answer(self, frame: bytes, now: float = START) -> bytes | Reading | None:
         return self.agent.answer(frame, now)
 
     def said(self, frame: bytes, now: float = START) -> Kind | AbortCode | None:
@@ -127,10 +128,11 @@ def _policy_of(plan: Plan) -> AgentPolicy:
     return policy(plan.secure_sum.parameters.adversary, cap=cap, central=True, domains=domains)
 
 
-def said(answer: bytes | None) -> Kind | AbortCode | None:
+def said(answer: bytes | Reading | None) -> Kind | AbortCode | None:
     """Return the type of a frame; of an Abort its code; None: there is no frame."""
     if not answer:
         return None
+    assert isinstance(answer, bytes), "the items are being read"
     message = wire.parse(answer)
     assert message is not None
     return wire.decode_abort(message.body) if message.kind is Kind.ABORT else message.kind
@@ -159,6 +161,7 @@ class Seat:
 
     def __init__(self, world: World, number: int) -> None:
         self.number, self.world, self.items = number, world, _Noted(world, number)
+        self.waits = 0  # for items
         self.answers: list[bytes] = []
         self.guarded = Guarded(
             world.folder / f"agent{number}", world.plan, number=number, items=self.items
@@ -166,7 +169,10 @@ class Seat:
 
     def answer(self, frame: bytes, now: int) -> bytes | None:
         self.expect(frame)
-        return self.guarded.answer(frame, now)
+        while isinstance(found := self.guarded.answer(frame, now), Reading):
+            self.waits += 1
+            found.run()
+        return found
 
     def expect(self, frame: bytes) -> None:
         """Note which session the agent is asked in now."""
@@ -179,7 +185,7 @@ class _Noted(Items):
     """Items whose contributions the world writes down."""
 
     def __init__(self, world: World, number: int) -> None:
-        super().__init__(lambda: world.hold(number))
+        super().__init__(lambda: world.hold(number), start=world.read_by)
         self._world, self._number = world, number
         self.session = b""
 
@@ -194,11 +200,18 @@ class _Noted(Items):
             return vector
 
         client.contribution = noted  # type: ignore[method-assign]
+        client.drawn = lambda *_: client  # type: ignore[method-assign]
         return client
 
 
 class AgentWorld(World):
-    """The world of a campaign whose clients are agents."""
+    """The world of a campaign whose clients are agents.
+
+    Attributes:
+        read_by: how they read their items.
+    """
+
+    read_by: Start = staticmethod(at_once)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()

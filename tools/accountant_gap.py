@@ -1,10 +1,15 @@
-"""How far the Gaussian bound of clipped Skellam noise lies above the exact value: a table.
+"""How far bounds of Skellam noise lie above exact values: clipped sketches, and a ledger.
 
-Run `python tools/accountant_gap.py`. A client's clipped sketch is some integer vector of at most
-the clip's squared length. Which one costs most is not known; the exact value of one is, by
-convolution. Printed is how far the bound lies above the most expensive of these vectors: all
-entries 1; or as many entries 2 as fit, and the rest 1; and so on. So the true distance from the
-worst vector is at most what is printed.
+Run `python tools/accountant_gap.py`. The first table is about clips. A client's clipped sketch is
+some integer vector of at most the clip's squared length. Which one costs most is not known; the
+exact value of one is, by convolution. Printed is how far the bound lies above the most expensive of
+these vectors: all entries 1; or as many entries 2 as fit, and the rest 1; and so on. So the true
+distance from the worst vector is at most what is printed.
+
+The second table is about several campaigns in one ledger, each a histogram of one row whose noise
+makes one of them cost an epsilon. Printed is what they cost as Gaussians; the least grant that lets
+them begin; what the ledger says of them under one and a half times that grant; and the exact value
+for a fixed list of them.
 
 The convolution shares no code with `fedtally.privacy.accounting`: distributions from their
 logarithms, losses split between the
@@ -16,18 +21,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ive, log_ndtr
 
-from fedtally.privacy.accounting import Method, epsilon, noise_multiplier
+from fedtally.privacy.accounting import (
+    Composition,
+    Method,
+    calibrate,
+    epsilon,
+    noise_multiplier,
+)
 from fedtally.privacy.events import Event, default_clip_norm
 
 F64 = npt.NDArray[np.float64]
 EPSILONS = (0.1, 1.0, 2.0, 4.0, 8.0)
 CASES = ((1, 2), (3, 2), (5, 2), (16, 2), (5, 5), (16, 5), (5, 20))  # rows, items
+CAMPAIGNS = ((1.0, 2), (1.0, 4), (2.0, 2), (2.0, 4), (2.0, 8), (3.0, 2), (3.0, 4), (4.0, 2))
 DELTA = 1e-6
 WIDTH = 1000
 
@@ -138,13 +152,46 @@ def gap(rows: int, items: int, target: float) -> float:
     )
 
 
+class Ledger(NamedTuple):
+    """What several campaigns cost: as Gaussians, the least grant, under a larger one, exactly."""
+
+    gaussians: float
+    least: float
+    larger: float
+    exact: float
+
+
+def ledger(target: float, number: int) -> Ledger:
+    """Return what so many campaigns cost, each a histogram with Skellam noise of this epsilon."""
+    event = Event("skellam", 1, "zero-out", honest_survivors=300)
+    event = replace(event, variance=calibrate(event, target, DELTA))
+
+    def spent(granted: float | None) -> float:
+        return Composition.of([event] * number, DELTA, granted).guarantee.epsilon
+
+    gaussians = spent(None)
+    low, high = target, gaussians
+    while high > low * (1 + 1e-4):
+        middle = (low + high) / 2
+        low, high = (low, middle) if spent(middle) <= middle else (middle, high)
+    exact = exact_epsilon(skellam(event.noise_variance), {1: number}, DELTA - number * 2.0**-40)
+    return Ledger(gaussians, high, spent(1.5 * high), exact)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print both tables."""
     print("rows items " + " ".join(f"{f'eps {target:g}':>8}" for target in EPSILONS))
     for rows, items in CASES:
         print(
             f"{rows:4} {items:5} "
             + " ".join(f"{100 * gap(rows, items, target):7.3f}%" for target in EPSILONS)
+        )
+    print("\nepsilon x campaigns  Gaussians  least grant  under 1.5 times it    exact")
+    for target, number in CAMPAIGNS:
+        of = ledger(target, number)
+        print(
+            f"{target:7g} x {number:<9} {of.gaussians:9.2f} {of.least:12.2f} {of.larger:19.2f}"
+            f" {of.exact:8.2f}"
         )
 
 

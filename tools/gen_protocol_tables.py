@@ -77,7 +77,8 @@ _USES = {
     Label.ADVERTISE: "Ed25519: Advertise, by a client",
     Label.CONFIRM: "Ed25519: Confirm, by a client",
     Label.POSSESSION: "Ed25519: [proof of possession](#enrolment), by a client",
-    Label.PLAN: "Ed25519: [plan](#enrolment), by the registrar",
+    Label.SIGNED_PLAN: "Ed25519: [plan](#enrolment), by the registrar",
+    Label.REVOCATION: "Ed25519: [revocation](#enrolment), by the registrar",
 }
 _TYPES = {"4s": "bytes", "32s": "bytes", "B": "u8", "H": "u16", "I": "u32", "Q": "u64"}
 

@@ -125,9 +125,33 @@ def label_vectors() -> list[Json]:
             purpose=purpose,
             line=page.proof_line(secret, registrar, purpose),
         )
-        fingerprint = shake(f"plan {round_}")
-        signed = page.plan_signature(secret, fingerprint)
-        add("plan", signed, secret=secret, fingerprint=fingerprint)
+        ended = sorted(shake(f"ended {round_} {number}") for number in range(round_))
+        signed = page.Signed(
+            shake(f"plan {round_}"),
+            purpose,
+            (1, 300, 2**32 - 1)[round_],
+            ("1970-01-01", "2026-12-31", "9999-12-31")[round_],
+            ended,
+        )
+        add(
+            "signed plan",
+            page.plan_signature(secret, signed),
+            secret=secret,
+            fingerprint=signed.fingerprint,
+            purpose=signed.purpose,
+            number=signed.number,
+            last_day=signed.last_day,
+            replaced=[one.hex() for one in signed.replaced],
+            line=page.plan_line(secret, signed),
+        )
+        revoked = [*ended, b"\xff" * 32]
+        add(
+            "revocation",
+            page.revocation(secret, revoked),
+            secret=secret,
+            revoked=[one.hex() for one in revoked],
+            line=page.revocation_line(secret, revoked),
+        )
     return found
 
 

@@ -69,6 +69,7 @@ class Mutation(NamedTuple):
 
 AUDIT = ("test_audit_engine.py",)
 _TERMS, _PLANNER = "privacy/config.py", "planner/privacy.py"
+_PERMISSIONS = "agent/permissions.py"
 _ENGINE, _CLIENT_FILE, _SERVER_FILE = (
     "campaign/release.py",
     "campaign/client.py",
@@ -117,6 +118,8 @@ _AGENT_FILE, _RECORD_FILE, _AGENT = (
     "store/client_record.py",
     "test_agent.py",
 )
+_ACCEPT, _AUTHORITY = "test_accept.py", "test_authority.py"
+_READING_FILE, _EARLY_WORK = "agent/reading.py", "test_work_before_checks.py"
 _COUNTS_THE_RELEASE = "            with self._write_held():\n                pass\n"
 _WRITES_FILE, _PUT_BACK = "store/writes.py", "test_put_back.py"
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
@@ -1226,9 +1229,35 @@ MUTATIONS = (
     _mutation(
         "second-campaign-free",
         "store/ledger.py",
-        "    if total is None:\n        return Composition.of([charge.event], grant.delta)\n",
-        "    if True:\n        return Composition.of([charge.event], grant.delta)\n",
+        "    if total is None:\n        return Composition.of([",
+        "    if True:\n        return Composition.of([",
         "test_store.py",
+    ),
+    _mutation(
+        "two-bounds-at-the-price-of-one",
+        "privacy/accounting.py",
+        "        half = left / 2\n",
+        "        half = left\n",
+        "test_accounting.py",
+    ),
+    _mutation(
+        "an-order-that-follows-the-grant",
+        "store/ledger.py",
+        "    return total.plus(charge.event)\n",
+        "    from dataclasses import replace\n"
+        "    from fedtally.privacy.accounting import filter_order\n"
+        "    order = filter_order(charge.event, grant.epsilon, grant.delta)\n"
+        "    return replace(total, order=order).plus(charge.event)\n",
+        "test_store.py::test_the_order_is_that_of_the_first_campaign",
+    ),
+    _mutation(
+        "divergence-of-a-wide-gaussian",
+        "privacy/loss_distribution.py",
+        "    logs = np.log(_distribution(pair.mechanism, pair.variance))\n",
+        "    if pair.variance > 1:\n"
+        "        return order * pair.shift**2 / (2 * pair.variance + 1)\n"
+        "    logs = np.log(_distribution(pair.mechanism, pair.variance))\n",
+        "test_accounting.py",
     ),
     _mutation(
         "one-round-too-many",
@@ -1355,29 +1384,31 @@ MUTATIONS = (
     _mutation(
         "sized-plan-signed-instead",
         _ENROLMENT_FILE,
-        "signature = key.sign(Label.PLAN, bytes.fromhex(plan.fingerprint))",
-        "signature = key.sign(Label.PLAN, bytes.fromhex(plan.without_keys().fingerprint))",
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
+        "    fingerprint = bytes.fromhex(plan.without_keys().fingerprint)\n"
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
         _ENROLMENT,
     ),
     _mutation(
         "plan-without-keys-signed",
         _ENROLMENT_FILE,
-        "    plan.check_published()\n    signature = ",
-        "    signature = ",
+        "    plan.check_published()\n    fingerprint = ",
+        "    fingerprint = ",
         _ENROLMENT,
     ),
     _mutation(
         "signature-of-anybody-taken",
         _ENROLMENT_FILE,
-        "    if signature.registrar != registrar:\n",
-        "    registrar = signature.registrar\n    if False:\n",
+        """    _check_registrar(signature.registrar, registrar, "plan")\n""",
+        "    registrar = signature.registrar\n",
         _ENROLMENT,
     ),
     _mutation(
         "signature-not-verified",
         _ENROLMENT_FILE,
-        "verify(registrar, signature.signature, Label.PLAN, bytes.fromhex(plan.fingerprint))",
-        "pass",
+        "        verify(\n            registrar,\n            signature.signature,\n",
+        "        len(\n            registrar,\n        ) or verify(\n            registrar,\n"
+        "            signature.signature,\n",
         _ENROLMENT,
     ),
     _mutation(
@@ -1636,7 +1667,7 @@ MUTATIONS = (
     _mutation(
         "agent-without-policy",
         _AGENT_FILE,
-        "    yield from policy.refusals(campaign.plan, campaign.allow_list)\n",
+        "    yield from policy.refusals(campaign.plan, campaign.allow_list, own)\n",
         "",
         f"{_AGENT}::test_every_line_of_the_policy_refuses",
     ),
@@ -1661,6 +1692,58 @@ MUTATIONS = (
         "if begun > (most := self._policy.sessions_a_day):",
         f"{_AGENT}::test_a_day_has_so_many_sessions",
     ),
+    # What an agent does before it has checked who asks, and what its answers tell by their time.
+    _mutation(
+        "agent-reads-before-its-record-knows",
+        _AGENT_FILE,
+        "        live.last = seen\n        reply = self._go_on(",
+        "        live.items.read(invite.round, self._random)\n"
+        "        live.last = seen\n        reply = self._go_on(",
+        _EARLY_WORK,
+    ),
+    _mutation(
+        "agent-reads-before-all-checks",
+        _AGENT_FILE,
+        "            refusal = self._refusal(campaign, invite, journal, now)\n",
+        "            self._items.read(plan)\n"
+        "            refusal = self._refusal(campaign, invite, journal, now)\n",
+        _EARLY_WORK,
+    ),
+    _mutation(
+        "agent-keeps-the-invite-waiting-for-its-items",
+        _AGENT_FILE,
+        "return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)",
+        "return not self._is_made",
+        f"{_EARLY_WORK}::test_a_reading_that_hangs_keeps_no_session_waiting",
+    ),
+    _mutation(
+        "agent-stays-away-where-items-cannot-be-read",
+        _AGENT_FILE,
+        "            if self._plan.privacy is None:\n                raise\n",
+        "            raise\n",
+        _EARLY_WORK,
+    ),
+    _mutation(
+        "agent-tells-when-its-items-were-read",
+        _AGENT_FILE,
+        "in_steps=self._plan.privacy is not None",
+        "in_steps=False",
+        f"{_EARLY_WORK}::test_the_moment_of_the_vector_does_not_tell_how_long_the_items_took",
+    ),
+    _mutation(
+        "agent-takes-items-that-came-too-late",
+        _READING_FILE,
+        "found if self._took < self._seconds else self._too_late()",
+        "found",
+        "test_agent_reading.py::test_what_comes_too_late_never_comes",
+    ),
+    _mutation(
+        "agent-keeps-the-items-of-a-session-that-is-over",
+        _AGENT_FILE,
+        "        self.client.abandon()\n        self.items.drop()\n",
+        "        self.client.abandon()\n",
+        f"{_EARLY_WORK}::test_a_session_that_ends_lets_its_items_go",
+    ),
     _mutation(
         "agent-takes-old-frames",
         _AGENT_FILE,
@@ -1678,7 +1761,7 @@ MUTATIONS = (
     _mutation(
         "agent-keeps-secrets-after-the-end",
         _AGENT_FILE,
-        "                del self._live[session]\n                live.client.abandon()\n",
+        "                del self._live[session]\n                live.abandon()\n",
         "                del self._live[session]\n",
         f"{_AGENT}::test_a_session_ends_with_its_time_and_frees_its_place",
     ),
@@ -1733,17 +1816,200 @@ MUTATIONS = (
     ),
     _mutation(
         "agent-knows-nobody",
-        "agent/policy.py",
-        "            if found < self.least_known:\n",
-        "            if False:\n",
+        "secagg/params.py",
+        "        if found < self.least_known:\n",
+        "        if False:\n",
         f"{_AGENT}::test_every_line_of_the_policy_refuses",
+    ),
+    _mutation(
+        "agent-knows-itself",
+        "agent/policy.py",
+        "if key in allow_list and key != own]",
+        "if key in allow_list]",
+        "test_known.py::test_ones_own_key_is_no_client_that_one_knows",
+    ),
+    _mutation(
+        "known-clients-of-the-list-alone",
+        "secagg/client.py",
+        "        self._check_known(self._opened, AbortCode.TOO_FEW_OPENED)\n",
+        "",
+        "test_known.py::test_a_roster_that_leaves_known_clients_out_gets_no_vector",
+    ),
+    _mutation(
+        "known-clients-whose-shares-do-not-open",
+        "secagg/client.py",
+        "self._check_known(self._opened, ",
+        "self._check_known(self._present, ",
+        "test_known.py::test_shares_of_a_known_client_that_do_not_open_are_none",
+    ),
+    _mutation(
+        "known-clients-that-are-alive-alone",
+        "secagg/client.py",
+        "self._check_known(near & self._opened, ",
+        "self._check_known(near, ",
+        "test_known.py::test_shares_of_a_known_client_that_do_not_open_are_none",
+    ),
+    _mutation(
+        "known-clients-that-are-gone",
+        "secagg/client.py",
+        "        self._check_known(near & self._opened, AbortCode.BELOW_MIN_SURVIVORS)\n",
+        "",
+        "test_known.py::test_a_known_client_that_drops_out_after_its_shares_is_none_in_the_sum",
+    ),
+    _mutation(
+        "known-clients-without-keys",
+        "secagg/params.py",
+        "        if self.least_known and parameters.adversary is Adversary.SEMI_HONEST:\n",
+        "        if False:\n",
+        "test_known.py::test_a_plan_whose_clients_have_no_keys_is_refused",
     ),
     _mutation(
         "agent-asks-no-registrar",
         "agent/accepted.py",
-        "            check_signature(load_signature(self.signature), plan, registrar)\n",
-        "            load_signature(self.signature)\n",
+        "            check_signature(signature, plan, registrar)\n",
+        "            pass\n",
         "test_agent_settings.py::test_a_plan_must_be_signed_by_the_registrar_that_is_pinned",
+    ),
+    # Authority that ends.
+    _mutation(
+        "ended-plan-answered",
+        _RECORD_FILE,
+        """                return "its registrar replaced or revoked it"\n""",
+        "                pass\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "plan-answered-that-nobody-accepted",
+        _RECORD_FILE,
+        "            if connection.exec_driver_sql(_FIND_ACCEPTED, row).first() is None:\n",
+        "            if False:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "plan-that-is-over-joined",
+        _AGENT_FILE,
+        "        if why := campaign.why_over(self._record, now):\n",
+        "        if why := None:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "plan-that-ends-in-a-session-gets-items",
+        _AGENT_FILE,
+        "        return campaign.why_over(self._record, now)\n",
+        "        return None\n",
+        f"{_AGENT}::test_a_plan_that_ends_within_a_session_gets_no_items",
+    ),
+    _mutation(
+        "last-day-without-an-end",
+        "agent/accepted.py",
+        "        if last is None or now < end_of(last):\n",
+        "        if True:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "ended-by-any-registrar",
+        _RECORD_FILE,
+        """    return {"registrar": registrar.hex(), "plan": plan}\n""",
+        """    return {"registrar": "anybody", "plan": plan}\n""",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "older-number-accepted",
+        _RECORD_FILE,
+        """        if last is None or last.number < row["number"]:\n""",
+        """        if last is None or last.number != row["number"]:\n""",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "ended-plan-accepted-again",
+        _RECORD_FILE,
+        """            raise InvalidInputError(
+                f"plan {row['plan']} was replaced or revoked by its registrar""",
+        """            InvalidInputError(
+                f"plan {row['plan']} was replaced or revoked by its registrar""",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "end-forgotten-by-an-old-copy",
+        _RECORD_FILE,
+        "            if new:\n                count_write(driver_connection(connection))\n",
+        "            if new:\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "number-forgotten-by-an-old-copy",
+        _RECORD_FILE,
+        "            if self._check_accept(connection, row):\n"
+        "                count_write(driver_connection(connection))\n",
+        "            if self._check_accept(connection, row):\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "ended-only-if-the-new-plan-is-taken",
+        "cli/agent.py",
+        "        _end(settings, campaign.signature.authority.replaces, now)\n",
+        "        pass\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "revocation-of-anybody-taken",
+        "cli/agent.py",
+        "    check_revocation(revocation, settings.registrar)\n",
+        "    assert check_revocation\n",
+        _AUTHORITY,
+    ),
+    _mutation(
+        "authority-not-signed",
+        _ENROLMENT_FILE,
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
+        "    Authority.fields = ()  # type: ignore[assignment]\n"
+        "    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)\n",
+        _ENROLMENT,
+    ),
+    # What was shown is what is stored.
+    _mutation(
+        "accepted-as-the-file-is-by-now",
+        "cli/agent.py",
+        "    known.accept(campaign, record, now)\n",
+        "    campaign = dataclasses.replace(files, until=last_day).load(settings.registrar)\n"
+        "    known.accept(campaign, record, now)\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "signed-as-the-file-is-by-now",
+        "cli/keys.py",
+        "    save_signature(output, signature)\n",
+        "    said = signature.authority\n"
+        "    save_signature(output, sign_plan(load_registrar_key(key), Plan.load(plan), said))\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "first-digits-of-a-fingerprint-pin-it",
+        "cli/plan_facts.py",
+        """    if not re.fullmatch("[0-9a-f]{64}", given):\n""",
+        "    if plan.fingerprint.startswith(given):\n        return\n    if False:\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "first-digits-shown-before-a-yes",
+        "cli/plan_facts.py",
+        """        ("Fingerprint", plan.fingerprint),\n""",
+        """        ("Fingerprint", plan.fingerprint[:16]),\n""",
+        _ACCEPT,
+    ),
+    _mutation(
+        "a-plan-drives-the-terminal",
+        "report/terminal.py",
+        "escaped(text) if isinstance(text, str) else text)\n",
+        "text)\n",
+        _ACCEPT,
+    ),
+    _mutation(
+        "a-kind-of-candidates-in-any-letters",
+        "plan.py",
+        "            if not (text.isascii() and text.isprintable()):\n",
+        "            if False:\n",
+        _ACCEPT,
     ),
     _mutation(
         "agent-lets-anybody-connect",
@@ -1783,23 +2049,150 @@ MUTATIONS = (
     _mutation(
         "agent-in-an-open-folder",
         "agent/serve.py",
-        "    if mode & 0o022 or found.st_uid",
-        "    if found.st_uid",
+        "    if others_may_write(found, os.geteuid()):\n",
+        "    if found.uid not in (0, os.geteuid()):\n",
         "test_agent_serve.py::test_what_is_no_place_for_a_socket_is_refused_in_words",
     ),
+    # What a peer sees of the items without the agent, and what others may write.
     _mutation(
         "agent-with-items-open-to-its-peers",
         "agent/settings.py",
-        "        if _may_read(user, file):\n",
-        "        if False:\n",
-        "test_agent_settings.py::test_items_that_a_peer_could_read_without_the_agent_are_refused",
+        "            table.make(entry, partial(permissions.check_closed, place / name))\n",
+        "            pass\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-reads-a-file-that-was-opened",
+        "agent/settings.py",
+        "        watch = partial(permissions.reading, place / file)\n",
+        "        watch = __import__('contextlib').nullcontext\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-reads-a-database-that-was-opened",
+        "agent/settings.py",
+        "        watch = partial(permissions.reading, place / sqlite)\n",
+        "        watch = __import__('contextlib').nullcontext\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-reads-another-file-than-it-looked-at",
+        _PERMISSIONS,
+        "                if after.end.number != before.end.number:\n",
+        "                if False:\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-shows-how-long-its-items-are",
+        _PERMISSIONS,
+        '            raise InvalidInputError(\n                f"{who} search',
+        '            str(\n                f"{who} search',
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-forgets-the-group-of-its-socket",
+        _PERMISSIONS,
+        "        shared = self._groups_of_the_socket()\n",
+        "        shared = frozenset()\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-forgets-groups-around-its-socket",
+        _PERMISSIONS,
+        " or not seen.st_mode & stat.S_IXOTH:\n",
+        ":\n",
+        "test_agent_permissions.py::test_the_groups_that_a_peer_needs_are_those_of_every_peer",
     ),
     _mutation(
         "agent-overlooks-the-groups-of-its-peers",
+        _PERMISSIONS,
+        "User(uid, shared | _groups_of(uid))",
+        "User(uid, shared)",
+        "test_agent_permissions.py::test_the_groups_that_the_system_lists_are_those_of_a_user",
+    ),
+    _mutation(
+        "agent-overlooks-acls",
+        _PERMISSIONS,
+        "        for seen in (folder, file):\n",
+        "        for seen in ():\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-takes-an-acl-for-a-mode",
+        _PERMISSIONS,
+        "    in_group = seen.gid in user.groups or seen.has_acl\n",
+        "    in_group = seen.gid in user.groups\n",
+        "test_agent_permissions.py::test_the_rights_of_a_user",
+    ),
+    _mutation(
+        "agent-believes-what-others-may-write",
         "agent/settings.py",
-        "        groups.update(os.getgrouplist(known.pw_name, known.pw_gid))\n",
+        "    problems = permissions.kept(own=[*files, *folders])\n",
+        "    problems = []\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-takes-a-peer-for-its-user",
+        _PERMISSIONS,
+        "(0 if holder in peers else holder)",
+        "holder",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-overlooks-other-names-of-its-items",
+        _PERMISSIONS,
+        "        if file.links > 1:\n",
+        "        if False:\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-shows-its-labels",
+        "agent/settings.py",
+        '    problems += permissions.unread(path, places["record"])',
+        "    problems += []",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-overlooks-the-folders-around-its-files",
+        _PERMISSIONS,
+        "                    for seen in way.passed:\n",
+        "                    for seen in (around, way.end):\n",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-believes-files-of-somebody-else",
+        _PERMISSIONS,
+        "    if seen.uid not in (0, owner):\n        return True\n",
         "",
-        "test_agent_settings.py::test_the_group_of_a_file_lets_its_members_read_and_nobody_else",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-lets-its-group-write-though-peers-are-in-it",
+        _PERMISSIONS,
+        "if not self.peers and _is_alone",
+        "if _is_alone",
+        "test_agent_permissions.py",
+    ),
+    _mutation(
+        "agent-runs-code-that-others-may-write",
+        "agent/settings.py",
+        "of_python(python, permissions.check_kept)",
+        "of_python(python)",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-believes-keys-that-others-may-write",
+        "agent/settings.py",
+        "    permissions.check_kept(place / text)\n",
+        "",
+        "test_peers.py",
+    ),
+    _mutation(
+        "agent-believes-candidates-that-others-may-write",
+        "agent/settings.py",
+        "    permissions.check_kept(path)\n",
+        "",
+        "test_peers.py",
     ),
     # Root on the SuperLink asks for two sums, with the frames and the key of the server.
     _mutation(
@@ -1861,14 +2254,6 @@ MUTATIONS = (
         f"        with hold_mark(self._mark):\n{_COUNTS_THE_RELEASE}",
         f"        if True:\n{_COUNTS_THE_RELEASE}",
         f"{_DRIVER}::test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them",
-    ),
-    _mutation(
-        "old-agent-runs-on",
-        _RECORD_FILE,
-        '        connection.exec_driver_sql("DROP TABLE fedtally_sessions")\n',
-        "",
-        "test_migrations.py::"
-        "test_an_agent_of_an_earlier_version_that_still_runs_takes_part_in_nothing",
     ),
     _mutation(
         "old-process-runs-on",

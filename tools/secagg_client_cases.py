@@ -194,6 +194,16 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
                 plan=None,
                 policy=Policy(**{field: value}),
             )
+    others = active.terms.n_max - 1
+    for transcript, least, code in ((ring, 1, 4), (active, others, 0), (active, others + 1, 4)):
+        add(
+            transcript,
+            f"policy least_known {least}",
+            invite(transcript),
+            code,
+            plan=None,
+            policy=Policy(known=[u8(key).hex() * 32 for key in range(least)], least_known=least),
+        )
     for value, code in ((8, 0), (7, 4)):
         add(
             complete, f"policy k {value}", invite(complete), code, plan=None, policy=Policy(k=value)
@@ -600,7 +610,41 @@ def later_cases(transcript: Transcript) -> list[Json]:
                 (bitmap_, code),
             )
     if is_active:
-        found += confirmation_cases(transcript, who)
+        found += known_cases(transcript, who, own_inbox) + confirmation_cases(transcript, who)
+    return found
+
+
+def known_cases(transcript: Transcript, who: str, own_inbox: Json) -> list[Json]:
+    """Return what a client does whose policy names clients that it knows.
+
+    Args:
+        transcript: Of the profile `active`.
+        who: The client.
+        own_inbox: The Inbox that it gets.
+
+    Returns:
+        Cases of a client.
+    """
+    client, alive = transcript.clients[who], transcript.server.alive
+    me, some = client.index, sorted(client.present)
+    assert me is not None
+    one = next(other for other in some if other in alive)
+    fewer = survivors(transcript, set(alive) - {one})
+    found = []
+    for name, known, least, taken, operations in (
+        ("all of them there", some, len(some), 2, [(own_inbox, "answer")]),
+        ("one does not open", some, len(some), 2, [(inbox_body(transcript, who, some, [one]), 9)]),
+        ("oneself does not count", [me, one], 2, 2, [(own_inbox, 9)]),
+        ("one is dead, and another is enough", some, 1, 3, [(fewer, "answer")]),
+        ("one is dead", [one], 1, 3, [(fewer, 12)]),
+    ):
+        keys = [client.identities[each].hex() for each in known]
+        policy = Policy(corrupt=1, known=keys, least_known=least)
+        found.append(
+            client_case(
+                transcript, f"known clients, {name}", who, taken, *operations, policy=policy
+            )
+        )
     return found
 
 

@@ -8,6 +8,7 @@ the page.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import hmac
 import math
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from decimal import Decimal, localcontext
 from itertools import combinations
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -150,18 +152,72 @@ def possession(secret: bytes, registrar: bytes, purpose: str) -> bytes:
 
 def proof_line(secret: bytes, registrar: bytes, purpose: str) -> str:
     """Return the text of a proof of possession."""
+    signed = possession(secret, registrar, purpose).hex()
+    keys = f"{identity_of(secret).hex()} {registrar.hex()}"
+    return f"fedtally-proof/1 {keys} {signed} {quoted(purpose)}\n"
+
+
+def quoted(purpose: str) -> str:
+    """Return a purpose as the texts have it."""
     text, units = "", purpose.encode("utf-16-le")
     for i in range(0, len(units), 2):
         unit = little(units[i : i + 2])
         character = chr(unit)
         text += f"\\u{unit:04x}" if unit > 126 else "\\" * (character in '"\\') + character
-    signed = possession(secret, registrar, purpose).hex()
-    return f'fedtally-proof/1 {identity_of(secret).hex()} {registrar.hex()} {signed} "{text}"\n'
+    return f'"{text}"'
 
 
-def plan_signature(secret: bytes, fingerprint: bytes) -> bytes:
+class Signed(NamedTuple):
+    """What a registrar signs of a plan.
+
+    Attributes:
+        fingerprint: Of the plan.
+        purpose: The registrar's words.
+        number: Of the signature, within the purpose.
+        last_day: As the text has it.
+        replaced: The fingerprints of plans that end with this one, in ascending order.
+    """
+
+    fingerprint: bytes
+    purpose: str
+    number: int
+    last_day: str
+    replaced: list[bytes]
+
+
+def plan_signature(secret: bytes, signed: Signed) -> bytes:
     """Return a registrar's signature of a plan."""
-    return sign(secret, "plan", fingerprint)
+    days = (datetime.date.fromisoformat(signed.last_day) - datetime.date(1970, 1, 1)).days
+    return sign(
+        secret,
+        "signed plan",
+        signed.fingerprint,
+        hashlib.sha256(signed.purpose.encode("utf-8")).digest(),
+        u32(signed.number),
+        u32(days),
+        u32(len(signed.replaced)),
+        *signed.replaced,
+    )
+
+
+def plan_line(secret: bytes, signed: Signed) -> str:
+    """Return the text of the signature of a plan."""
+    replaced = ",".join(one.hex() for one in signed.replaced) or "-"
+    made = f"{signed.fingerprint.hex()} {plan_signature(secret, signed).hex()}"
+    said = f"{signed.number} {signed.last_day} {replaced} {quoted(signed.purpose)}"
+    return f"fedtally-signature/2 {identity_of(secret).hex()} {made} {said}\n"
+
+
+def revocation(secret: bytes, revoked: list[bytes]) -> bytes:
+    """Return a registrar's signature of a revocation."""
+    return sign(secret, "revocation", u32(len(revoked)), *revoked)
+
+
+def revocation_line(secret: bytes, revoked: list[bytes]) -> str:
+    """Return the text of a revocation."""
+    signed = revocation(secret, revoked).hex()
+    plans = ",".join(one.hex() for one in revoked)
+    return f"fedtally-revocation/1 {identity_of(secret).hex()} {signed} {plans}\n"
 
 
 def verifies(public: bytes, signature: bytes, words: str, *fields: bytes) -> bool:
@@ -707,7 +763,7 @@ def invite_frame(session: bytes, terms: bytes, secret: bytes, version: int = 1) 
 
 @dataclass
 class Policy:
-    """The client's policy. ``max_corrupt`` is in parts per million of n_max."""
+    """The client's policy. ``max_corrupt`` is in parts per million of n_max, ``known`` are keys."""
 
     corrupt: int = 0
     max_corrupt: int = 0
@@ -718,6 +774,8 @@ class Policy:
     length: int = 2**26
     bits: int = 64
     seconds: int = 604_800
+    known: list[str] = field(default_factory=list)
+    least_known: int = 0
 
     def allows(self, terms: Terms) -> bool:
         """Return whether the numbers of an Invite are good enough."""
@@ -725,6 +783,8 @@ class Policy:
             terms.corrupt >= max(self.corrupt, -(-self.max_corrupt * terms.n_max // PPM))
             and terms.min_survivors - terms.corrupt >= self.min_honest
             and terms.n_min >= self.min_clients
+            and terms.n_max - 1 >= self.least_known
+            and (terms.profile == ACTIVE or self.least_known == 0)
             and terms.n_max <= self.n_max
             and terms.degree(terms.n_max) <= self.k
             and terms.length <= self.length
@@ -1006,7 +1066,7 @@ class Client:
             if share is not None:
                 self.opened[other] = share
         needed = max(graph.t, terms.min_survivors) if terms.profile == ACTIVE else graph.t
-        if 1 + len(self.opened) < needed:
+        if 1 + len(self.opened) < needed or self._lacks_known(self.opened):
             raise AbortError(9)
         vector = self.vector()
         bound = 2 ** (terms.bits - 1) - 1
@@ -1021,6 +1081,12 @@ class Client:
             key = pair_mask_key(self.mask_secret, me, other, self.mask_keys, self.ctx2)
             y = add(y, mask(key, len(y), terms.bits), 1 if me < other else -1)
         return pack([entry % 2**terms.bits for entry in y], terms.bits)
+
+    def _lacks_known(self, others: Iterable[int]) -> bool:
+        policy = self.pinned.policy
+        return self.terms.profile == ACTIVE and policy.least_known > sum(
+            self.identities[other].hex() in policy.known for other in others
+        )
 
     def _survivors(self, body: bytes) -> bytes:
         graph, terms = self.graph, self.terms
@@ -1037,6 +1103,8 @@ class Client:
         if not graph.is_whole(alive):
             raise AbortError(19)
         if terms.profile == ACTIVE and counted < terms.min_survivors:
+            raise AbortError(12)
+        if self._lacks_known(other for other in self.opened if other in alive):
             raise AbortError(12)
         self.alive, self.survivors = alive, body
         if terms.profile == SEMI_HONEST:

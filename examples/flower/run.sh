@@ -25,9 +25,9 @@ fedtally keys sign registrar.key plan.toml --allow-list clients.allow --output p
 
 step "4. The agents: each owner fills in agent.toml, and accepts the plan"
 for i in $(seq "$clients"); do
-  echo $((i % 3 + 1)) >"agent$i/items.txt"
+  echo $((i % 3 + 1)) >"agent$i/items/items.txt"
   sed -i -e 's|^# > registrar = .*|registrar = "../registrar.key.pub"|' \
-    -e 's|^# > file = .*|file = "items.txt"|' -e '/^# > /d' \
+    -e 's|^# > file = .*|file = "items/items.txt"|' -e '/^# > /d' \
     -e 's|^#   .*||' -e 's|^\[policy\]|[policy]\nepsilon = 24.0\ndelta = 1e-5|' \
     -e 's|^min_honest = .*|min_honest = 3|' "agent$i/agent.toml"
   start_agent "$i"

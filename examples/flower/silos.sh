@@ -28,7 +28,7 @@ with open("all.csv", "w") as everybody:
     for silo, people in enumerate([4000, 900, 2500, 3100, 1200, 2000], start=1):
         weights = rng.gamma(2.0, 0.5, codes.size) / codes**1.1
         held = rng.choice(codes, people, p=weights / weights.sum())
-        with open(f"agent{silo}/visits.csv", "w") as own:
+        with open(f"agent{silo}/items/visits.csv", "w") as own:
             visits = csv.writer(own)
             visits.writerow(["code", "patient"])
             for person, code in enumerate(held.tolist()):
@@ -51,7 +51,7 @@ for i in $(seq "$silos"); do
   demands="epsilon = \"none\"" once="once = \"example\""
   [[ $epsilon == none ]] || demands="epsilon = $epsilon\ndelta = 1e-5" once=
   sed -i -e 's|^# > registrar = .*|registrar = "../registrar.key.pub"|' \
-    -e "s|^# > file = .*|file = \"visits.csv\"\ncolumn = \"code\"\npeople = \"patient\"\n$once|" \
+    -e "s|^# > file = .*|file = \"items/visits.csv\"\ncolumn = \"code\"\npeople = \"patient\"\n$once|" \
     -e '/^# > /d' -e 's|^#   .*||' -e "s|^\[policy\]|[policy]\n$demands|" \
     -e 's|^min_honest = .*|min_honest = 3|' "agent$i/agent.toml"
   start_agent "$i"

@@ -27,11 +27,11 @@ mkdir -m 750 sockets
 for i in "${!people[@]}"; do
   name=${people[i]}
   fedtally agent init "clients/$name"
-  echo "${fruits[i]}" > "clients/$name/items.txt"
+  echo "${fruits[i]}" > "clients/$name/items/items.txt"
   # What only the owner knows: where the items are, and what they may cost together.
   sed -i "clients/$name/agent.toml" \
     -e 's|^# > registrar = .*|registrar = "../../registrar.key.pub"|' \
-    -e 's|^# > file = .*|file = "items.txt"|' \
+    -e 's|^# > file = .*|file = "items/items.txt"|' \
     -e 's|^candidates = .*|candidates = ["../../fruits.txt"]|' \
     -e 's|^# > epsilon = .*|epsilon = 8.0|' \
     -e 's|^# > delta = .*|delta = 1e-3|' \

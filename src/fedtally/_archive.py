@@ -11,19 +11,26 @@ import os
 import stat
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
+from fedtally._links import real_path
 from fedtally._sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _HEADER = "header"  # the name of the entry that holds the JSON
+# A small file must not fill the memory of who reads it. An entry of 1 MiB is believed, and so many
+# bytes for each packed one; what shrinks more is written as it is. JSON takes 20 times its length
+# once it is read. Measured: ids that follow each other take 6 bytes for one, and headers 9.
+_ALWAYS, _RATIO = 1 << 20, 100
+_HEADER_ALWAYS, _HEADER_RATIO = 1 << 16, 16
+_ENTRY = 1 << 10  # bytes of an entry beside its values, at most
 _FOREIGN = (
     "is not a file that fedtally saved, or it is damaged: name a file of --save or of"
     " `fedtally campaign result --output` (a plan ends in .toml or .json)"
@@ -35,14 +42,23 @@ def write(
     schema: str,
     meta: Mapping[str, Any],
     arrays: Mapping[str, npt.NDArray[Any]],
+    *,
+    private: bool = False,
 ) -> None:
     """Write the arrays and the JSON-able `meta` under the name and version `schema`.
+
+    Args:
+        path: the file.
+        schema: the name and version.
+        meta: the header.
+        arrays: of numbers.
+        private: whether only the owner may read a new file, whatever the umask says.
 
     Raises:
         InvalidInputError: the folder does not exist or is not writable.
     """
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **_entries(schema, meta, arrays))
+    with replacing(path, private=private) as temporary, open(temporary, "wb") as file:
+        _put(file, _entries(schema, meta, arrays), None, frozenset())
 
 
 def pack(
@@ -51,7 +67,7 @@ def pack(
     arrays: Mapping[str, npt.NDArray[Any]],
     *,
     level: int | None = None,
-    most_shrunk: Mapping[str, int] | None = None,
+    alike: AbstractSet[str] = frozenset(),
 ) -> bytes:
     """Return the bytes of a file like that of `write`.
 
@@ -60,30 +76,50 @@ def pack(
         meta: as for `write`.
         arrays: as for `write`.
         level: how much they are compressed, 1 to 9; None: as those of `write`.
-        most_shrunk: by how many times some entries may shrink. One that shrinks more stays as it
-            is, so that who unpacks can refuse what grows that much.
+        alike: arrays that are packed however much they shrink. Who reads them says so as well.
     """
-    entries = _entries(schema, meta, arrays)
-    packed, shrunk = _packed(entries, level, frozenset())
-    wide = {name for name, most in (most_shrunk or {}).items() if shrunk.get(name, 0) > most}
-    return _packed(entries, level, wide)[0] if wide else packed
-
-
-def _packed(
-    entries: Mapping[str, Any], level: int | None, plain: AbstractSet[str]
-) -> tuple[bytes, dict[str, float]]:
-    """Return the bytes of entries, and by how many times each shrank; some are not compressed."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
-        for name, values in entries.items():
-            file.compression = zipfile.ZIP_STORED if name in plain else zipfile.ZIP_DEFLATED
-            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, values, allow_pickle=False)
-        sizes = {
-            each.filename.removesuffix(".npy"): each.file_size / each.compress_size
-            for each in file.infolist()
+    _put(packed, _entries(schema, meta, arrays), level, alike)
+    return packed.getvalue()
+
+
+def _put(
+    stream: IO[bytes],
+    entries: Mapping[str, npt.NDArray[Any]],
+    level: int | None,
+    alike: AbstractSet[str],
+) -> None:
+    """Write entries; those that shrink by more than a reader believes stay as they are."""
+    start, plain = stream.tell(), frozenset[str]()
+    while True:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
+            for name, values in entries.items():
+                file.compression = zipfile.ZIP_STORED if name in plain else zipfile.ZIP_DEFLATED
+                with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, values, allow_pickle=False)
+        sizes = _sizes(file)
+        wide = {
+            name for name in sizes.keys() - alike if sizes[name][0] > _most(name, sizes[name][1])
         }
-    return packed.getvalue(), sizes
+        if wide <= plain:
+            return
+        plain |= wide
+        stream.seek(start)
+        stream.truncate()
+
+
+def _sizes(file: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
+    """Return the bytes of each entry: unpacked and packed."""
+    return {
+        entry.filename.removesuffix(".npy"): (entry.file_size, entry.compress_size)
+        for entry in file.infolist()
+    }
+
+
+def _most(name: str, packed: int) -> int:
+    """Return the most bytes that an entry is believed to unpack to, by its packed ones."""
+    ratio, always = (_HEADER_RATIO, _HEADER_ALWAYS) if name == _HEADER else (_RATIO, _ALWAYS)
+    return max(always, ratio * packed)
 
 
 def _entries(
@@ -110,10 +146,18 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     ...     _ = pathlib.Path(temporary).write_text("42")
     >>> target.read_text()
     '42'
+
+    Args:
+        path: the file. Where it is a link, what it leads to is replaced, and not the link.
+        private: whether only the owner may read a new file, whatever the umask says.
+
+    Raises:
+        InvalidInputError: the path leads over a link that somebody else may have planted, or the
+            file cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(os.path.realpath(path))  # a link's target is replaced, not the link
+    def __init__(self, path: str | os.PathLike[str], *, private: bool = False) -> None:
+        self._path, self._private = real_path(path), private
 
     def __enter__(self) -> str:
         try:
@@ -130,8 +174,10 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
         return self._temporary
 
     def _existing_mode(self) -> int:
-        """Return the permissions that the file keeps, or gets by the umask if it is new."""
+        """Return the permissions that the file keeps, or gets if it is new."""
         if not self._path.exists():
+            if self._private:
+                return 0o600
             # The umask can be read only by setting it.
             mask = os.umask(0)
             os.umask(mask)
@@ -165,31 +211,49 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
             raise InvalidInputError(f"cannot write {self._path}: {error.strerror}") from error
 
 
+# The most bytes that the values of each array may have, from the header and from the bytes that the
+# entries say that they have. None: as many as its packed ones allow. Other arrays are refused.
+Limits = Callable[[Mapping[str, Any], Mapping[str, int]], Mapping[str, int | None]]
+
+
 def read(
-    path: str | os.PathLike[str], schema: str | None = None
+    path: str | os.PathLike[str], schema: str | None = None, limits: Limits | None = None
 ) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the schema, the header and the arrays of a file written by `write`.
 
+    The header is read first. No array is unpacked before all sizes are within their bounds.
+
+    Args:
+        path: the file.
+        schema: the schema that it must have; None: any.
+        limits: see `Limits`; None: any arrays.
+
     Raises:
-        UnreadableFileError: the file does not exist, is of another format, is damaged, or is not of
-            the schema that was asked for.
+        UnreadableFileError: the file does not exist, is of another format, is damaged, is larger
+            than its header or its packed bytes allow, or is not of the schema that was asked for.
     """
-    name = os.fspath(path)
-    try:
-        with open(path, "rb") as stream:
-            return _load(stream, name, schema)
-    except FileNotFoundError:
-        hint = _validate.did_you_mean_file(name)
-        raise UnreadableFileError(f"there is no file {name}{hint}") from None
-    except OSError as error:
-        raise UnreadableFileError(f"{name} {_FOREIGN}") from error
+    with _opened(path) as archive:
+        meta = archive.meta(schema)
+        return archive.schema, meta, archive.arrays(limits, frozenset())
+
+
+def schema_of(path: str | os.PathLike[str]) -> str:
+    """Return the schema of a file; only its header is read.
+
+    Raises:
+        UnreadableFileError: as for `read`.
+    """
+    with _opened(path) as archive:
+        return archive.schema
 
 
 def unpack(
     data: bytes,
     name: str,
     schema: str,
-    check: Callable[[Mapping[str, tuple[int, int]]], None] | None = None,
+    limits: Limits | None = None,
+    *,
+    alike: AbstractSet[str] = frozenset(),
 ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the header and the arrays of the bytes that `pack` returned.
 
@@ -197,39 +261,110 @@ def unpack(
         data: the bytes.
         name: the name of their file or place in messages.
         schema: the schema that they must have.
-        check: raises an error if bytes of unknown origin would take too much memory. It is called
-            before any entry is read, with the sizes of each: unpacked and packed, in bytes.
+        limits: as for `read`.
+        alike: as for `pack`. These must have a limit.
 
     Raises:
         UnreadableFileError: as for `read`.
     """
-    _, meta, arrays = _load(io.BytesIO(data), name, schema, check)
-    return meta, arrays
+    archive = _Archive(io.BytesIO(data), name)
+    return archive.meta(schema), archive.arrays(limits, alike)
 
 
-def _load(
-    stream: IO[bytes],
-    name: str,
-    schema: str | None,
-    check: Callable[[Mapping[str, tuple[int, int]]], None] | None = None,
-) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    try:
-        with np.load(stream, allow_pickle=False) as file:
-            if check is not None:  # no more bytes are unpacked than an entry says here
-                check(
-                    {
-                        entry.filename.removesuffix(".npy"): (entry.file_size, entry.compress_size)
-                        for entry in file.zip.infolist()
-                    }
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[_Archive]:
+    name = os.fspath(path)
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open(path, "rb"))
+        except FileNotFoundError:
+            hint = _validate.did_you_mean_file(name)
+            raise UnreadableFileError(f"there is no file {name}{hint}") from None
+        except OSError as error:
+            raise UnreadableFileError(f"{name} {_FOREIGN}") from error
+        yield _Archive(stream, name)
+
+
+class _Archive:
+    """A file of which the header is read, and the arrays are not yet.
+
+    Attributes:
+        schema: its name and version.
+    """
+
+    schema: str
+    _meta: dict[str, Any]
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._name = name
+        try:
+            self._file = zipfile.ZipFile(stream)
+            self._sizes = _sizes(self._file)
+            self._check_shrunk(_HEADER)
+            self._meta = json.loads(self._values(_HEADER).tobytes())
+            self.schema = self._meta.pop("schema")
+            names = [*self._meta.pop("arrays"), _HEADER]
+            listed = [entry.filename for entry in self._file.infolist()]
+            if not isinstance(self.schema, str) or sorted(listed) != sorted(
+                f"{name}.npy" for name in names
+            ):
+                raise ValueError("other arrays than the header names")
+        except UnreadableFileError:
+            raise
+        # On damaged bytes zip, zlib, NumPy and JSON raise many kinds of errors: no list would be
+        # whole.
+        except Exception as error:
+            raise UnreadableFileError(f"{name} {_FOREIGN}") from error
+
+    def meta(self, schema: str | None) -> dict[str, Any]:
+        """Return the header; raise UnreadableFileError if it is of another schema."""
+        if schema is not None and self.schema != schema:
+            raise UnreadableFileError(f"{self._name} holds {self.schema}, expected {schema}")
+        return self._meta
+
+    def arrays(self, limits: Limits | None, alike: AbstractSet[str]) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays, if all of them are within their bounds."""
+        names = self._sizes.keys() - {_HEADER}
+        most: Mapping[str, int | None] = dict.fromkeys(names)
+        if limits is not None:
+            unpacked = {name: size for name, (size, _) in self._sizes.items()}
+            try:
+                most = limits(self._meta, unpacked)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise UnreadableFileError(f"{self._name} is damaged: {error}") from error
+        for name in sorted(names):
+            if name not in most:
+                raise UnreadableFileError(
+                    f"{self._name} is damaged: no file of {self.schema} has an entry {name!r}"
                 )
-            arrays = {entry: file[entry] for entry in file.files}
-        meta = json.loads(arrays.pop(_HEADER).tobytes())
-        found = meta.pop("schema")
-        if not isinstance(found, str) or sorted(arrays) != meta.pop("arrays"):
-            raise ValueError("other arrays than the header names")
-    # On damaged bytes zip, zlib, NumPy and JSON raise many kinds of errors: no list would be whole.
-    except Exception as error:
-        raise UnreadableFileError(f"{name} {_FOREIGN}") from error
-    if schema is not None and found != schema:
-        raise UnreadableFileError(f"{name} holds {found}, expected {schema}")
-    return found, meta, arrays
+            self._check_size(name, most[name])
+            if name not in alike:
+                self._check_shrunk(name)
+        try:
+            return {name: self._values(name) for name in names}
+        except Exception as error:  # as above
+            raise UnreadableFileError(f"{self._name} {_FOREIGN}") from error
+
+    def _values(self, name: str) -> npt.NDArray[Any]:
+        # zipfile unpacks no more bytes than an entry says that it has
+        with self._file.open(f"{name}.npy") as entry:
+            values: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
+            if entry.read(1):  # reads to the end, where the checksum is compared
+                raise ValueError("more bytes than values")
+            return values
+
+    def _check_size(self, name: str, most: int | None) -> None:
+        size = self._sizes[name][0]
+        if most is not None and size > most + _ENTRY:
+            raise UnreadableFileError(
+                f"{self._name} is damaged: its entry {name} has {size:,} bytes, and its header"
+                f" allows {most:,}"
+            )
+
+    def _check_shrunk(self, name: str) -> None:
+        size, packed = self._sizes[name]
+        if size > (most := _most(name, packed)):
+            raise UnreadableFileError(
+                f"{self._name} would fill the memory, and is not read: its entry {name} has"
+                f" {size:,} bytes in {packed:,} packed ones, which may hold {most:,}"
+            )

@@ -32,6 +32,7 @@ from fedtally.result import (
     check_table_fits,
     clip_limits,
     notebook_table,
+    uncertainty,
 )
 
 _NOBODY = np.empty(0, np.uint64)
@@ -336,25 +337,19 @@ class Merged(Tabular):
         parts = [result.estimates(items) for result in self.results]
         counts = np.sum([[e.count for e in part] for part in parts], axis=0)
         frequencies = counts / self.num_contributions
-        columns = (frequencies.tolist(), counts.tolist())
         if limits is None:
+            columns = (frequencies.tolist(), counts.tolist())
             return [
                 Estimate(e.item, f, None, None, n)
                 for e, f, n in zip(parts[0], *columns, strict=True)
             ]
         # of exact counts the limits are the estimates, but for rounding
         near = (np.where(abs(end - frequencies) <= ROUNDING, frequencies, end) for end in limits)
-        low, high = clip_limits(Limits(*near))
+        limits = clip_limits(Limits(*near))
         drawn = np.hypot.reduce(
             self._shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts])
         )
-        rows = zip(
-            parts[0],
-            columns[0],
-            low.tolist(),
-            high.tolist(),
-            columns[1],
-            drawn.tolist(),
-            strict=True,
-        )
+        off = uncertainty(frequencies, limits, drawn)
+        each = (frequencies, *limits, counts, drawn, *off.limits)
+        rows = zip(parts[0], *(column.tolist() for column in each), strict=True)
         return [Estimate(part.item, *row) for part, *row in rows]

@@ -54,6 +54,7 @@ _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
+MAX_BYTES = 2**20  # of a file: far more than any plan has
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,13 @@ class Plan:
                 raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
         if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
             raise InvalidInputError("domain.kind must be a text and domain.public true or false")
+        # these are printed before anybody has decided to trust the plan
+        for text in (*self.domain, self.domain["kind"]):
+            if not (text.isascii() and text.isprintable()):
+                raise InvalidInputError(
+                    "domain.kind and the names of the domain's entries must be printable ASCII, got"
+                    f" {text!a:.80}"
+                )
         self._check_open()
         if self.encoding is Encoding.HISTOGRAM:
             check_histogram_domain(self.domain)
@@ -866,8 +874,15 @@ class Plan:
             UnreadableFileError: the file is missing, neither TOML nor JSON, or no valid plan.
         """
         try:
-            # as bytes, which leaves line ends as they are: `from_toml` looks at them
-            text = Path(path).read_bytes().decode()
+            with open(path, "rb") as file:
+                data = file.read(MAX_BYTES + 1)  # bounded: it may be a device without an end
+            if len(data) > MAX_BYTES:
+                raise InvalidInputError(
+                    f"a plan has at most {MAX_BYTES:,} bytes, and this file has more: give the file"
+                    " that fedtally plan wrote"
+                )
+            # from bytes, which leaves line ends as they are: `from_toml` looks at them
+            text = data.decode()
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError as error:  # it does not know the file's name
             raise UnreadableFileError(f"{os.fspath(path)}: {error}") from error

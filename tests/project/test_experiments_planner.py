@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import exceedance, planner, recovery
+from experiments import exceedance, planner, recovery, seeds
 
 from fedtally import planner as planned
 from fedtally import theory
@@ -179,3 +179,16 @@ def test_the_table_of_exceedance_has_a_line_for_each_share(tmp_path: Path) -> No
     missed = sum(row["verdict"] == "MISS" for row in table)
     assert f"{8 - missed} PASS, {missed} MISS" in found.output
     assert found.exit_code == (1 if missed else 0)
+
+
+def test_seeds_compares_the_same_campaigns_under_both(tmp_path: Path) -> None:
+    task = seeds.Task(seeds.CELLS[1], 3, 0, 0)
+    [row], [again] = seeds.measure(task), seeds.measure(task)
+    assert {**row, "seconds": 0} == {**again, "seconds": 0}
+    assert 0 < row["chosen mean"] < 1 and 0 < row["first mean"] < 2
+    [line] = seeds.summarise([row, row | {"first above": 1.0}])[
+        "largest errors under the first draw of a seed, and under the most even of 8"
+    ]
+    assert line["draws"] == 2 and line["worst draw above, first"] == 1.0
+    result = run(seeds.command, "--quick", "--output", tmp_path)
+    assert result.exit_code == 0 and "8 x 13" in result.output

@@ -20,10 +20,12 @@ from secagg_cohort import flips, stream
 import fedtally
 from fedtally.agent import agent as agent_module
 from fedtally.agent.accepted import Campaign
-from fedtally.agent.agent import MOST_ENDED, MOST_SESSIONS, check_binds, refusals
+from fedtally.agent.agent import DAY, MOST_ENDED, MOST_SESSIONS, check_binds, refusals
 from fedtally.agent.items import Items, of_file
+from fedtally.agent.reading import Reading
 from fedtally.agent.settings import TEMPLATE
 from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.enrolment import Authority, day_of, end_of, sign_plan
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -93,6 +95,29 @@ def test_a_campaign_of_agents_lands_the_sums_of_their_contributions(
     world = AgentWorld(folder, plan_of(adversary, trust, rounds=rounds), people=rounds * N)
     world.run()
     assert world.driver.is_complete, world.persons[0].guarded.notes
+    world.check()
+
+
+@each_case(
+    ("adversary", "trust"),
+    [("semi-honest", None), ("active", None), ("active", "distributed")],
+)
+def test_items_that_come_later_are_in_the_sum_all_the_same(
+    tmp_path: Path, adversary: str, trust: str | None
+) -> None:
+    folder = tmp_path / f"{adversary}-{trust}"
+    folder.mkdir()
+
+    class Later(AgentWorld):
+        @staticmethod
+        def read_by(work: Any, *, in_steps: bool = False) -> Reading:
+            return Reading(work, 600.0)
+
+    world = Later(folder, plan_of(adversary, trust))
+    world.run()
+    assert world.driver.is_complete, world.persons[0].guarded.notes
+    assert {seat.waits for seat in world.persons} == {1}  # type: ignore[attr-defined]
+    assert "zeros" not in world.persons[0].guarded.notes
     world.check()
 
 
@@ -365,6 +390,11 @@ def test_an_invite_that_is_not_of_the_plan(
     assert not one.agent._live and not one.agent._ended
 
 
+def knowing(one: SigningKey, adversary: str) -> ClientPolicy:
+    known = frozenset({one.public})
+    return ClientPolicy(adversary=adversary, min_honest=2, known=known, least_known=1)
+
+
 ENTRIES = re.findall(r"^(?:# > )?(\w+) = ", TEMPLATE.split("[policy]")[1], re.MULTILINE)
 
 
@@ -407,8 +437,9 @@ def other(plan: Plan, **changed: Any) -> Plan:
         (PLAN, {"domains": ("grid",)}, "the domain must be one of grid"),
         (PLAN, {"domains": ("range:1..49", "dictionary")}, "got range:1..50"),
         (other(PLAN, max_items=2), {}, "max_items must be at most 1"),
-        (ACTIVE, {"known": frozenset({FOREIGN.public}), "least_known": 1}, "known keys"),
-        (PLAN, {"known": frozenset({PEOPLE[1].public}), "least_known": 1}, "known keys"),
+        (ACTIVE, {"sums": knowing(FOREIGN, "active")}, "known keys of other clients must be in"),
+        (ACTIVE, {"sums": knowing(PEOPLE[0], "active")}, "policy (least_known), got 0"),
+        (PLAN, {"sums": knowing(PEOPLE[1], "semi-honest")}, "have no keys"),
     ],
     ids=lambda case: case[-1],
 )
@@ -447,12 +478,13 @@ def _least(plan: Plan) -> ClientPolicy:
         (PRIVATE, policy("active", cap=Cap(9.0, 1e-6))),
         (plan_of("active", "central"), policy("active", cap=Cap(9.0, 1e-6), central=True)),
         (PLAN, policy(domains=("range:1..50",))),
-        (ACTIVE, policy("active", known=frozenset({PEOPLE[3].public}), least_known=1)),
+        (ACTIVE, policy(sums=knowing(PEOPLE[3], "active"))),
+        (ACTIVE, policy(sums=knowing(PEOPLE[3], "semi-honest"))),
     ],
 )
 def test_what_the_policy_allows_is_joined(tmp_path: Path, plan: Plan, given: Any) -> None:
-    folder = tmp_path / plan.fingerprint[:12] / str(given.least_known) / str(given.cap)
-    one = Guarded(folder, plan, policy=given, once="x")
+    sums = f"{given.sums.adversary} {given.sums.least_known} {given.cap}"
+    one = Guarded(tmp_path / plan.fingerprint[:12] / sums, plan, policy=given, once="x")
     assert one.said(session_of(plan).invite) is Kind.ADVERTISE, one.notes
 
 
@@ -634,20 +666,20 @@ def test_items_that_cannot_be_read_show_nothing(tmp_path: Path) -> None:
         raise ValueError("secret 42")
 
     one = Guarded(tmp_path, PLAN, read=broken)
-    assert one.said(session_of(PLAN).invite) is AbortCode.INTERNAL
+    assert one.said(session_of(PLAN, "broken").invite) is AbortCode.INTERNAL
     assert "ValueError" in one.notes and "secret" not in one.notes
     one.items._read = lambda: ["secret"]  # no candidate, and the plan is without privacy
-    assert one.said(session_of(PLAN).invite) is AbortCode.POLICY
+    assert one.said(session_of(PLAN, "outside").invite) is AbortCode.POLICY
     assert "secret" not in one.notes
 
     def gone() -> Any:
         raise UnreadableFileError("there is no file items.csv")
 
     one.items._read = gone
-    assert one.said(session_of(PLAN).invite) is AbortCode.INTERNAL
+    assert one.said(session_of(PLAN, "gone").invite) is AbortCode.INTERNAL
     assert "there is no file items.csv" in one.notes
     one.items._read = lambda: [7]
-    assert one.said(session_of(PLAN).invite) is Kind.ADVERTISE
+    assert one.said(session_of(PLAN, "read").invite) is Kind.ADVERTISE
 
 
 @each_case("held", [[], [99], [None], ["tea"], [1, 2, 3], [7], [2**70, "x", 1.5]])
@@ -756,6 +788,48 @@ def test_who_leaves_a_campaign_sends_no_items_to_its_sessions(
     assert "its campaign is not accepted any more" in first.notes
     assert not first.agent._live
     assert first.record.participations(ACTIVE.fingerprint) == []
+
+
+@each_case(
+    ("ended", "phase"),
+    [
+        (ended, phase)
+        for ended in ("revoked", "over")
+        for phase in (ServerState.SHARE, ServerState.COLLECT, ServerState.UNMASK)
+    ],
+)
+def test_a_plan_that_ends_within_a_session_gets_no_items(
+    tmp_path: Path, ended: str, phase: ServerState
+) -> None:
+    """A plan that its registrar revokes ends with the next frame, and so does one at midnight."""
+    registrar = SigningKey(Secret(stream("registrar")(32)))
+    authority = Authority("a study", 3, day_of(START))
+    agents = team(tmp_path / ended / phase.value, ACTIVE)
+    for one in agents:
+        signature = sign_plan(registrar, ACTIVE, authority)
+        [name] = one.plans
+        one.plans[name] = dataclasses.replace(one.plans[name], signature=signature)
+        one.record.accept(registrar.public, "a study", 3, ACTIVE.fingerprint, START)
+    times = {"not_before": START, "not_after": START + DAY}
+    server, first, now = session_of(ACTIVE, **times), agents[0], START
+    while server.state is not phase:
+        step(server, agents)
+    if ended == "revoked":  # by another process, on the same record
+        record = ClientRecord.open(first.record_path, mark=first.mark_path)
+        record.end(registrar.public, [ACTIVE.fingerprint], START)
+    else:
+        now = end_of(authority.last_day)
+        assert now < START + DAY
+    frame = asked_of(server)
+    if phase is ServerState.UNMASK:  # its items are in the sum, and others may count on it
+        assert first.said(frame, now) is Kind.UNMASK
+        return
+    assert first.said(frame, now) is AbortCode.POLICY
+    says = {"revoked": "its registrar replaced or revoked it", "over": "its last day was"}
+    assert says[ended] in first.notes
+    assert first.record.participations(ACTIVE.fingerprint) == []
+    assert first.said(session_of(ACTIVE, "later", **times).invite, now) is AbortCode.POLICY
+    assert f"refused (POLICY): the plan is over: {says[ended]}" in first.notes
 
 
 def test_a_campaign_that_vanishes_is_passed_over(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Vector(Items):
     def client(self, plan: Plan) -> FrequencyClient:
         client = super().client(plan)
         client.contribution = lambda *_: self._vector  # type: ignore[method-assign]
+        client.drawn = lambda *_: client  # type: ignore[method-assign]
         return client
 
 

@@ -515,6 +515,7 @@ def test_what_is_not_signed_by_the_server_of_the_plan_is_dropped() -> None:
         {"max_neighbours": 3},
         {"max_length": 2},
         {"max_bits": 15},
+        {"known": frozenset(map(bytes, range(5))), "least_known": 5},
     ],
 )
 @pytest.mark.parametrize("adversary", BOTH)

@@ -13,7 +13,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,17 @@ import pytest
 from cases import each_case
 from cryptography.exceptions import InvalidTag
 
-from fedtally.campaign.enrolment import check_proof, make_proof
+from fedtally.campaign.enrolment import (
+    Authority,
+    PlanSignature,
+    Revocation,
+    check_proof,
+    check_revocation,
+    check_signature,
+    make_proof,
+    revoke_plans,
+    sign_plan,
+)
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.hpke import _SUITE, PrivateKey
 from fedtally.crypto.keys import ExchangeKey, Label, RejectedError, Secret, SigningKey
@@ -169,8 +181,21 @@ def derive(v: Vector) -> bytes | list[int]:
             assert proof.to_line() == v["line"]
             check_proof(proof, given("registrar"), v["purpose"])
             return proof.signature
-        case "plan":
-            return SigningKey(secret(v["secret"])).sign(keys.Label.PLAN, given("fingerprint"))
+        case "signed plan":
+            last_day = date.fromisoformat(v["last_day"])
+            said = Authority(v["purpose"], v["number"], last_day, tuple(v["replaced"]))
+            plan: Any = SimpleNamespace(fingerprint=v["fingerprint"], check_published=lambda: None)
+            registrar = SigningKey(secret(v["secret"]))
+            signed = sign_plan(registrar, plan, said)
+            assert signed.to_line() == v["line"] and PlanSignature.from_line(v["line"]) == signed
+            check_signature(signed, plan, registrar.public)
+            return signed.signature
+        case "revocation":
+            registrar = SigningKey(secret(v["secret"]))
+            notice = revoke_plans(registrar, v["revoked"])
+            assert notice.to_line() == v["line"] and Revocation.from_line(v["line"]) == notice
+            check_revocation(notice, registrar.public)
+            return notice.signature
     raise AssertionError(v["name"])
 
 
@@ -363,6 +388,8 @@ class Party:
                 max_length=policy["length"],
                 max_bits=policy["bits"],
                 max_seconds=policy["seconds"],
+                known=frozenset(map(bytes.fromhex, policy["known"])),
+                least_known=policy["least_known"],
             ),
             pinned,
             lambda _: np.array(vector, np.int64),

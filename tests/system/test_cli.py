@@ -329,6 +329,8 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "high": None,
         "count": 50.0,
         "sampling_error": None,
+        "population_low": None,
+        "population_high": None,
     }
 
 
@@ -466,7 +468,10 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
     assert "wrote all.parquet: all 3 estimates" in call(*run_once, "--output", "all.parquet")[2]
     for table in (pyarrow.csv.read_csv("all.csv"), pyarrow.parquet.read_table("all.parquet")):
         assert table.column("item").to_pylist() == ["the", "of", "and"]
-        assert table.column_names == ["item", "frequency", "low", "high", "count", "sampling_error"]
+        assert table.column_names == [
+            *("item", "frequency", "low", "high", "count"),
+            *("sampling_error", "population_low", "population_high"),
+        ]
     (tmp_path / "more.txt").write_text("and\r\n\nof\n")
     asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")
     assert asked["schema"] == "fedtally-query/1"
@@ -980,6 +985,29 @@ def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.Monk
     assert "\x1b[31m" in call("inspect", "nowhere")[2]
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in call("inspect", "nowhere")[2]
+
+
+@pytest.mark.parametrize(
+    ("domain", "asked", "way"),
+    [
+        ("range:0..5", "9", "widen the range"),
+        ("words.txt", "milk", "add the missing items to the dictionary"),
+    ],
+)
+@pytest.mark.parametrize("private", [True, False])
+def test_what_is_advised_for_an_item_that_was_asked_for_can_be_done(
+    call: Call, tmp_path: Path, domain: str, asked: str, way: str, private: bool
+) -> None:
+    """With privacy `--domain input` is refused, and without it the input does not hold the item
+    either. It is advised where the input itself has other items."""
+    (tmp_path / "words.txt").write_text("tea\nrice\n")
+    (tmp_path / "data.txt").write_text("tea\n" * 50 if domain == "words.txt" else "1\n" * 50)
+    terms = ["--epsilon", "1"] if private else []
+    code, _, said = call("estimate", "data.txt", "--domain", domain, "--query", asked, *terms)
+    assert code == 2 and way in said and "--domain input" not in said
+    (tmp_path / "data.txt").write_text(f"{asked}\n" * 50)
+    code, _, said = call("estimate", "data.txt", "--domain", domain)
+    assert code == 2 and f"{way}, use --domain input, or leave out" in said
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from secagg_cohort import stream
 
 from fedtally.agent.serve import MOST_CONNECTIONS
 from fedtally.agent.settings import FILE
-from fedtally.campaign.enrolment import save_allow_list, save_signature, sign_plan
+from fedtally.campaign.enrolment import Authority, save_allow_list, save_signature, sign_plan
 from fedtally.campaign.key_files import load_client_key
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
@@ -44,7 +45,7 @@ class Owner:
 
     def __init__(self, place: Path, capsys: Any) -> None:
         self.place, self.capsys = place, capsys
-        self.folder = place / "agent"
+        self.folder, self.number = place / "agent", 0
         assert self.run("init", str(self.folder)) == 0
         identity = load_client_key(self.folder / "key" / "agent.key").public
         self.listed = AllowList(sorted([identity, *(one.public for one in PEOPLE[: N - 1])]))
@@ -76,7 +77,9 @@ class Owner:
         )
         plan.save(self.place / f"{name}.toml")
         save_allow_list(self.place / "list", self.listed)
-        save_signature(self.place / f"{name}.sig", sign_plan(REGISTRAR, plan))
+        self.number += 1
+        authority = Authority("a study", self.number, date(2100, 1, 31))
+        save_signature(self.place / f"{name}.sig", sign_plan(REGISTRAR, plan, authority))
         return plan
 
     def files(self, name: str = "plan") -> list[str]:
@@ -121,8 +124,10 @@ def test_from_an_empty_folder_to_an_accepted_plan(owner: Owner) -> None:
     assert owner.accept() == 0
     for words in (
         f"Plan {owner.plan.fingerprint[:16]}",
-        f"by the registrar {REGISTRAR.public.hex()[:16]}",
-        "it may lie, with up to 1 client",
+        f"Fingerprint  {owner.plan.fingerprint}",
+        f"by the registrar, with the key\n             {REGISTRAR.public.hex()}",
+        f"Server key   {SERVER_KEY.public.hex()}",
+        "may lie, with up to 1 client",
         "up to 1 item out of 50 candidates (range), in 1 of 3 rounds",
         "over 5 to 8 clients, 4 honest ones at least",
         "epsilon 8, delta 1e-06",
@@ -306,6 +311,12 @@ def test_a_process_answers_ends_cleanly_and_comes_back(owner: Owner) -> None:
     with running(owner) as one:
         assert one.ask(first) is Kind.ADVERTISE
         assert one.ask(b"garbage") is None
+        memory = Path(f"/proc/{one.process.pid}")
+        assert (
+            "Max core file size        0                    0 " in (memory / "limits").read_text()
+        )
+        # where root does not run the tests, this shows that the process is not dumpable
+        assert (memory / "mem").stat().st_uid == 0
         assert owner.run("run") == 2  # a second one on the same socket
         assert "runs on" in owner.err
         shutil.copy(owner.folder / "record" / "record.db", owner.place / "copy.db")

@@ -232,3 +232,12 @@ def test_a_frame_itself_is_refused(part):
     frame = dd.from_pandas(table()[["word"]], npartitions=2)
     with pytest.raises(InvalidInputError, match="pass frame.compute"):
         fedtally.estimate(part(frame))
+
+
+@pytest.mark.parametrize("kind", [object, "str", "category"])
+def test_one_client_of_two_spellings_is_in_one_partition(kind):
+    """The shuffle looks at the text: without a common spelling it would part 7 and 7.0."""
+    people = [f"{n}{end}" for n in range(150) for end in ("", ".0", ".00")]
+    rows = pd.DataFrame({"user": pd.Series(people, dtype=kind), "word": "tea"})
+    tally = tally_dask(dd.from_pandas(rows, npartitions=6), item="word", client="user", seed=7)
+    assert fedtally.estimate(tally, seed=7).num_clients == 150

@@ -1,4 +1,4 @@
-"""Files of earlier schemas: they open, and what they hold goes on.
+"""Files of earlier schemas: they open, and what they hold goes on, or they are refused by name.
 
 `tests/vectors/schemas.json` holds the tables and triggers of each kind of file, by schema.
 """
@@ -18,7 +18,6 @@ from campaign_world import N, World, plan_of
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.secagg.messages import Kind
 from fedtally.store import Campaigns, ClientRecord, Ledger, StoreError
-from fedtally.store.marks import read_mark, write_mark
 from fedtally.store.writes import writes_of
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "schemas.json"
@@ -160,23 +159,20 @@ def test_giving_up_overtakes_who_claimed_after_a_migration(tmp_path):
         store.check_claim(world.plan)
 
 
-def test_an_agent_of_an_earlier_version_that_still_runs_takes_part_in_nothing(tmp_path):
-    """Nobody would count what it writes, and its record would be refused for good."""
-    place, mark = made(tmp_path / "record.db", ClientRecord, 1), tmp_path / "mark"
-    write_mark(mark, "client-record", 2)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_record_of_an_earlier_schema_is_refused_by_name(tmp_path, version):
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    ClientRecord.open(place, create=True, mark=mark).begin(b"a", 10)
     with closing(sqlite3.connect(place)) as file:
-        file.execute("INSERT INTO fedtally_sessions VALUES ('aa', 10)")
-        part = "('plan', 0, 'phones', NULL, NULL, 5)"
-        file.execute(f"INSERT INTO fedtally_participations VALUES {part}")
+        file.execute("DROP TRIGGER fedtally_schema_update")
+        file.execute("UPDATE fedtally_schema SET version = ?", (version,))
         file.commit()
-        record = ClientRecord.open(place, mark=mark)
-        # it looks for each session before it begins it
-        with pytest.raises(sqlite3.OperationalError, match="no such table"):
-            file.execute("SELECT * FROM fedtally_sessions")
-    assert not record.begin(b"\xaa", 10)
-    assert record.participations("plan") == [0]
-    assert record.begin(b"\xbb", 10)
-    assert read_mark(mark, "client-record") == 3
+    before = place.read_bytes()
+    says = rf"record.db is a record of an earlier fedtally \(schema {version}; .*agent init"
+    for create in (False, True):
+        with pytest.raises(UnreadableFileError, match=says):
+            ClientRecord.open(place, create=create, mark=mark)
+    assert place.read_bytes() == before
 
 
 def test_a_migration_is_whole_or_did_not_happen(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from campaign_world import ALLOWED, ROWS, WIDTH, plan_of
 from secagg_cohort import stream
 from socket_agents import Person, listening_in_a_thread
 
-from fedtally.agent.accepted import AcceptedCampaigns, CampaignFiles
+from fedtally.agent.accepted import AcceptedCampaigns, Campaign
 from fedtally.agent.folder import create
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
@@ -90,10 +91,8 @@ class Machine:
         )
         accepted = AcceptedCampaigns(place / "campaigns", None)
         for plan in campaigns:
-            plan.save(self.folder / "plan.toml")
             names_list = plan.secure_sum.allow_list is not None  # type: ignore[union-attr]
-            listed = self.folder / "clients.allow" if names_list else None
-            accepted.add(CampaignFiles(self.folder / "plan.toml", listed, None))
+            accepted.add(Campaign(plan, ALLOWED if names_list else None, until=date.max))
 
     def start(self, number: int, before: str = "", within: tuple[str, ...] = ()) -> None:
         """Start an agent.

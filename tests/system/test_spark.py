@@ -136,3 +136,11 @@ def test_the_example_of_the_library_runs(session, tmp_path):
     exec(block[1].replace("visits/", f"{tmp_path}/visits"), found)  # Java has a folder of its own
     whole = fedtally.estimate(rows, item="url", client="user", max_items=5, num_rounds=10, seed=7)
     assert found["result"].top(20) == whole.top(20)
+
+
+def test_one_client_of_two_spellings_is_in_one_partition(session):
+    """The shuffle looks at the text: without a common spelling it would part 7 and 7.0."""
+    people = [f"{n}{end}" for n in range(150) for end in ("", ".0", ".00")]
+    frame = session[0].createDataFrame([(user, "tea") for user in people], ["user", "word"])
+    tally = tally_spark(frame.repartition(6), item="word", client="user", seed=7)
+    assert fedtally.estimate(tally, seed=7).num_clients == 150

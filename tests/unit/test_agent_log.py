@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from agents import Guarded, no_power_is_lost, session_of  # noqa: F401
 from campaign_world import plan_of
 from secagg_cohort import stream
 
+from fedtally.agent import log as log_module
 from fedtally.agent.agent import Note
 from fedtally.agent.log import MOST_LINES, MOST_REASONS, WINDOW_SECONDS, Log
 from fedtally.secagg import wire
@@ -36,6 +38,27 @@ def test_what_is_left_out_is_counted_and_told_after_an_hour() -> None:
     # the last of those that were left out, and how many others
     assert told[0] == (Note("refused 999 times", session="000003e7"), 1000 - MOST_LINES - 1)
     assert told[1:] == [(Note("joined"), 0)]
+
+
+def test_a_line_of_a_session_stands_once_however_often_its_server_asks() -> None:
+    kept = Kept()
+    for _ in range(100):
+        for session in ("aaaaaaaa", "bbbbbbbb"):
+            kept.log(Note("dropped an Invite", session=session))
+            kept.log(Note("busy", session=session, plan="cccccccc", round=1))
+        kept.now += WINDOW_SECONDS / 10  # for hours
+    kept.log(Note("busy", session="aaaaaaaa", plan="cccccccc", round=2))  # another line
+    kept.log.close()
+    assert [left for _, left in kept.lines] == [0] * 5
+    assert len({note for note, _ in kept.lines}) == 5
+
+
+def test_the_lines_that_are_remembered_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MOST_REMEMBERED", 3)
+    kept = Kept()
+    for number in (1, 2, 3, 4, 4, 1, 1):  # the first is forgotten when the fourth comes
+        kept.log(Note("busy", session=f"{number:08x}"))
+    assert [note.session[-1] for note, _ in kept.lines] == ["1", "2", "3", "4", "1"]
 
 
 def test_at_the_end_everything_is_told() -> None:

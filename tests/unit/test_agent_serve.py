@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,9 @@ from campaign_world import START, N, plan_of
 
 from fedtally.agent import serve as serve_module
 from fedtally.agent.agent import Note
+from fedtally.agent.items import Items
 from fedtally.agent.pipe import PipeClosedError, PipeError, read_frame, write_frame
+from fedtally.agent.reading import Aside
 from fedtally.agent.serve import MOST_CONNECTIONS, Served, serve
 from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
@@ -249,6 +252,54 @@ def test_many_that_connect_at_once_are_held_to_the_same_number(folder: Path) -> 
         assert said(await lines[-1].ask(session_of(PLAN).invite)) is Kind.ADVERTISE
 
     served(folder, test)
+
+
+def test_connections_that_wait_for_items_are_held_to_the_same_number(folder: Path) -> None:
+    """Else who may connect could take all open files of the agent while it reads."""
+    go_on = threading.Event()
+
+    def read() -> list[int]:
+        assert go_on.wait(60)
+        return [7]
+
+    async def test(path: Path, one: Guarded) -> None:
+        one.agent._items = Items(read, start=Aside(60.0))
+        invite, lines = session_of(PLAN).invite, []
+        for _ in range(MOST_CONNECTIONS + 5):
+            lines.append(await Line.to(path))
+            await write_frame(lines[-1].writer, invite)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert sum(line.reader.at_eof() for line in lines) == 5
+        go_on.set()
+        for line in lines[5:]:  # the others get the one answer
+            frame = await asyncio.wait_for(read_frame(line.reader, 2**20), 10)
+            assert said(frame) is Kind.ADVERTISE
+        assert one.sessions == 1
+
+    served(folder, test)
+
+
+def test_the_end_waits_for_no_reading(folder: Path) -> None:
+    go_on = threading.Event()
+
+    def read() -> list[int]:
+        assert go_on.wait(60)
+        return [7]
+
+    async def test(path: Path, one: Guarded) -> None:
+        one.agent._items = Items(read, start=Aside(60.0))
+        line = await Line.to(path)
+        await write_frame(line.writer, session_of(PLAN).invite)
+        await asyncio.sleep(0.1)
+
+    began = time.monotonic()
+    served(folder, test)
+    assert time.monotonic() - began < 10
+    go_on.set()  # the loop has ended: nobody is told
+    for thread in threading.enumerate():
+        if thread.name == "items":
+            thread.join()
 
 
 def test_a_stale_socket_is_replaced_and_a_live_one_is_not(folder: Path) -> None:

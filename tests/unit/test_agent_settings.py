@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import pwd
 import re
 import shutil
 import sqlite3
 import stat
 import sys
-import tempfile
-import threading
-import time
 import tomllib
 from contextlib import closing
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +26,12 @@ from cases import each_case
 from secagg_cohort import stream
 
 from fedtally.agent import folder as folder_module
-from fedtally.agent import settings as settings_module
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign, CampaignFiles
 from fedtally.agent.folder import create
-from fedtally.agent.items import Items, candidates_of, within
+from fedtally.agent.items import Items, candidates_of
 from fedtally.agent.settings import FILE, TEMPLATE, Settings
 from fedtally.campaign.client import FrequencyClient
-from fedtally.campaign.enrolment import save_allow_list, save_signature, sign_plan
+from fedtally.campaign.enrolment import Authority, save_allow_list, save_signature, sign_plan
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
@@ -45,8 +41,8 @@ from fedtally.privacy.config import propose
 from fedtally.secagg.params import Adversary
 
 PLAN, ACTIVE = plan_of(), plan_of("active")
-STRANGER = 54_321  # a number that no user of this machine has
 REGISTRAR = SigningKey(Secret(stream("registrar")(32)))
+AUTHORITY = Authority("a study", 1, date(2100, 1, 31))
 FILLED = """
 [items]
 file = "items.csv"
@@ -85,6 +81,7 @@ def test_a_new_agent_needs_three_answers_of_its_owner(tmp_path: Path) -> None:
     assert modes == {
         "agent.toml": 0o600,
         "campaigns": 0o700,
+        "items": 0o700,
         "key": 0o700,
         "record": 0o700,
         "run": 0o750,
@@ -102,7 +99,7 @@ def test_a_new_agent_needs_three_answers_of_its_owner(tmp_path: Path) -> None:
     text = TEMPLATE
     for name in ("file", "epsilon", "delta"):
         text = re.sub(rf"^# > ({name} = )", r"\1", text, flags=re.MULTILINE)
-    (folder / "items.csv").write_text("item\n7\n")
+    (folder / "items" / "items.csv").write_text("item\n7\n")
     (folder / FILE).write_text(text)
     settings = Settings.load(folder)
     assert settings.identity().public == public
@@ -115,7 +112,7 @@ def test_a_new_agent_needs_three_answers_of_its_owner(tmp_path: Path) -> None:
     uncounted = Settings.load(folder)
     assert uncounted.policy.cap is None and uncounted.once == "2026-11"
     # what the file says is what holds without it
-    (folder / FILE).write_text(FILLED)
+    (folder / FILE).write_text(FILLED.replace("items.csv", "items/items.csv"))
     bare = Settings.load(folder)
     assert dataclasses.replace(bare, items=settings.items) == settings
 
@@ -131,6 +128,16 @@ def test_an_agent_is_made_whole_or_not_at_all(
     assert (folder / "key" / "agent.key").read_bytes() == key
     with pytest.raises(InvalidInputError, match="name a folder whose parent"):
         create(tmp_path / "no" / "such", stream(2))
+
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(InvalidInputError, match=r"open \(mode 0777\) .* chmod go-w .*of your own"):
+        create(tmp_path / "open" / "agent", stream("open"))
+    (tmp_path / "open").rmdir()  # nothing is left there
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)  # as /tmp
+    create(tmp_path / "sticky" / "agent", stream("sticky"))
+    shutil.rmtree(tmp_path / "sticky")
 
     def full(*_: object) -> None:
         raise OSError(28, "full")
@@ -181,7 +188,11 @@ def test_an_agent_is_made_whole_or_not_at_all(
         ("delta", "sessions_a_day = 0\ndelta", "policy.sessions_a_day: "),
         ("delta", "least_known = 1\ndelta", "policy.least_known: least_known must be at most 0"),
         ("delta", 'known = ["nobody.pub"]\ndelta', "policy.known: cannot read .*nobody.pub"),
-        ("delta", "speed = 3\ndelta", "policy.speed is unknown: the entries here are adversary"),
+        (
+            "delta",
+            "speed = 3\ndelta",
+            "policy.speed is unknown: the entries here are known, adversary",
+        ),
         ('file = "items.csv"', "", "items: name exactly one place .* got none"),
         ('"items.csv"', '"items.csv"\nsqlite = "a.db"', "got file and sqlite"),
         ('"items.csv"', '"none.csv"', "items.file: .*none.csv cannot be read"),
@@ -218,93 +229,6 @@ def test_every_wrong_entry_is_named_with_the_way_out(
     with pytest.raises(InvalidInputError, match=says) as caught:
         Settings.load(agent)
     assert caught.value.exit_code == 2
-
-
-def test_items_that_a_peer_could_read_without_the_agent_are_refused(agent: Path) -> None:
-    # pytest's own folders are closed to all others
-    with tempfile.TemporaryDirectory() as made:
-        place = Path(made) / "agent"
-        shutil.copytree(agent, place)
-        for folder in (Path(made), place):
-            folder.chmod(0o755)
-        if not all(folder.stat().st_mode & stat.S_IXOTH for folder in place.parents):
-            pytest.skip("others may not enter the folder for temporary files")
-        text = FILLED.replace("[items]", f"peers = [{STRANGER}]\n[items]", 1)
-        for mode, is_refused in ((0o644, True), (0o640, False), (0o600, False), (0o604, True)):
-            (place / "items.csv").chmod(mode)
-            (place / FILE).write_text(text)
-            if is_refused:
-                with pytest.raises(InvalidInputError, match=rf"user {STRANGER}.*chmod 600"):
-                    Settings.load(place)
-            else:
-                Settings.load(place)
-            # without peers nobody else is let in
-            (place / FILE).write_text(FILLED)
-            Settings.load(place)
-        (place / "items.csv").chmod(0o644)
-        (place / FILE).write_text(text)
-        place.chmod(0o750)  # nobody enters whose group it is not
-        Settings.load(place)
-
-
-def test_every_peer_every_file_and_every_link_is_looked_at(
-    agent: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = pwd.getpwuid(os.getuid())
-    shared, closed = agent.parent / "shared.csv", agent / "items.csv"
-    shared.write_text("item\n7\n")
-    looked: list[tuple[int, Path]] = []
-
-    def may_read(who: int, file: Path) -> bool:
-        looked.append((who, file))
-        return who == STRANGER
-
-    monkeypatch.setattr(settings_module, "_may_read", may_read)
-    with closing(sqlite3.connect(agent / "items.db")) as base:
-        base.execute("CREATE TABLE held (item)")
-    for items in ('file = "items.csv"', 'sqlite = "items.db"\nquery = "SELECT item FROM held"'):
-        text = FILLED.replace('file = "items.csv"', items)
-        for peers, is_refused in (
-            ([0, user.pw_uid, STRANGER - 1], False),
-            ([STRANGER - 1, STRANGER], True),
-        ):
-            looked.clear()
-            (agent / FILE).write_text(text.replace("[items]", f"peers = {peers}\n[items]", 1))
-            if is_refused:
-                with pytest.raises(InvalidInputError, match=f"user {STRANGER}"):
-                    Settings.load(agent)
-            else:
-                Settings.load(agent)
-                assert {who for who, _ in looked} == {STRANGER - 1}
-    monkeypatch.undo()
-    with tempfile.TemporaryDirectory() as made:  # a link in a closed folder to an open file
-        Path(made).chmod(0o755)
-        (Path(made) / "open.csv").write_text("item\n7\n")
-        (Path(made) / "open.csv").chmod(0o644)
-        closed.unlink()
-        closed.symlink_to(Path(made) / "open.csv")
-        assert settings_module._may_read(STRANGER, closed)
-
-
-def test_the_group_of_a_file_lets_its_members_read_and_nobody_else(tmp_path: Path) -> None:
-    def seen(uid: int, gid: int, mode: int) -> Any:
-        return lambda self, **options: os.stat_result((mode, 0, 0, 1, uid, gid, 0, 0, 0, 0))
-
-    user = pwd.getpwuid(os.getuid())
-    for uid, gid, mode, may in (
-        (user.pw_uid, user.pw_gid, 0o500, True),
-        (user.pw_uid, user.pw_gid, 0o077, False),  # the owner has the owner's bits alone
-        (user.pw_uid + 1, user.pw_gid, 0o050, True),
-        (user.pw_uid + 1, user.pw_gid, 0o705, False),
-        (user.pw_uid + 1, 77, 0o050, True),  # another group of the user
-        (user.pw_uid + 1, 77, 0o705, False),
-        (user.pw_uid + 1, 2**31, 0o005, True),
-        (user.pw_uid + 1, 2**31, 0o770, False),
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "stat", seen(uid, gid, mode))
-            patch.setattr(os, "getgrouplist", lambda *_: [user.pw_gid, 77])
-            assert settings_module._may_read(user.pw_uid, tmp_path) is may, (uid, gid, mode)
 
 
 def test_all_wrong_entries_are_named_at_once(agent: Path) -> None:
@@ -351,7 +275,7 @@ domains = ["range:1..9"]
     policy = settings.policy
     assert policy.cap is None and policy.privacy is None
     assert policy.sums.adversary is Adversary.SEMI_HONEST
-    assert policy.known == {b"\x07" * 32, b"\x09" * 32} and policy.least_known == 2
+    assert policy.sums.known == {b"\x07" * 32, b"\x09" * 32} and policy.sums.least_known == 2
     assert policy.domains == ("range:1..9",)
 
 
@@ -378,7 +302,11 @@ def test_without_an_epsilon_a_label_is_demanded(agent: Path) -> None:
 
 def read_items(folder: Path, entries: str) -> Any:
     (folder / FILE).write_text(FILLED.replace('file = "items.csv"', entries))
-    return Settings.load(folder).items._read()
+    return as_list(Settings.load(folder).items._read())
+
+
+def as_list(items: Any) -> Any:
+    return items.to_pylist() if isinstance(items, pa.ChunkedArray) else items
 
 
 def test_items_are_read_from_files_a_database_or_a_function(
@@ -388,7 +316,7 @@ def test_items_are_read_from_files_a_database_or_a_function(
     assert read_items(agent, 'file = "two.csv"') == ["tea", "coffee"]
     assert read_items(agent, 'file = "two.csv"\ncolumn = "day"') == ["1", "2", "3"]
     pq.write_table(pa.table({"item": [3, None, 5], "x": [1, 2, 3]}), agent / "items.parquet")
-    assert read_items(agent, 'file = "items.parquet"\ncolumn = "item"') == [3, 5]
+    assert read_items(agent, 'file = "items.parquet"\ncolumn = "item"') == ["3", "5"]
     (agent / "where.csv").write_text("lat,lon\n1.5,2.5\n")
     assert read_items(agent, 'file = "where.csv"\ncolumn = ["lat", "lon"]') == ["1.5,2.5"]
     assert Grid(0, 9, 0, 9, 1).inside(["1.5,2.5"]).all()
@@ -547,9 +475,9 @@ def test_a_function_that_ends_the_process_is_an_error(
 
 def test_items_are_read_anew_for_every_session(agent: Path) -> None:
     items = Settings.load(agent).items
-    assert items._read() == ["7"]
+    assert as_list(items._read()) == ["7"]
     (agent / "items.csv").write_text("item\n8\n")
-    assert items._read() == ["8"]
+    assert as_list(items._read()) == ["8"]
 
 
 def test_candidates_are_words_or_integers(tmp_path: Path) -> None:
@@ -564,40 +492,14 @@ def test_candidates_are_words_or_integers(tmp_path: Path) -> None:
     items.client(plan)
 
 
-def test_a_reader_that_hangs_is_waited_for_once() -> None:
-    go_on, calls = threading.Event(), []
-
-    def hangs() -> list[int]:
-        calls.append(1)
-        assert go_on.wait(60)
-        return [7]
-
-    read = within(0.05, hangs)
-    with pytest.raises(UnreadableFileError, match=r"within 0.05 seconds.*items\.seconds"):
-        read()
-    began = time.monotonic()
-    for _ in range(100):
-        with pytest.raises(UnreadableFileError, match="an earlier reading"):
-            read()
-    assert calls == [1]  # no thread for each of them
-    assert time.monotonic() - began < 5
-    go_on.set()
-    [thread] = [one for one in threading.enumerate() if one.name == "items"]
-    thread.join()
-    assert read() == [7]
-
-
-def test_the_errors_of_a_reader_are_its_own() -> None:
-    for error in (TimeoutError("mine"), KeyError("x"), SystemExit(3)):
-
-        def fails(error: BaseException = error) -> Any:
-            raise error
-
-        read = within(30, fails)
-        for _ in range(50):  # it is free again at once
-            with pytest.raises(type(error)) as caught:
-                read()
-            assert caught.value is error
+def test_a_place_of_items_that_is_not_there_is_public(agent: Path) -> None:
+    items = Settings.load(agent).items
+    items.check_there()
+    (agent / "items.csv").unlink()
+    with pytest.raises(UnreadableFileError, match="write one also where there is no item"):
+        items.check_there()
+    (agent / FILE).write_text(FILLED.replace('file = "items.csv"', 'python = "os:getcwd"'))
+    Settings.load(agent).items.check_there()  # a function is asked once the session is recorded
 
 
 # ---- accepted campaigns ----
@@ -607,15 +509,15 @@ def test_the_errors_of_a_reader_are_its_own() -> None:
 def files(tmp_path: Path) -> CampaignFiles:
     ACTIVE.save(tmp_path / "plan.toml")
     save_allow_list(tmp_path / "list", ALLOWED)
-    save_signature(tmp_path / "signature", sign_plan(REGISTRAR, ACTIVE))
+    save_signature(tmp_path / "signature", sign_plan(REGISTRAR, ACTIVE, AUTHORITY))
     return CampaignFiles(tmp_path / "plan.toml", tmp_path / "list", tmp_path / "signature")
 
 
 def test_what_is_accepted_is_read_again_as_it_was(agent: Path, files: CampaignFiles) -> None:
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
     assert list(accepted) == [] and accepted.latest() is None
-    accepted.add(files)
-    accepted.add(files)  # again is no harm
+    accepted.add(files.load(REGISTRAR.public))
+    accepted.add(files.load(REGISTRAR.public))  # again is no harm
     fingerprint = bytes.fromhex(ACTIVE.fingerprint)
     for place in (files.plan, files.allow_list, files.signature):
         assert place is not None
@@ -645,10 +547,11 @@ def test_a_plan_must_be_signed_by_the_registrar_that_is_pinned(
     ):
         accepted = AcceptedCampaigns(agent / "campaigns", registrar)
         with pytest.raises(InvalidInputError, match=says):
-            accepted.add(given)
+            accepted.add(given.load(registrar))
         assert os.listdir(agent / "campaigns") == []
     # nothing is asked for where the owner names no registrar
-    AcceptedCampaigns(agent / "campaigns", None).add(dataclasses.replace(files, signature=None))
+    unsigned = dataclasses.replace(files, until=date(2100, 1, 31)).load(None)
+    AcceptedCampaigns(agent / "campaigns", None).add(unsigned)
     # and it is worth nothing once there is one
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
     assert len(accepted) == 0
@@ -659,7 +562,7 @@ def test_a_plan_must_be_signed_by_the_registrar_that_is_pinned(
 def test_damaged_files_are_as_if_nothing_was_accepted(
     agent: Path, files: CampaignFiles, name: str
 ) -> None:
-    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files)
+    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files.load(REGISTRAR.public))
     place = agent / "campaigns" / ACTIVE.fingerprint
     for damage in (b"", b"\xff" * 50, (place / name).read_bytes()[:-20]):
         (place / name).write_bytes(damage)
@@ -675,8 +578,8 @@ def test_a_crash_while_a_campaign_is_accepted_again_loses_nothing(
     agent: Path, files: CampaignFiles
 ) -> None:
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
-    accepted.add(files)
-    changes = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.utime", "shutil.copyfile"}
+    accepted.add(files.load(REGISTRAR.public))
+    changes = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.utime"}
     for last in range(100):
         child = os.fork()
         if child == 0:
@@ -687,7 +590,7 @@ def test_a_crash_while_a_campaign_is_accepted_again_loses_nothing(
                     os._exit(7)
 
             sys.addaudithook(killed)
-            accepted.add(files)
+            accepted.add(files.load(REGISTRAR.public))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         assert list(AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)) == [
@@ -704,11 +607,11 @@ def test_a_damaged_campaign_is_mended_by_accepting_it_again(
     accepted = AcceptedCampaigns(agent / "campaigns", REGISTRAR.public)
     place = agent / "campaigns" / ACTIVE.fingerprint
     place.write_text("a file in the place of the folder")
-    accepted.add(files)
+    accepted.add(files.load(REGISTRAR.public))
     assert len(accepted) == 1
     (place / "signature").unlink()
     (place / "other").mkdir()
-    accepted.add(files)
+    accepted.add(files.load(REGISTRAR.public))
     assert len(accepted) == 1 and list(accepted.problems()) == []
     assert os.listdir(agent / "campaigns") == [ACTIVE.fingerprint]
 
@@ -734,7 +637,7 @@ def test_a_campaign_that_the_agents_user_may_not_read_is_named(
     agent: Path, files: CampaignFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where root accepted it: the agent goes on without it."""
-    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files)
+    AcceptedCampaigns(agent / "campaigns", REGISTRAR.public).add(files.load(REGISTRAR.public))
     place, real = str(agent / "campaigns" / ACTIVE.fingerprint), os.stat
 
     def denied(path: Any, *more: Any, **others: Any) -> os.stat_result:

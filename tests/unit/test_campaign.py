@@ -422,6 +422,19 @@ def test_a_client_draws_among_its_items_where_it_is_told_to() -> None:
         FrequencyClient(plan, DOMAIN, [51], bounded=True)
 
 
+def test_a_client_whose_draws_were_made_holds_what_it_contributes_alone() -> None:
+    plan = plan_of()
+    client = FrequencyClient(plan, DOMAIN, [3, 7], bounded=True)
+    seen = set()
+    for label in range(30):
+        drawn = client.drawn(0, stream(("draw", label)))
+        [item] = drawn._ids.tolist()
+        seen.add(item)
+        alone = FrequencyClient(plan, DOMAIN, DOMAIN.labels(DOMAIN.locate([item])))
+        np.testing.assert_array_equal(drawn.contribution(0), alone.contribution(0))
+    assert seen == {3, 7}  # one of the two in all draws: a probability of 2^-29
+
+
 def private(terms: Any = None, **changed: Any) -> Plan:
     """Return a plan with privacy: central, or by shares where clients sum among themselves."""
     shares = isinstance(terms, SecAggConfig)

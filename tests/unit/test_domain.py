@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -365,7 +364,6 @@ def test_outside_message_counts_names_and_helps() -> None:
     assert (
         str(caught.value)
         == "3 of 1,000 items are outside the domain range:1..100, the first is 250; widen the range"
-        " or use --domain input"
     )
     with pytest.raises(
         OutsideDomainError,
@@ -541,42 +539,6 @@ def test_a_pair_collides_as_often_as_the_bound_allows_in_a_small_field() -> None
         for other in strings[:i]:
             meets = sum(value(one, k) == value(other, k) for k in range(prime))
             assert meets <= max(len(one), len(other))  # then k2 = 0 adds one key in 127
-
-
-def test_dictionary_from_file(tmp_path: Path) -> None:
-    file = tmp_path / "words.txt"
-    file.write_bytes("\ufefftea \r\n\u2028kaffee\r\n漢字".encode())
-    assert Dictionary.from_file(file) == Dictionary(["tea ", "\u2028kaffee", "漢字"])
-    assert Dictionary.from_file(str(file)).public
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "words.txt is empty"),
-        (b"a\n\nb\n", "line 2 of .*words.txt is empty"),
-        (b"\n", "line 1 of .*words.txt is empty"),
-        (b"a\nb\nc\nb\n", "line 4 of .*words.txt repeats line 2, 'b'"),
-        (
-            b"a\n\na\n\n\nb\nb\n",
-            r"line 2 of .*is empty \(3 in all\); line 3 .* 'a' \(2 in all\); rem",
-        ),
-        (b"a\nb\n\xff\n", "line 3 of .*words.txt is not UTF-8"),
-    ],
-)
-def test_bad_dictionary_files_are_refused_by_line(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
-    file = tmp_path / "words.txt"
-    file.write_bytes(content)
-    with pytest.raises(InvalidInputError, match=message):
-        Dictionary.from_file(file)
-
-
-def test_unreadable_dictionary_file(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent.txt", tmp_path):
-        with pytest.raises(UnreadableFileError, match="cannot read"):
-            Dictionary.from_file(path)
 
 
 # Grids

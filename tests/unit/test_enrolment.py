@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,25 @@ from hypothesis import strategies as st
 
 from fedtally.campaign import enrolment
 from fedtally.campaign.enrolment import (
+    MAX_ENDED,
+    Authority,
     PlanSignature,
     Proof,
+    Revocation,
     allow_list_of,
     check_allow_list,
     check_proof,
+    check_revocation,
     check_signature,
     load_allow_list,
     load_proof,
+    load_revocation,
     load_signature,
     make_proof,
+    revoke_plans,
     save_allow_list,
     save_proof,
+    save_revocation,
     save_signature,
     sign_plan,
 )
@@ -49,6 +57,8 @@ def key(number: int) -> SigningKey:
 
 REGISTRAR, OTHER = key(200), key(201)
 PURPOSE = "hospital study 2026"
+FIRST, SECOND = "0a" * 32, "1b" * 32  # fingerprints of plans
+SAID = Authority(PURPOSE, 7, date(2100, 1, 31), (SECOND, FIRST))
 LOW_ORDER = bytes([1]) + bytes(31)
 
 
@@ -200,8 +210,9 @@ def test_keys_that_anybody_could_sign_for_are_refused(bad: Any) -> None:
         lambda: make_proof(key(1), bad, PURPOSE),
         lambda: allow_list_of(proofs(1), bad, PURPOSE),
         lambda: replace(*proofs(1), identity=bad),
-        lambda: check_signature(sign_plan(REGISTRAR, plan), plan, bad),
-        lambda: PlanSignature(bad, "00" * 32, bytes(64)),
+        lambda: check_signature(sign_plan(REGISTRAR, plan, SAID), plan, bad),
+        lambda: PlanSignature(bad, "00" * 32, SAID, bytes(64)),
+        lambda: Revocation(bad, (FIRST,), bytes(64)),
     ):
         with pytest.raises(InvalidInputError, match=r"the (registrar|identity)'s key is not valid"):
             call()
@@ -212,7 +223,8 @@ def test_keys_that_anybody_could_sign_for_are_refused(bad: Any) -> None:
 SIGNED = planned(listed(1))
 SAVERS: dict[str, tuple[Callable[..., None], Callable[[Any], Any], Any]] = {
     "proof": (save_proof, load_proof, proofs(1, purpose='K\u00f6ln "West" \\ \U0001f3e5')[0]),
-    "signature": (save_signature, load_signature, sign_plan(REGISTRAR, SIGNED)),
+    "signature": (save_signature, load_signature, sign_plan(REGISTRAR, SIGNED, SAID)),
+    "revocation": (save_revocation, load_revocation, revoke_plans(REGISTRAR, [SECOND, FIRST])),
     "allow-list": (save_allow_list, load_allow_list, listed(*range(1, 40))),
 }
 
@@ -244,6 +256,8 @@ def checked(path: Path, load: Callable[[Any], Any], value: Any) -> None:
         check_proof(found, value.registrar, value.purpose)
     elif isinstance(found, PlanSignature):
         check_signature(found, SIGNED, REGISTRAR.public)
+    elif isinstance(found, Revocation):
+        check_revocation(found, REGISTRAR.public)
 
 
 @pytest.mark.parametrize("what", SAVERS)
@@ -273,7 +287,10 @@ def test_what_is_no_such_file_is_refused_by_name(what: str, tmp_path: Path) -> N
     others = [name for name in SAVERS if name != what]
     for changed, said in (
         (b"", "is no .* of this version, or damaged"),
-        (data.replace(b"/1 ", b"/2 "), "is no .* of this version, or damaged"),
+        (
+            data.replace(b"/1 ", b"/9 ").replace(b"/2 ", b"/9 "),
+            "is no .* of this version, or damaged",
+        ),
         (data.upper(), "is no .* of this version"),
         (data.replace(b"\n", b"\r\n"), r"has line ends of another system \(CR\)"),
         (b"\xef\xbb\xbf" + data, "is not ASCII text"),
@@ -399,22 +416,130 @@ def test_a_plan_needs_its_own_list_and_a_full_cohort() -> None:
 # ---- the signature of a plan ----
 
 
-def test_a_signature_is_over_the_fingerprint() -> None:
+def test_a_signature_is_over_the_fingerprint_and_the_authority() -> None:
     """Verified without the package."""
     plan = planned(listed(1))
-    signed = b"fedtally-secagg/1 plan" + bytes.fromhex(plan.fingerprint)
-    signature = sign_plan(REGISTRAR, plan)
-    assert (signature.registrar, signature.fingerprint) == (REGISTRAR.public, plan.fingerprint)
-    Ed25519PrivateKey.from_private_bytes(bytes([200]) * 32).public_key().verify(
-        signature.signature, signed
+    signed = (
+        b"fedtally-secagg/1 signed plan"
+        + bytes.fromhex(plan.fingerprint)
+        + hashlib.sha256(PURPOSE.encode()).digest()
+        + (7).to_bytes(4, "little")
+        + (47_512).to_bytes(4, "little")  # days from 1970-01-01 to 2100-01-31
+        + (2).to_bytes(4, "little")
+        + bytes.fromhex(FIRST + SECOND)
     )
+    signature = sign_plan(REGISTRAR, plan, SAID)
+    assert (signature.registrar, signature.fingerprint) == (REGISTRAR.public, plan.fingerprint)
+    key_of_registrar = Ed25519PrivateKey.from_private_bytes(bytes([200]) * 32).public_key()
+    key_of_registrar.verify(signature.signature, signed)
     check_signature(signature, plan, REGISTRAR.public)
+    notice = revoke_plans(REGISTRAR, [SECOND, FIRST, SECOND])
+    revoked = (2).to_bytes(4, "little") + bytes.fromhex(FIRST + SECOND)
+    key_of_registrar.verify(notice.signature, b"fedtally-secagg/1 revocation" + revoked)
+    check_revocation(notice, REGISTRAR.public)
+
+
+@each_case(
+    "changes",
+    [
+        {"purpose": "another study"},
+        {"number": 8},
+        {"last_day": date(2100, 2, 1)},
+        {"replaces": (FIRST,)},
+        {"replaces": ()},
+    ],
+)
+def test_no_other_authority_passes_under_a_signature(changes: dict[str, Any]) -> None:
+    plan = planned(listed(1))
+    forged = replace(sign_plan(REGISTRAR, plan, SAID), authority=replace(SAID, **changes))
+    with pytest.raises(InvalidInputError, match="is not one by the registrar .* damaged or forged"):
+        check_signature(forged, plan, REGISTRAR.public)
+
+
+def test_a_revocation_counts_for_its_plans_and_its_registrar() -> None:
+    notice = revoke_plans(REGISTRAR, [FIRST])
+    with pytest.raises(InvalidInputError, match="the revocation is signed by the registrar"):
+        check_revocation(notice, OTHER.public)
+    for forged in (replace(notice, revoked=(SECOND,)), replace(notice, revoked=(FIRST, SECOND))):
+        with pytest.raises(InvalidInputError, match="the revocation is not one by the registrar"):
+            check_revocation(forged, REGISTRAR.public)
+    plan = planned(listed(1))
+    # a signature that replaces plans is no notice of its own, nor the other way round
+    signed = sign_plan(REGISTRAR, plan, SAID)
+    with pytest.raises(InvalidInputError, match="the revocation is not one by the registrar"):
+        check_revocation(replace(notice, signature=signed.signature), REGISTRAR.public)
+
+
+@each_case(
+    "changes",
+    [
+        {"purpose": "two\nlines"},
+        {"number": 0},
+        {"number": 2**32},
+        {"last_day": date(1969, 12, 31)},
+        {"last_day": datetime(2100, 1, 31)},
+        {"last_day": "2100-01-31"},
+        {"replaces": ("0A" * 32,)},
+        {"replaces": ("0a" * 8,)},
+        {"replaces": tuple(f"{number:064x}" for number in range(MAX_ENDED + 1))},
+    ],
+)
+def test_an_authority_has_bounds(changes: dict[str, Any]) -> None:
+    with pytest.raises(
+        InvalidInputError, match="purpose|number|last day|fingerprint|0 to 32 plans"
+    ):
+        replace(SAID, **changes)
+
+
+def test_a_revocation_names_one_plan_at_least_and_no_plan_replaces_itself() -> None:
+    with pytest.raises(InvalidInputError, match="1 to 32 plans can be ended at once, got 0"):
+        revoke_plans(REGISTRAR, [])
+    plan = planned(listed(1))
+    with pytest.raises(InvalidInputError, match="cannot replace itself"):
+        sign_plan(REGISTRAR, plan, replace(SAID, replaces=(plan.fingerprint,)))
+
+
+def test_the_longest_signature_fits_its_file(tmp_path: Path) -> None:
+    many = tuple(f"{number:064x}" for number in range(MAX_ENDED))
+    said = Authority("\U0001f3e5" * 200, 2**32 - 1, date.max, many)
+    signature = sign_plan(REGISTRAR, SIGNED, said)
+    save_signature(tmp_path / "sig", signature)
+    assert load_signature(tmp_path / "sig") == signature
+    check_signature(signature, SIGNED, REGISTRAR.public)
+
+
+def test_a_signature_of_the_earlier_form_is_refused_by_its_name(tmp_path: Path) -> None:
+    old = f"fedtally-signature/1 {REGISTRAR.public.hex()} {FIRST} {bytes(64).hex()}\n"
+    (tmp_path / "plan.sig").write_text(old)
+    says = (
+        "plan.sig is a signature of the earlier form, .* ask the registrar to sign the plan again"
+    )
+    with pytest.raises(UnreadableFileError, match=says):
+        load_signature(tmp_path / "plan.sig")
+
+
+@each_case(
+    "old_new",
+    [
+        (" 7 ", " 07 "),
+        (f"{FIRST},{SECOND}", f"{SECOND},{FIRST}"),
+        (f"{FIRST},{SECOND}", f"{FIRST},{FIRST},{SECOND}"),
+        ("2100-01-31", "2100-02-31"),
+        ('"hospital', '"hospit\\u0061l'),
+    ],
+)
+def test_a_signature_has_one_text(tmp_path: Path, old_new: tuple[str, str]) -> None:
+    line = sign_plan(REGISTRAR, SIGNED, SAID).to_line()
+    assert line.count(old_new[0]) == 1
+    (tmp_path / "sig").write_text(line.replace(*old_new))
+    with pytest.raises(UnreadableFileError, match="is no signature of a plan of this version"):
+        load_signature(tmp_path / "sig")
 
 
 def test_no_other_plan_passes_under_a_signature() -> None:
     """Another parameter, server or list makes another plan, also where the file says otherwise."""
     plan = planned(listed(1))
-    signature = sign_plan(REGISTRAR, plan)
+    signature = sign_plan(REGISTRAR, plan, SAID)
     bare = plan.without_keys()
     for other in (
         replace(plan, max_items=2),
@@ -431,14 +556,14 @@ def test_no_other_plan_passes_under_a_signature() -> None:
 
 def test_only_the_registrar_that_is_pinned_may_sign() -> None:
     plan = planned(listed(1))
-    theirs = sign_plan(OTHER, plan)
+    theirs = sign_plan(OTHER, plan, SAID)
     with pytest.raises(InvalidInputError, match="is signed by the registrar .* must sign it"):
         check_signature(theirs, plan, REGISTRAR.public)
     with pytest.raises(InvalidInputError, match="is not one by the registrar .* damaged or forged"):
         check_signature(replace(theirs, registrar=REGISTRAR.public), plan, REGISTRAR.public)
     # a signature of the registrar for something else
     proof = make_proof(REGISTRAR, REGISTRAR.public, PURPOSE)
-    mixed = PlanSignature(REGISTRAR.public, plan.fingerprint, proof.signature)
+    mixed = PlanSignature(REGISTRAR.public, plan.fingerprint, SAID, proof.signature)
     with pytest.raises(InvalidInputError, match="is not one by the registrar"):
         check_signature(mixed, plan, REGISTRAR.public)
 
@@ -447,9 +572,9 @@ def test_a_plan_that_lacks_a_key_is_neither_signed_nor_accepted() -> None:
     sized = planned(listed(1)).without_keys()
     for half in (sized, sized.with_keys(server_key=key(9).public, may_lack=True)):
         with pytest.raises(InvalidInputError, match="lacks .*allow_list, so nobody may run it"):
-            sign_plan(REGISTRAR, half)
-        raw = REGISTRAR.sign(Label.PLAN, bytes.fromhex(half.fingerprint))
-        signature = PlanSignature(REGISTRAR.public, half.fingerprint, raw)
+            sign_plan(REGISTRAR, half, SAID)
+        raw = REGISTRAR.sign(Label.SIGNED_PLAN, bytes.fromhex(half.fingerprint), *SAID.fields)
+        signature = PlanSignature(REGISTRAR.public, half.fingerprint, SAID, raw)
         with pytest.raises(InvalidInputError, match="so nobody may run it"):
             check_signature(signature, half, REGISTRAR.public)
 
@@ -465,7 +590,7 @@ def test_a_plan_that_lacks_a_key_is_neither_signed_nor_accepted() -> None:
     ],
 )
 def test_what_is_no_signature(changes: dict[str, Any]) -> None:
-    signature = sign_plan(REGISTRAR, planned(listed(1)))
+    signature = sign_plan(REGISTRAR, planned(listed(1)), SAID)
     with pytest.raises(InvalidInputError, match="a (fingerprint|signature) must be 64 "):
         replace(signature, **changes)
 
@@ -473,6 +598,7 @@ def test_what_is_no_signature(changes: dict[str, Any]) -> None:
 # ---- the commands ----
 
 Call = Callable[..., tuple[int, str, str]]
+SIGN = ("--purpose", PURPOSE, "--until", "2100-01-31")
 FOR = ("--registrar", "registrar.key.pub", "--purpose", PURPOSE)
 
 
@@ -524,16 +650,23 @@ def test_from_keys_to_a_signed_plan(call: Call) -> None:
     )
     plan = Plan.load("run.toml")
     assert plan == planned(everybody) and out == f"{plan.fingerprint}\n"
-    code, out, err = call("sign", "registrar.key", "run.toml", "-o", "plan.sig")
-    assert (code, out, err) == (
-        0,
-        f"{plan.fingerprint}\n",
+    code, out, err = call("sign", "registrar.key", "run.toml", *SIGN, "-o", "plan.sig")
+    assert (code, out) == (0, f"{plan.fingerprint}\n")
+    for words in (
+        f"Fingerprint  {plan.fingerprint}\n",
+        f"Server key   {key(202).public.hex()}\n",
+        f"Allow list   {everybody.digest.hex()}\n",
+        "Asks for     up to 1 item out of 9 candidates (range), in 1 of 1 round\n",
+        "Sums         over 9 to 12 clients, 8 honest ones at least\n",
+        "Privacy      no differential privacy",
         "wrote plan.sig: clients need it beside run.toml\non stdout: the fingerprint of the plan\n",
-    )
+    ):
+        assert words in err
     check_signature(load_signature("plan.sig"), plan, REGISTRAR.public)
     assert call(
-        "sign", "registrar.key", "run.toml", "--allow-list", "clients.allow", "-o", "b.sig"
+        "sign", "registrar.key", "run.toml", *SIGN, "--allow-list", "clients.allow", "-o", "b.sig"
     )[:2] == (0, out)
+    assert [load_signature(name).authority.number for name in ("plan.sig", "b.sig")] == [1, 2]
 
 
 def test_documents(call: Call) -> None:
@@ -553,15 +686,30 @@ def test_documents(call: Call) -> None:
     assert (json.loads(out), err) == (listing, "")
     plan = planned(listed(1))
     plan.save("run.toml")
-    _, out, err = call("sign", "registrar.key", "run.toml", "-o", "c", "--json")
+    ends = ("--replaces", SECOND, "--replaces", FIRST, "--number", "5")
+    _, out, err = call("sign", "registrar.key", "run.toml", *SIGN, *ends, "-o", "c", "--json")
     assert (json.loads(out), err) == (
         {
             "schema": "fedtally-signed/1",
             "fingerprint": plan.fingerprint,
             "registrar": REGISTRAR.public.hex(),
+            "purpose": PURPOSE,
+            "number": 5,
+            "last_day": "2100-01-31",
+            "replaces": [FIRST, SECOND],
         },
         "",
     )
+    _, out, err = call("revoke", "registrar.key", plan.fingerprint, "-o", "d", "--json")
+    assert (json.loads(out), err) == (
+        {
+            "schema": "fedtally-revoked/1",
+            "registrar": REGISTRAR.public.hex(),
+            "revoked": [plan.fingerprint],
+        },
+        "",
+    )
+    check_revocation(load_revocation("d"), REGISTRAR.public)
 
 
 @pytest.mark.parametrize(
@@ -572,7 +720,7 @@ def test_documents(call: Call) -> None:
         (["prove", "1.proof", *FOR], "1.proof is no private key of this version"),
         (["prove", "1.key", *FOR, "-o", "2.key"], "keys are never overwritten"),
         (["allow-list", *FOR, "1.proof", "-o", "registrar.key"], "keys are never overwritten"),
-        (["sign", "registrar.key", "run.toml", "-o", "1.key"], "keys are never overwritten"),
+        (["sign", "registrar.key", "run.toml", *SIGN, "-o", "1.key"], "keys are never overwritten"),
         (["prove", "1.key", "--registrar", "2.key.pub", "--purpose", "a"], "that of the registrar"),
         (["prove", "1.key", "--registrar", "registrar.key", "--purpose", "a"], "a private key"),
         (["prove", "1.key", "--registrar", "00" * 32, "--purpose", "a"], "key is not valid"),
@@ -591,9 +739,19 @@ def test_documents(call: Call) -> None:
         ),
         (["allow-list", *FOR, "nowhere.proof"], "cannot read 'nowhere.proof'"),
         (["allow-list", *FOR, "1.proof", "-o", "1.proof"], "it is read by this run"),
-        (["sign", "registrar.key", "sized.toml"], "so nobody may run it"),
-        (["sign", "server.key", "run.toml"], "that of the registrar is needed"),
-        (["sign", "registrar.key", "run.toml", "--allow-list", "other.allow"], "and this one is"),
+        (["sign", "registrar.key", "sized.toml", *SIGN], "so nobody may run it"),
+        (["sign", "server.key", "run.toml", *SIGN], "that of the registrar is needed"),
+        (
+            ["sign", "registrar.key", "run.toml", *SIGN, "--allow-list", "other.allow"],
+            "and this one is",
+        ),
+        (["sign", "registrar.key", "run.toml", *SIGN[:3], "2020-02-02"], "must be today ("),
+        (["sign", "registrar.key", "run.toml", *SIGN[:3], "tomorrow"], "a day such as 2027-01-31"),
+        (["sign", "registrar.key", "run.toml", *SIGN, "--number", "0"], "must be above 0"),
+        (["sign", "registrar.key", "run.toml", *SIGN, "--replaces", "ab"], "64 hexadecimal digits"),
+        (["sign", "registrar.key", "run.toml", *SIGN, "--fingerprint", "ab"], "all 64 hexadecimal"),
+        (["revoke", "registrar.key", "ab"], "64 hexadecimal digits, got 'ab'"),
+        (["revoke", "registrar.key", FIRST, "-o", "1.key"], "keys are never overwritten"),
         (["add", "sized.toml", "--allow-list", "1.proof"], "1.proof is no allow-list"),
         (
             ["add", "sized.toml", "--allow-list", "other.allow"],

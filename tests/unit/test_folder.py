@@ -211,6 +211,16 @@ def test_candidates_that_the_plan_does_not_hold_are_copied(operator: Path) -> No
         CampaignFolder.open(folder.path)
 
 
+def test_candidates_of_a_table_are_copied_as_a_list(operator: Path) -> None:
+    words = Dictionary(['"tea"', '"milk"'])  # lines that are refused where no digest tells them
+    (operator / "words.csv").write_text('n,word\n1,"""tea"""\n2,"""milk"""\n')
+    plan = Plan.from_dict(plan_of().to_dict() | {"domain": words.describe()})
+    folder = made(operator, plan, candidates=f"{operator}/words.csv:word")
+    (operator / "words.csv").unlink()
+    assert (folder.path / "candidates.txt").read_bytes() == b'"tea"\n"milk"\n'
+    assert CampaignFolder.open(folder.path).domain == words
+
+
 def test_nothing_is_overwritten(operator: Path) -> None:
     plan = plan_of()
     (operator / "mark").touch()
@@ -288,7 +298,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(operator: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("at", ["copyfile", "fsync"])
+@pytest.mark.parametrize("at", ["mkdir", "fsync"])
 def test_a_full_disk_leaves_nothing_behind(
     operator: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -298,7 +308,7 @@ def test_a_full_disk_leaves_nothing_behind(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shutil if at == "copyfile" else os, at, full)
+    monkeypatch.setattr(os, at, full)
     with pytest.raises(InvalidInputError, match="No space left"):
         CampaignFolder.create(
             operator / "survey",

@@ -19,7 +19,7 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.cli.app import run
-from fedtally.domain import Names, OpenStrings, Unread, of_description, symbols
+from fedtally.domain import Names, OpenStrings, Unread, symbols
 from fedtally.domain import load as load_domain
 from fedtally.domain.text import fingerprints
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
@@ -115,7 +115,7 @@ def test_the_domain():
     assert load_domain(STRINGS.describe(), STRINGS.arrays()) == STRINGS
     assert load_domain(DOMAIN.describe(), DOMAIN.arrays()) == DOMAIN != STRINGS
     assert str(DOMAIN) == "open" and STRINGS.contains(["x"]).all() and DOMAIN.collides(1) == 0
-    assert fedtally.domain.domain_of("open") == OpenStrings()
+    assert fedtally.sources.domain_of("open") == OpenStrings()
     label = STRINGS.labels(np.array([7]))[0]
     # the label is not the string that is written alike
     assert STRINGS.encode([label]).tolist() == [7] != STRINGS.encode([str(label)]).tolist()
@@ -124,9 +124,9 @@ def test_the_domain():
         DOMAIN.encode(["tea"])
     with pytest.raises(InvalidInputError, match="has no name here"):
         Names(STRINGS, ["tea"]).spell(np.array([1], np.uint64), 9)
-    assert of_description(DOMAIN.describe(), None) == DOMAIN
+    assert fedtally.sources.of_description(DOMAIN.describe(), None) == DOMAIN
     with pytest.raises(InvalidInputError, match="the plan holds its candidates as a whole"):
-        of_description(DOMAIN.describe(), "words.txt")
+        fedtally.sources.of_description(DOMAIN.describe(), "words.txt")
 
 
 @pytest.mark.parametrize(

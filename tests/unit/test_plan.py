@@ -140,7 +140,7 @@ def test_toml_round_trips(rows, width, rounds, max_round_clients, step, public, 
         "public": public,
         "step": step,
         "note": 'a "quoted" \\ \x7f text\n',
-        "\u00e9 .\U0001f600": 1,
+        'a "b" \\ .c=': 1,
     }
     plan = Plan(
         rows, width, "hybrid", rounds, max_round_clients, max_round_clients, domain, 1, seed

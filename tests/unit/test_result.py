@@ -101,7 +101,7 @@ def test_an_answer_from_a_file_is_that_of_the_decoder_that_answered(tmp_path):
 
 def test_messages_count_in_the_memory_of_a_table():
     result = fedtally.estimate(HIDDEN, domain="range:0..2999", rows=5, width=100, seed=1)
-    table = 96 * 3000
+    table = 112 * 3000
     with pytest.raises(MemoryLimitError, match="messages .* decode it by joint recovery"):
         result.frequencies(memory=table + 12 * 5 * 3000 - 1)
     assert len(result.frequencies(memory=table + 12 * 5 * 3000)) == 3000
@@ -267,7 +267,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, result, monkeypatch):
 def test_tables_that_do_not_fit():
     result = fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", rows=3, width=64, seed=1)
     with pytest.raises(
-        MemoryLimitError, match="1,000,000,000,000 candidates needs about 96,000.0 GB"
+        MemoryLimitError, match="1,000,000,000,000 candidates needs about 112,000.0 GB"
     ):
         result.frequencies()
     with pytest.raises(MemoryLimitError, match="too large to enumerate"):

@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from fedtally.cli.app import run as command
-from fedtally.domain import Dictionary, parse
-from fedtally.sources import Columns, open_source
+from fedtally.domain import parse
+from fedtally.sources import Columns, open_source, read_candidates
 from fedtally.sources.sample import SAMPLES, WORDS, sample
 
 
@@ -49,7 +49,7 @@ def test_every_file_can_be_read_as_it_says(tmp_path: Path):
         if number.isdigit() and name != "devices.jsonl":
             assert len(items) == int(number), name
     assert set((folder / "words.txt").read_text().split()) <= set(WORDS)
-    assert Dictionary.from_file(folder / "dictionary.txt").size == len(WORDS)
+    assert read_candidates(folder / "dictionary.txt").size == len(WORDS)
     assert pyarrow.parquet.read_table(folder / "counts.parquet").num_rows == len(WORDS)
     grid = parse("grid:25..50,-130..-60,0.1")
     for name in ("checkins.tsv", "checkins.csv"):

@@ -372,15 +372,35 @@ def test_the_clip_holds_for_each_person() -> None:
     assert 0 < (vector[:-1] ** 2).sum() <= clip.largest_square
     # of two such people each is bounded, and not their sum
     both = FrequencyClient.of_people(plan, np.tile(chosen, 2), np.repeat([0, 1], 4))
-    kept = both._bounded(both._ids, both._starts, 0, RANDOM)
+    kept, starts = both._bounded(both._ids, both._starts, 0, RANDOM)
     assert 0 < len(kept) < 8
+    assert starts is not None and (starts[0], starts[-1], len(starts)) == (0, len(kept), 3)
+
+
+@pytest.mark.parametrize(("people", "without"), [(50, 10), (12, 3), (0, 4), (0, 0)])
+def test_a_silo_whose_draws_were_made_contributes_what_was_drawn(people: int, without: int) -> None:
+    """Nothing is drawn a second time: the same vector comes twice, and from no other item."""
+    plan = plan_of(method="ideal", trust="central", max_items=2)
+    ids = np.tile(np.arange(1, 6, dtype=np.uint64), people)
+    silo = FrequencyClient.of_people(plan, ids, np.repeat(np.arange(people), 5), without)
+    drawn = silo.drawn(0, RANDOM)
+    assert drawn._starts is not None and len(drawn._ids) == drawn._starts[-1]
+    assert np.diff(drawn._starts).max(initial=0) <= 2  # the items of each person
+
+    def none(size: int) -> bytes:
+        raise AssertionError("drawn again")
+
+    vector = drawn.contribution(0, none)
+    np.testing.assert_array_equal(vector, drawn.contribution(0, none))
+    assert vector[-1] == min(PEOPLE, people + without) == drawn._num_people
+    assert vector[:-1].any() == (people > 0)
 
 
 def test_each_item_of_a_person_is_as_likely_to_be_drawn() -> None:
     plan = plan_of(method="ideal", trust=None, max_items=2, people=4000)
     ids, people = np.tile(np.arange(1, 6, dtype=np.uint64), 4000), np.repeat(np.arange(4000), 5)
     client = FrequencyClient.of_people(plan, ids, people)
-    kept = client._bounded(client._ids, client._starts, 0, RANDOM)
+    kept, _ = client._bounded(client._ids, client._starts, 0, RANDOM)
     counts = np.bincount(kept.astype(int), minlength=6)[1:]
     assert counts.sum() == 8000
     # 1,600 of each expected, with a standard deviation of 31; each person keeps two distinct ones

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import hashlib
+import json
 import os
 import shutil
 import sqlite3
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import FrozenInstanceError
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -256,6 +258,57 @@ def test_the_total_is_that_of_the_events(ledger: Ledger) -> None:
         assert ledger.export()["populations"][0]["statement"] == str(expected)
 
 
+LITTLE = Event("skellam", 1, "zero-out", variance=2.2, honest_survivors=90)
+
+
+def test_the_order_is_that_of_the_first_campaign(ledger: Ledger) -> None:
+    """It follows from what was granted when the first campaign began. A grant that is raised later,
+    in view of what was opened, leaves it; so do a lower one and campaigns with other noise."""
+    ledger.grant("ward", 3.7, 1e-6, time=0)
+    one, other = (charge(f"little-{n}", event=LITTLE, population="ward") for n in range(2))
+    ledger.reserve(one, RUN, time=1)
+    [first] = ledger.export("ward")["populations"]
+    order = accounting.filter_order(LITTLE, 3.7, 1e-6)
+    assert first["order"] == order != accounting.filter_order(LITTLE, 20.0, 1e-6)
+    assert order is not None
+    ledger.reserve(other, RUN, time=1)  # as Gaussians the two would cost 5.2
+    both = accounting.Composition.of([LITTLE, LITTLE], 1e-6, 3.7).guarantee
+    assert ledger.spent("ward") == both
+    assert both.method == "renyi-filter" and both.epsilon <= 3.7
+    ledger.grant("ward", 20.0, 1e-6, time=2)
+    assert ledger.export("ward")["populations"][0]["order"] == order
+    ledger.reserve(charge("more", event=EVENT, population="ward"), RUN, time=3)
+    found = accounting.Composition.of([LITTLE, LITTLE, EVENT], 1e-6, 3.7)
+    assert ledger.spent("ward") == found.guarantee
+    assert ledger.export("ward")["populations"][0]["order"] == order == found.order
+
+
+def test_a_population_of_before_keeps_its_bound(places: Callable[[], str]) -> None:
+    """A total that has no order was charged when there were none: half of delta was not kept for
+    the other bound, so its campaigns compose as Gaussians for good."""
+    place = places()
+    books = Ledger.open(place, create=True)
+    books.grant("ward", 25.0, 1e-6, time=0)
+    old = accounting.Composition.of([LITTLE], 1e-6)
+    row = {
+        "plan": "old",
+        "population": "ward",
+        "number": 1,
+        "owner": RUN,
+        "event": json.dumps(LITTLE.to_dict(), sort_keys=True),
+        "total": json.dumps(old.to_dict(), sort_keys=True),
+        "time": 1,
+    }
+    with books._transaction(write=True) as connection:
+        connection.execute(sa.insert(ledgers._campaigns).values(**row))
+    for number in (1, 2):
+        books.reserve(charge(f"new-{number}", event=LITTLE, population="ward"), RUN, time=2)
+        expected = accounting.epsilon([LITTLE] * (number + 1), 1e-6, adaptive=True)
+        assert books.spent("ward") == expected
+        assert expected.method == "gaussian-composition"
+    assert books.export("ward")["populations"][0]["order"] is None
+
+
 def test_populations_that_look_alike(ledger: Ledger) -> None:
     ledger.grant("Cafe-1", 1.0, 1e-6, time=0)
     assert ledger.look_alikes("phones") == ledger.look_alikes("tablets") == []
@@ -372,6 +425,7 @@ def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
         "delta": 1e-6,
         "epsilon_spent": total.epsilon,
         "statement": str(total),
+        "order": None,
         "grants": [{"epsilon": THREE, "time": 0}],
     }
     digest = hashlib.sha256(b"noised").hexdigest()
@@ -997,6 +1051,52 @@ def test_sessions_have_bounds(record: ClientRecord, session: object) -> None:
 # ---- the mark of a record ----
 
 
+KEY, OTHER_KEY = bytes([1]) * 32, bytes([2]) * 32
+
+
+def test_a_record_keeps_the_highest_number_of_each_registrar_and_purpose(tmp_path: Path) -> None:
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    mine.accept(KEY, "a study", 5, "plan-5", time=1)
+    mine.accept(KEY, "a study", 5, "plan-5", time=2)  # again is no harm, and no write
+    assert marks.read_mark(mark, "client-record") == 1
+    for number, plan in ((4, "plan-4"), (4, "plan-5"), (5, "plan-4")):
+        for ask in (mine.check_accept, partial(mine.accept, time=3)):
+            with pytest.raises(InvalidInputError, match=f"plan {plan} has the number {number} of"):
+                ask(KEY, "a study", number, plan)
+    mine.check_accept(KEY, "a study", 6, "plan-4")
+    mine.accept(KEY, "another study", 4, "plan-4", time=3)
+    mine.accept(OTHER_KEY, "a study", 1, "plan-1", time=3)
+    mine.accept(KEY, "a study", 2**32 - 1, "plan-5", time=4)
+    assert marks.read_mark(mark, "client-record") == 4
+    for key, plan, why in (
+        (KEY, "plan-4", None),
+        (KEY, "plan-5", None),
+        (KEY, "plan-1", "the record does not know that it was accepted: accept it anew"),
+    ):
+        assert mine.why_over(key, plan) == why
+
+
+def test_what_a_registrar_ended_stays_ended_and_is_its_own(tmp_path: Path) -> None:
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    for key in (KEY, OTHER_KEY):
+        mine.accept(key, "a study", 1, "plan-1", time=1)
+    other = ClientRecord.open(place, mark=mark)  # as of another process
+    other.end(KEY, ["plan-1", "plan-2"], time=2)
+    other.end(KEY, ["plan-2"], time=3)
+    other.end(KEY, [], time=3)
+    assert marks.read_mark(mark, "client-record") == 3
+    assert mine.why_over(KEY, "plan-1") == "its registrar replaced or revoked it"
+    assert mine.why_over(OTHER_KEY, "plan-1") is None
+    for plan in ("plan-1", "plan-2"):
+        with pytest.raises(InvalidInputError, match=f"plan {plan} was replaced or revoked by its"):
+            mine.accept(KEY, "a study", 9, plan, time=4)
+    mine.accept(OTHER_KEY, "a study", 2, "plan-2", time=4)
+    with pytest.raises(StoreError, match="append-only"), mine._transaction(write=True) as one:
+        one.exec_driver_sql("DELETE FROM fedtally_ended_plans")
+
+
 def test_a_record_is_behind_its_mark_where_a_copy_was_put_back(tmp_path: Path) -> None:
     place, mark = tmp_path / "record.db", tmp_path / "key" / "mark"
     mark.parent.mkdir()
@@ -1017,7 +1117,9 @@ def test_a_record_is_behind_its_mark_where_a_copy_was_put_back(tmp_path: Path) -
             lambda: mine.begin(b"new", 10),
             lambda: mine.take_part("phones", "plan-0", 0, None, time=1),
         ):
-            with pytest.raises(UnreadableFileError, match="its mark .* of 6: the record was delet"):
+            with pytest.raises(
+                UnreadableFileError, match="its mark .* counts 6: the record was delet"
+            ):
                 act()
     place.write_bytes(newest)
     assert ClientRecord.open(place, mark=mark).participations("plan-2") == [0]

@@ -2,8 +2,9 @@
 
 The agent trusts nobody who carries its bytes, and no server. It answers an Invite only of a
 campaign that its owner accepted, signed by the server that the plan names, within the owner's
-policy, for a round that the record of the client still allows. Its sessions are in memory alone: an
-agent that was restarted answers in none that it began before, since its record knows them.
+policy, for a round that the record of the client still allows. Only then the items are read, for a
+session that the record knows by then. Its sessions are in memory alone: an agent that was restarted
+answers in none that it began before.
 
 The reasons are for the owner (`log`). The server sees a code of the protocol, or nothing.
 """
@@ -14,11 +15,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedtally.agent.accepted import Campaign
 from fedtally.agent.items import Items
 from fedtally.agent.policy import AgentPolicy
+from fedtally.agent.reading import Reading
+from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
@@ -62,27 +65,95 @@ class Note(NamedTuple):
         return f"{', '.join(where)}: {self.what}" if where else self.what
 
 
+class _Awaited(FrequencyClient):
+    """The client of a session whose items are read while the session goes on.
+
+    Under privacy neither who takes part nor when may depend on what is held. So there the Invite is
+    answered before the items are known, and where they cannot be had, zeros stand for them.
+
+    Attributes:
+        reading: of the items; None: the session has not begun.
+    """
+
+    reading: Reading | None = None
+    _is_made = False  # whether the vector is, and the items are let go
+
+    def __init__(self, plan: Plan, items: Items, note: Callable[[str], None]) -> None:
+        self._plan, self._items, self._note = plan, items, note
+
+    def read(self, round: int, random: Callable[[int], bytes]) -> None:
+        """Start to read the items, to encode them, and to draw those that are contributed."""
+        self.reading = self._items.read(
+            self._plan,
+            lambda client: client.drawn(round, random),
+            in_steps=self._plan.privacy is not None,
+        )
+
+    def is_due(self, kind: Kind) -> bool:
+        """Tell whether the answer to a message waits for the items."""
+        return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)
+
+    def problem(self) -> Exception | None:
+        """Return why a client without privacy stays away, once its reading is over."""
+        assert self.reading is not None
+        if self._plan.privacy is None:
+            try:
+                self.reading.client()
+            except Exception as error:
+                return error
+        return None
+
+    def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> Any:
+        """Return the vector of the items, or with privacy that of no item."""
+        assert self.reading is not None
+        try:
+            client = self.reading.client()
+        except Exception as error:
+            if self._plan.privacy is None:
+                raise
+            self._note(f"takes part with zeros, as if it held no item: {in_words(error)}")
+            client = self._items.without(self._plan)
+        vector = client.contribution(round, random)
+        self._is_made = True
+        self.drop()
+        return vector
+
+    def drop(self) -> None:
+        """Let go of the items."""
+        if self.reading is not None:
+            self.reading.drop()
+
+
 @dataclass
 class _Live:
     """A session that goes on.
 
     Attributes:
         client: its state machine.
+        items: those of the client.
         journal: what the record says of its round.
         plan: the fingerprint, in hexadecimal.
         not_after: when it ends, Unix seconds.
         sender: the number of this client in its last answer.
         last: the digest of the frame that was answered last.
         earlier: of the frames that were answered before.
+        has_joined: whether the Invite was answered, for which the items may be waited for.
     """
 
     client: Client
+    items: _Awaited
     journal: Journal
     plan: str
     not_after: int
     sender: int = wire.UNLISTED
     last: bytes = b""
     earlier: set[bytes] = field(default_factory=set)
+    has_joined: bool = False
+
+    def abandon(self) -> None:
+        """Wipe its secrets, and let go of its items."""
+        self.client.abandon()
+        self.items.drop()
 
 
 class _Ended(NamedTuple):
@@ -106,7 +177,8 @@ class Agent:
         campaigns: those that the owner accepted, by fingerprint, 32 bytes.
         record: what the client took part in, opened with its mark. The owner's cap goes into it.
         identity: the client's key; needed for plans against an active server.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source. A
+            thread that reads items may call it at the same time.
         now: the time, Unix seconds.
         log: takes what the owner should know.
         once: a label of the items. The record takes each label once, whatever the plan.
@@ -153,12 +225,17 @@ class Agent:
         # an Invite of a plan that is not accepted should reach the log
         return max([LEAST_BYTES, *(one.most_bytes for one in accepted if one is not None)])
 
-    def answer(self, frame: bytes, now: float) -> bytes | None:
+    def answer(self, frame: bytes, now: float) -> bytes | Reading | None:
         """Take a frame; return the answer, or None if there is none. Never raises an Exception.
 
         Args:
             frame: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
+
+        Returns:
+            A `Reading` where the answer needs items that are still being read: once it is over,
+            give the frame again. That is so for the Invite of a plan without privacy, and for the
+            Inbox of one with privacy. Other frames may come meanwhile.
         """
         try:
             return self._answer(frame, int(now))
@@ -176,7 +253,7 @@ class Agent:
         for session, live in list(self._live.items()):
             if now > live.not_after and session != but:
                 del self._live[session]
-                live.client.abandon()
+                live.abandon()
                 self._note("ran out of time", session, live)
         self._ended = {
             session: ended for session, ended in self._ended.items() if now <= ended.not_after
@@ -185,13 +262,13 @@ class Agent:
     def close(self) -> None:
         """End all sessions and wipe their secrets; their servers see a dropout."""
         for live in self._live.values():
-            live.client.abandon()
+            live.abandon()
         self._live.clear()
         self._ended.clear()
 
     # ---- sessions ----
 
-    def _answer(self, frame: bytes, now: int) -> bytes | None:
+    def _answer(self, frame: bytes, now: int) -> bytes | Reading | None:
         message = wire.parse(frame)
         if message is None or message.sender != wire.SERVER:
             self._note("dropped bytes that are no frame of a server")
@@ -201,7 +278,9 @@ class Agent:
         seen = hashlib.sha256(frame).digest()
         live, ended = self._live.get(message.session), self._ended.get(message.session)
         if live is not None:
-            return self._go_on(live, message, frame, seen, now)
+            return self._held_up(live, message, seen) or self._go_on(
+                live, message, frame, seen, now
+            )
         if ended is not None:
             if seen == ended.last:
                 return ended.reply
@@ -223,10 +302,10 @@ class Agent:
         # the state machine it would be out of turn, and end the session.
         if seen in live.earlier:
             return None
-        if self._has_left(live):
+        if why := self._why_over(live, now):
             del self._live[message.session]
-            live.client.abandon()
-            self._note("ended: its campaign is not accepted any more", message.session, live)
+            live.abandon()
+            self._note(f"ended: {why}", message.session, live)
             return _abort(AbortCode.POLICY, message.session, live.sender)
         try:
             reply = live.client.receive(frame, now)
@@ -248,15 +327,38 @@ class Agent:
                 self._end(message.session, live, seen, reply)
         return reply
 
-    def _has_left(self, live: _Live) -> bool:
-        """Tell whether the owner left the campaign of a session before the vector left."""
+    def _held_up(self, live: _Live, message: wire.Frame, seen: bytes) -> bytes | Reading | None:
+        """Return what there is in place of an answer that needs the items; None: nothing is."""
+        if live.items.is_due(message.kind):
+            reading = live.items.reading
+            assert reading is not None
+            if not reading.is_over:
+                return reading
+            problem = live.items.problem()
+            if problem is not None:
+                reply = self._refuse(problem, message.session, live)
+                live.abandon()
+                self._end(message.session, live, seen, reply)
+                return reply
+        if not live.has_joined:
+            live.has_joined = True
+            self._note("joined", message.session, live)
+        return None
+
+    def _why_over(self, live: _Live, now: int) -> str | None:
+        """Return why the plan of a session ended, or its owner left it, before the vector left."""
         # Afterwards the items are in the sum or spent: to help to open it tells nobody more.
-        is_early = live.client.state in (ClientState.ADVERTISED, ClientState.SHARED)
-        return is_early and bytes.fromhex(live.plan) not in self._campaigns
+        if live.client.state not in (ClientState.ADVERTISED, ClientState.SHARED):
+            return None
+        campaign = self._campaigns.get(bytes.fromhex(live.plan))
+        if campaign is None:
+            return "its campaign is not accepted any more"
+        return campaign.why_over(self._record, now)
 
     def _end(self, session: bytes, live: _Live, seen: bytes, reply: bytes | None) -> None:
         """Free the slot of a session; keep what answers a copy of its last frame."""
         self._live.pop(session, None)
+        live.items.drop()
         self._ended[session] = _Ended(seen, reply, live.not_after)
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]  # the oldest: the record still knows it
@@ -272,7 +374,9 @@ class Agent:
 
     # ---- Invites ----
 
-    def _invited(self, message: wire.Frame, frame: bytes, seen: bytes, now: int) -> bytes | None:
+    def _invited(
+        self, message: wire.Frame, frame: bytes, seen: bytes, now: int
+    ) -> bytes | Reading | None:
         fingerprint = _named_plan(message)
         campaign = None if fingerprint is None else self._campaigns.get(fingerprint)
         if fingerprint is None or campaign is None:
@@ -296,33 +400,36 @@ class Agent:
                 self._note("busy: all sessions are past the shares", message.session, plan, invite)
                 return None
             if refusal is None:
-                client = self._join(campaign, invite, journal)
+                live = self._join(campaign, message.session, invite, journal)
         except Exception as error:
-            # a file that cannot be read, as for the items, is no demand of the owner
-            is_demand = isinstance(error, InvalidInputError)
-            is_demand &= not isinstance(error, UnreadableFileError)
-            refusal = AbortCode.POLICY if is_demand else AbortCode.INTERNAL, in_words(error)
+            return self._refuse(error, message.session, plan, invite)
         if refusal is not None:
             code, why = refusal
             self._note(f"refused ({code.name}): {why}", message.session, plan, invite)
             return _abort(code, message.session, wire.UNLISTED)
-        live = _Live(client, journal, plan.fingerprint, invite.not_after, last=seen)
+        live.last = seen
         reply = self._go_on(live, message, frame, seen, now)
-        if client.state is ClientState.ADVERTISED:
-            self._make_room()
-            self._live[message.session] = live
-            answer = wire.parse(reply or b"")
-            assert answer is not None
-            live.sender = answer.sender
-            self._note("joined", message.session, live)
-        else:  # it never began: the same Invite may be answered otherwise another time
+        if live.client.state is not ClientState.ADVERTISED:
+            # it never began: the same Invite may be answered otherwise another time
             self._ended.pop(message.session, None)
-        return reply
+            return reply
+        self._make_room()
+        self._live[message.session] = live
+        answer = wire.parse(reply or b"")
+        assert answer is not None
+        live.sender = answer.sender
+        # The record knows the session: it is counted, and no copy of this Invite comes here again.
+        live.items.read(invite.round, self._random)
+        return self._held_up(live, message, seen) or reply
 
     def _refusal(
         self, campaign: Campaign, invite: Invitation, journal: Journal, now: int
     ) -> tuple[AbortCode, str] | None:
         """Return why this client stays away from a session, as a code and in words."""
+        if not invite.not_before <= now <= invite.not_after:
+            return AbortCode.EXPIRED, AbortCode.EXPIRED.meaning
+        if why := campaign.why_over(self._record, now):
+            return AbortCode.POLICY, f"the plan is over: {why}"
         found = _refusals(campaign, self._policy, self._items, self._identity)
         for reason in found:
             return AbortCode.POLICY, reason
@@ -342,11 +449,32 @@ class Agent:
         # cannot draw adverts and shares for a round in which this client can take no part.
         if refusal is not None:
             return AbortCode.ITEM_SPENT, refusal
+        self._items.check_there()
         return None
 
-    def _join(self, campaign: Campaign, invite: Invitation, journal: Journal) -> Client:
+    def _refuse(
+        self,
+        error: Exception,
+        session: bytes,
+        of: _Live | Plan,
+        invite: Invitation | None = None,
+    ) -> bytes:
+        """Note an error that keeps the client away; return the answer."""
+        # a file that cannot be read, as for the items, is no demand of the owner
+        is_demand = isinstance(error, InvalidInputError)
+        is_demand &= not isinstance(error, UnreadableFileError)
+        code = AbortCode.POLICY if is_demand else AbortCode.INTERNAL
+        self._note(f"refused ({code.name}): {in_words(error)}", session, of, invite)
+        return _abort(code, session, of.sender if isinstance(of, _Live) else wire.UNLISTED)
+
+    def _join(
+        self, campaign: Campaign, session: bytes, invite: Invitation, journal: Journal
+    ) -> _Live:
+        """Return a session that has not begun yet, and reads no items before it does."""
         active = campaign.terms.parameters.adversary is Adversary.ACTIVE
-        return self._items.client(campaign.plan).join(
+        plan = campaign.plan
+        items = _Awaited(plan, self._items, lambda what: self._note(what, session, plan, invite))
+        client = items.join(
             invite.round,
             self._policy.sums_of(campaign.plan),
             journal=journal,
@@ -355,6 +483,7 @@ class Agent:
             allow_list=campaign.allow_list,
             privacy=self._policy.privacy,
         )
+        return _Live(client, items, journal, plan.fingerprint, invite.not_after)
 
     def _has_room(self) -> bool:
         return len(self._live) < MOST_SESSIONS or any(
@@ -369,7 +498,7 @@ class Agent:
             (session, live) for session, live in self._live.items() if _may_be_left(live)
         )
         del self._live[session]
-        live.client.abandon()
+        live.abandon()
         self._note("left for a newer session, before it dealt shares", session, live)
 
     def _note(
@@ -451,7 +580,10 @@ def refusals(
     found = list(_refusals(campaign, policy, items, identity))
     if not found:
         try:
-            items.client(campaign.plan)
+            items.check_there()
+            reading = items.read(campaign.plan)
+            reading.wait()
+            reading.client()
         except Exception as error:
             found.append(f"the items: {in_words(error)}")
     plan, taken = campaign.plan, set(record.participations(campaign.plan.fingerprint))
@@ -471,7 +603,8 @@ def _refusals(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
     """Yield every reason that follows from the campaign and the settings alone."""
-    yield from policy.refusals(campaign.plan, campaign.allow_list)
+    own = None if identity is None else identity.public
+    yield from policy.refusals(campaign.plan, campaign.allow_list, own)
     if reason := items.refusal(campaign.plan):
         yield reason
     try:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from fedtally.agent.permissions import Permissions
 from fedtally.agent.serve import FOLDER_MODE
 from fedtally.agent.settings import FILE, TEMPLATE
 from fedtally.campaign.key_files import Role, create_key_files
@@ -19,15 +20,21 @@ def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
     """Make the folder of a new agent: key, empty record, agent.toml; return its public key.
 
     The process that carries bytes may enter the folder, by its group, and the one of the socket;
-    nobody but the agent's own user may enter the others.
+    nobody but the agent's own user may enter the others. `items` is empty: the owner's files go
+    there.
 
     Args:
         folder: new, or empty.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
     Raises:
-        InvalidInputError: the folder holds something, or cannot be made.
+        InvalidInputError: the folder holds something, or cannot be made, or others than the user
+            of this process may write a folder around it.
     """
+    # before anything is made: the agent would refuse to start here
+    around = Permissions(os.geteuid(), frozenset(), folder / "run" / "agent.sock")
+    if problems := around.kept(others=[folder.absolute().parent]):
+        raise InvalidInputError(f"{'; '.join(problems)}; or name a folder in a place of your own")
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InvalidInputError(
@@ -36,7 +43,7 @@ def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
             )
         made = Path(tempfile.mkdtemp(prefix=".fedtally-agent-", dir=folder.absolute().parent))
         try:
-            for name in ("key", "record", "campaigns"):
+            for name in ("key", "record", "campaigns", "items"):
                 (made / name).mkdir(mode=0o700)
             (made / "run").mkdir()
             (made / "run").chmod(FOLDER_MODE)

@@ -2,25 +2,26 @@
 
 A reader takes no argument and returns a column of items, as `FrequencyClient` takes them; that of a
 silo returns `Held`, which says whose each item is. It is called for every session anew, so that the
-agent holds no items in between.
+agent holds no items in between, and never before the record knows the session.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import sqlite3
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedtally import domain, sources
+from fedtally.agent.reading import Reading, Start, at_once
 from fedtally.campaign.client import FrequencyClient
-from fedtally.domain import Dictionary, Domain, IntegerSet, Names, OpenStrings
+from fedtally.domain import Domain, IntegerSet, Names, OpenStrings
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 from fedtally.plan import Plan
@@ -35,7 +36,7 @@ class Held(NamedTuple):
 
 
 WAIT_SECONDS = 10  # for a lock that another program holds on the owner's database
-READ_SECONDS = 30  # for the items, unless the owner says otherwise
+READ_SECONDS = 30  # to read and encode the items, unless the owner says otherwise
 MOST_READ_SECONDS = 3600
 
 
@@ -46,12 +47,57 @@ class Items:
         read: returns them.
         candidates: the domains of which a plan holds the digest alone.
         of_people: whether this client is a silo: then `read` returns `Held`.
+        start: how items are read and encoded for a session.
+        file: where they are, if that is a file. It is public whether it is there.
     """
 
     def __init__(
-        self, read: Reader, candidates: Iterable[Domain] = (), *, of_people: bool = False
+        self,
+        read: Reader,
+        candidates: Iterable[Domain] = (),
+        *,
+        of_people: bool = False,
+        start: Start = at_once,
+        file: Path | None = None,
     ) -> None:
         self._read, self._candidates, self._of_people = read, list(candidates), of_people
+        self._start, self._file = start, file
+
+    def check_there(self) -> None:
+        """Refuse a place of items that is not there, without a look at what it holds.
+
+        Raises:
+            UnreadableFileError: there is no such file, or it may not be read.
+        """
+        if self._file is not None and not os.access(self._file, os.R_OK):
+            raise UnreadableFileError(
+                f"there is no file {self._file} that the agent may read: write one also where"
+                " there is no item (a header alone)"
+            )
+
+    def read(
+        self,
+        plan: Plan,
+        then: Callable[[FrequencyClient], FrequencyClient] = lambda client: client,
+        *,
+        in_steps: bool = False,
+    ) -> Reading:
+        """Start to read and encode the items; what is returned has the `client` of the plan.
+
+        Args:
+            plan: the plan.
+            then: what is made of the client, as a part of the same work.
+            in_steps: as for `Reading`.
+        """
+        return self._start(lambda: then(self.client(plan)), in_steps=in_steps)
+
+    def without(self, plan: Plan) -> FrequencyClient:
+        """Return the client of a plan with privacy that holds no item, nor anybody who does."""
+        domain = self.domain(plan)
+        nothing = FrequencyClient(plan, domain, [], bounded=True)
+        if not self._of_people:
+            return nothing
+        return FrequencyClient.of_people(plan, nothing._ids, [], names=nothing._names)
 
     def domain(self, plan: Plan) -> Domain:
         """Return the candidates that a plan describes.
@@ -144,59 +190,12 @@ def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
     return FrequencyClient.of_people(plan, np.concatenate(ids), people[:number], without, names)
 
 
-def within(seconds: float, read: Reader) -> Reader:
-    """Return a reader that is waited for no longer than some seconds.
-
-    An agent does nothing else while it reads: a reader that hangs, such as one of a disk that is
-    gone, would hold up all its sessions. No program can end a call that hangs. It goes on in a
-    thread of its own, and until it has ended every other reading is refused at once.
-
-    Args:
-        seconds: the longest wait.
-        read: the reader. The process may end while it reads.
-
-    Raises:
-        UnreadableFileError: by the reader that is returned, where the items were not there in time.
-    """
-    free = threading.Lock()
-
-    def work(found: Future[Any]) -> None:
-        # released first: whoever waits may ask again at once
-        try:
-            items = read()
-        except BaseException as error:  # whatever it is, it is the caller's
-            free.release()
-            found.set_exception(error)
-        else:
-            free.release()
-            found.set_result(items)
-
-    def wait() -> Any:
-        if not free.acquire(blocking=False):
-            raise UnreadableFileError(
-                "the items are not read: an earlier reading of them has not ended yet; see what it"
-                " waits for, and start the agent anew"
-            )
-        found: Future[Any] = Future()
-        threading.Thread(target=work, args=(found,), name="items", daemon=True).start()
-        try:
-            return found.result(seconds)
-        except TimeoutError:
-            if found.done():  # an error of the reader itself
-                raise
-            raise UnreadableFileError(
-                f"the items were not read within {seconds:g} seconds: see what their reading waits"
-                " for, or allow more (items.seconds)"
-            ) from None
-
-    return wait
-
-
 def of_file(
     path: Path,
     column: str | Sequence[str] | None,
     format: str | None,
     people: str | None = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Reader:
     """Return the reader of a table or text file: CSV, TSV, Parquet, JSON lines, text.
 
@@ -205,6 +204,7 @@ def of_file(
         column: of the items, or two: latitude and longitude. None: the only one, or `item`.
         format: None: by the file's suffix.
         people: the column of the people of a silo; None: the items are of one person.
+        watch: is entered for each reading; raises an InvalidInputError if it must not be.
 
     Raises:
         InvalidInputError: there is no such file or format.
@@ -213,13 +213,20 @@ def of_file(
     columns = sources.Columns(item=chosen, client=people)
 
     def read() -> Any:
+        with watch():
+            return rows()
+
+    def rows() -> Any:
+        import pyarrow as pa
+
         # Every row by itself: no value is an error, since errors would show what is held.
         source = sources.open_source(path, columns, format=format)
         batches = source.batches(private=True, may_be_empty=True)
         try:
             if people is not None:
                 return Held(list(batches))
-            return [item for batch in batches for item in batch.items.to_pylist()]
+            kind = pa.large_string()  # integers read the same as text
+            return pa.chunked_array([batch.items.cast(kind) for batch in batches], kind)
         except UnreadableFileError:
             raise
         except InvalidInputError:  # it lists the columns: without a header these are items
@@ -232,7 +239,12 @@ def of_file(
     return read
 
 
-def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
+def of_sqlite(
+    path: Path,
+    query: str,
+    people: str | None = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Reader:
     """Return the reader of what a query of an SQLite database gives: one column of items.
 
     The database is opened to read, so that a query changes nothing.
@@ -241,6 +253,7 @@ def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
         path: of the database.
         query: the query.
         people: the column of the people of a silo, beside that of the items; None: there is none.
+        watch: as for `of_file`.
 
     Raises:
         UnreadableFileError: there is no such file.
@@ -249,6 +262,10 @@ def of_sqlite(path: Path, query: str, people: str | None = None) -> Reader:
         raise UnreadableFileError(f"there is no database {path}")
 
     def read() -> Any:
+        with watch():
+            return rows()
+
+    def rows() -> Any:
         shown = True
         try:
             with closing(
@@ -298,13 +315,20 @@ def _decoded(text: bytes) -> str | None:
         return None
 
 
-def of_python(entry: str) -> Reader:
+def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> Reader:
     """Return the reader that a Python entry point names: `module:function`.
+
+    Args:
+        entry: the module and the function.
+        check: is called with the file of the module, and of each package around it, before it runs;
+            raises an InvalidInputError if it must not.
 
     Raises:
         InvalidInputError: there is no such module or function.
     """
     module, _, name = entry.partition(":")
+    for file in _files_of(module):
+        check(file)
     try:
         found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a module runs when it is imported
@@ -328,13 +352,28 @@ def of_python(entry: str) -> Reader:
     return read
 
 
+def _files_of(module: str) -> Iterator[Path]:
+    """Yield the file of each package around a module, and that of the module.
+
+    To find a module, Python runs the packages around it: each of them is yielded before it runs.
+    """
+    names = module.split(".")
+    for end in range(1, len(names) + 1):
+        try:
+            found = importlib.util.find_spec(".".join(names[:end]))
+        except (Exception, SystemExit):  # the import says what is wrong
+            return
+        if found is not None and found.has_location and found.origin is not None:
+            yield Path(found.origin)
+
+
 def candidates_of(path: Path) -> list[Domain]:
-    """Return the public domains that a text file may be: words, one a line, or integers.
+    """Return the public domains that a list of candidates may be: words, or integers.
 
     Raises:
         InvalidInputError: the file cannot be read, or a line is empty or repeats another.
     """
-    words: list[Domain] = [Dictionary.from_file(path)]
+    words: list[Domain] = [sources.read_candidates(path, is_checked=True)]
     with suppress(InvalidInputError):  # not all lines are integers
         words.append(IntegerSet(words[0].labels(range(words[0].size)), public=True))
     return words

@@ -2,7 +2,7 @@
 
 Of each reason, so many lines an hour are written; the others are counted, and the count is written
 once the hour is over. What a server chooses, such as fingerprints and numbers, makes no other
-reason.
+reason. A line of a session is written once, however often the server asks the same again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fedtally.agent.agent import Note
 MOST_LINES = 20  # of a reason, in a window
 WINDOW_SECONDS = 3600
 MOST_REASONS = 200  # all others count as one
+MOST_REMEMBERED = 1000  # lines of sessions that are not written again
 _CHOSEN = re.compile(r"\b[0-9a-f]{8,}\b|\d+")
 
 
@@ -52,9 +53,16 @@ class Log:
     ) -> None:
         self._write, self._clock = write, clock
         self._windows: dict[str, _Window] = {}
+        self._told: dict[Note, None] = {}  # the oldest first
 
     def __call__(self, note: Note) -> None:
-        """Write a note, or count it."""
+        """Write a note, or count it; a session's note that was told is passed over."""
+        if note.session:
+            if note in self._told:
+                return
+            self._told[note] = None
+            if len(self._told) > MOST_REMEMBERED:
+                del self._told[next(iter(self._told))]
         now = self._clock()
         self._close(now - WINDOW_SECONDS)
         reason = _CHOSEN.sub("", note.what)

@@ -28,7 +28,8 @@ class AgentPolicy:
 
     Args:
         sums: the demands on the secure sum. Its adversary is the least that the owner demands:
-            `semi-honest` also takes plans against an active server.
+            `semi-honest` also takes plans against an active server. Its known clients are looked
+            for in the allow-list of a plan, too.
         cap: the most that everything in the record may cost together, and so any single plan. None:
             plans without differential privacy are taken, too, and nothing is counted.
         central: whether a server may see exact sums and add the noise itself.
@@ -37,11 +38,9 @@ class AgentPolicy:
         max_items: the most items of this client that one sketch may hold.
         sessions_a_day: the most sessions that this client begins; one counts until a day after its
             end.
-        known: identities that the owner knows to be of honest clients.
-        least_known: so many of them must be in the allow-list of a plan.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or no list can meet `least_known`.
+        InvalidInputError: a value is out of bounds.
     """
 
     sums: ClientPolicy
@@ -50,8 +49,6 @@ class AgentPolicy:
     domains: tuple[str, ...] = KINDS
     max_items: int = 1
     sessions_a_day: int = 100
-    known: frozenset[bytes] = frozenset()
-    least_known: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.central, bool):
@@ -67,7 +64,6 @@ class AgentPolicy:
         for name, least, most in (
             ("max_items", 1, MAX_ITEMS),
             ("sessions_a_day", 1, 2**31),
-            ("least_known", 0, len(self.known)),
         ):
             value = _validate.integer(least, most, **{name: getattr(self, name)})
             object.__setattr__(self, name, value)
@@ -92,12 +88,15 @@ class AgentPolicy:
             return dataclasses.replace(self.sums, adversary=terms.parameters.adversary)
         return self.sums
 
-    def refusals(self, plan: Plan, allow_list: AllowList | None) -> Iterator[str]:
+    def refusals(
+        self, plan: Plan, allow_list: AllowList | None, own: bytes | None
+    ) -> Iterator[str]:
         """Yield every reason, in words, not to take part in a plan.
 
         Args:
             plan: the plan.
             allow_list: the identities that may take part, if the plan names a list.
+            own: the identity of this client, which is none of the clients that it knows.
         """
         terms = plan.secure_sum
         if not isinstance(terms, SecAggConfig):
@@ -130,13 +129,16 @@ class AgentPolicy:
             )
         if plan.is_open and plan.privacy is None:
             yield from _of_rare_names(plan)
-        if self.least_known:
-            found = 0 if allow_list is None else sum(key in allow_list for key in self.known)
-            if found < self.least_known:
-                yield (
-                    f"at least {self.least_known} of the known keys must be in the allow-list by"
-                    f" this client's policy (least_known), got {found}"
-                )
+        if allow_list is not None:
+            # Sooner than in a session, where the client looks for them in the roster and the sum.
+            try:
+                self.sums.check_known(self.known_in(allow_list, own), "in the allow-list")
+            except InvalidInputError as error:
+                yield str(error)
+
+    def known_in(self, allow_list: AllowList, own: bytes | None) -> list[bytes]:
+        """Return the known clients of a list, but for this client itself."""
+        return [key for key in self.sums.known if key in allow_list and key != own]
 
     def _allows(self, plan: Plan) -> bool:
         return plan.domain["kind"] in self.domains or any(

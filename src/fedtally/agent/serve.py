@@ -4,9 +4,10 @@ A socket has mode 0660, in a folder that nobody but its owner may write. A peer 
 (`SO_PEERCRED`), which the kernel vouches for. Each connection is read and written by itself: a slow
 or silent peer keeps nobody waiting. One process may serve many agents.
 
-An agent answers between two steps of the event loop, which waits for it: milliseconds, or as long
-as its items are read. A thread would cost much more CPU where one process serves many agents: it
-and the loop would take the interpreter's lock from each other at each write of a record.
+An agent answers between two steps of the event loop, which waits for it some milliseconds. A thread
+for all of it would cost much more CPU where one process serves many agents: it and the loop would
+take the interpreter's lock from each other at each write of a record. Only the items are read and
+encoded in a thread: an answer that needs them waits for that, on its own connection alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import os
 import socket
 import stat
 import struct
-import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -25,7 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedtally.agent.agent import Agent, Note
+from fedtally.agent.permissions import check_system, others_may_write, way_to
 from fedtally.agent.pipe import PipeClosedError, PipeError, read_frame, write_frame
+from fedtally.agent.reading import Reading
 from fedtally.errors import InvalidInputError
 
 SOCKET_MODE, FOLDER_MODE = 0o660, 0o750
@@ -42,7 +44,7 @@ class _Connection:
 
     task: asyncio.Task[None]
     since: float = field(default_factory=time.monotonic)
-    is_busy: bool = False  # it has sent a frame, and has not taken the answer yet
+    is_busy: bool = False  # an answer is there that it has not taken yet
 
 
 class Served:
@@ -111,8 +113,11 @@ class Served:
             while True:
                 connection.since, connection.is_busy = time.monotonic(), False
                 frame = await read_frame(reader, self._agent.most_bytes, FRAME_SECONDS)
+                # Who waits for items may be closed to make room, after those who send nothing.
+                connection.since = time.monotonic()
+                while isinstance(answer := self._agent.answer(frame, self._clock()), Reading):
+                    await _over(answer)
                 connection.is_busy = True
-                answer = self._agent.answer(frame, self._clock())
                 async with asyncio.timeout(FRAME_SECONDS):
                     await write_frame(writer, answer or b"")
         except PipeClosedError:
@@ -138,6 +143,20 @@ class Served:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self._agent.expire(self._clock())
+
+
+async def _over(reading: Reading) -> None:
+    """Wait until a reading is over, while the loop goes on."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(over.set)
+
+    reading.when_over(tell)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(over.wait(), reading.left)
+    await asyncio.sleep(reading.left)
 
 
 async def serve(
@@ -168,10 +187,7 @@ async def serve(
 
 def _check_folder(path: Path) -> None:
     """Refuse a folder in which others could put a socket of their own in the place of this one."""
-    if not sys.platform.startswith("linux"):
-        raise InvalidInputError(
-            "an agent runs on Linux: elsewhere the system does not say who connects (SO_PEERCRED)"
-        )
+    check_system()
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise InvalidInputError(
             f"the path of a socket may have {_LONGEST_PATH} bytes, got {len(os.fsencode(path))} in"
@@ -181,17 +197,17 @@ def _check_folder(path: Path) -> None:
         if not path.parent.exists():
             path.parent.mkdir()
             path.parent.chmod(FOLDER_MODE)  # whatever the umask, so that its group may enter
-        found = path.parent.stat()
+        with way_to(path.parent) as way:
+            found = way.end
     except OSError as error:
         raise InvalidInputError(
             f"cannot make the folder of the socket {path} ({error.strerror}): make it, and give it"
             " to the agent's user"
         ) from None
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o022 or found.st_uid not in (0, os.getuid()):
+    if others_may_write(found, os.geteuid()):
         raise InvalidInputError(
-            f"{path.parent} may be written by others (mode {mode:04o}, user {found.st_uid}), who"
-            f" could put a socket of their own there: chmod {FOLDER_MODE:o} it, as the agent's user"
+            f"{found} of user {found.uid} may be written by others, who could put a socket of their"
+            f" own there: chmod {FOLDER_MODE:o} it, as the agent's user"
         )
 
 

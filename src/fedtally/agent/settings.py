@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedtally import _validate
+from fedtally._links import real_path
 from fedtally.agent.accepted import AcceptedCampaigns
 from fedtally.agent.agent import Agent, Note, check_binds
 from fedtally.agent.items import (
@@ -29,16 +28,17 @@ from fedtally.agent.items import (
     of_file,
     of_python,
     of_sqlite,
-    within,
 )
+from fedtally.agent.permissions import Permissions
 from fedtally.agent.policy import KINDS, AgentPolicy
+from fedtally.agent.reading import Aside
 from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
+from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
 from fedtally.store import ClientRecord
-from fedtally.store.marks import real_path
 
 FILE = "agent.toml"
 NO_REGISTRAR = "no registrar is named: a plan counts as accepted by the owner's own act alone"
@@ -67,16 +67,17 @@ peers = []                     # users who may connect, besides the agent's own 
 # > registrar = "registrar.key.pub"
 
 [items]
-# Where your items are read, anew for every session. Exactly one of these:
-# > file = "items.csv"         # CSV, TSV, Parquet, JSON lines, or text with one item a line
+# Where your items are read, anew for every session. Exactly one of these. Leave `items` closed to
+# others (mode 0700): who may search the folder sees how long the file is.
+# > file = "items/items.csv"   # CSV, TSV, Parquet, JSON lines, or text with one item a line
 #   column = "item"            # its column; two for a grid: ["latitude", "longitude"]
-# > sqlite = "items.db"
+# > sqlite = "items/items.db"
 #   query = "SELECT item FROM visits"
 # of a silo, such as a hospital, the column that says whose each item is; only plans for silos
 #   people = "patient"         # (fedtally plan --people); a query then gives two columns
 # > python = "my_module:my_function"
 #
-# The longest that a reading may take. While the agent reads, its other sessions wait.
+# How long reading and encoding them may take. It is counted from the server's Invite.
 seconds = 30
 # Files with the candidate items, one a line, for plans that hold only their digest.
 candidates = []
@@ -106,7 +107,7 @@ central = false                # true: a server may see exact sums and add the n
 domains = ["range", "integers", "dictionary", "grid"]  # or whole ones: "range:1..100"
 # "open" among them takes plans that ask for any text, of which nobody has the list.
 known = []                     # public keys of clients that you know to be honest
-least_known = 0                # so many of them must be in the allow-list
+least_known = 0                # so many of them must be in each sum that yours is in
 """
 
 _T = TypeVar("_T")
@@ -176,10 +177,14 @@ class Settings:
                 " back together: name another folder"
             )
         peers = main.take("peers", _users, [])
-        registrar = main.take("registrar", lambda value: _key(place, value, Role.REGISTRAR), None)
+        permissions = Permissions.of(place, peers or (), places["socket"])
+        _check_kept(path, places, permissions)  # before a key or code is read that others named
+        registrar = main.take(
+            "registrar", lambda value: _key(place, value, Role.REGISTRAR, permissions), None
+        )
         is_uncounted = demands.value("epsilon") == _NONE
-        held, once = _items(place, items, peers or frozenset(), _SAY_ONCE if is_uncounted else "")
-        policy = _policy(place, demands)
+        held, once = _items(place, items, permissions, _SAY_ONCE if is_uncounted else "")
+        policy = _policy(place, demands, permissions)
         for table in (main, items, demands):
             table.end()
         if problems or held is None or policy is None:
@@ -300,8 +305,19 @@ class _Table:
             )
 
 
+def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
+    """Refuse files and folders of the agent itself that others may write, or peers may read."""
+    files = [path, *(places[name] for name in ("key", "mark", "record"))]
+    # of the socket its folder alone: peers write to the socket itself
+    folders = [*(file.parent for file in files), places["campaigns"], places["socket"].parent]
+    problems = permissions.kept(own=[*files, *folders])
+    problems += permissions.unread(path, places["record"])  # labels, and the query of the items
+    if problems:
+        raise InvalidInputError(f"{path}: {'; '.join(problems)}")
+
+
 def _items(
-    place: Path, table: _Table, peers: frozenset[int], say_once: str
+    place: Path, table: _Table, permissions: Permissions, say_once: str
 ) -> tuple[Items | None, str | None]:
     """Return the items and their label; None: an entry is wrong, or there is no label.
 
@@ -318,20 +334,24 @@ def _items(
         )
     elif file is not None:
         column, format = table.take("column", _column, None), table.take("format", _text, None)
-        reader = table.make("file", lambda: of_file(place / file, column, format, people))
+        watch = partial(permissions.reading, place / file)
+        reader = table.make("file", lambda: of_file(place / file, column, format, people, watch))
     elif sqlite is not None:
         query = table.take("query", _text, None, "write the query that gives the items")
-        reader = table.make("sqlite", lambda: of_sqlite(place / sqlite, query, people))
+        watch = partial(permissions.reading, place / sqlite)
+        reader = table.make("sqlite", lambda: of_sqlite(place / sqlite, query, people, watch))
     elif python is not None and people is not None:
         table.refuse("people goes with a file or with sqlite: let the function write one of them")
     elif python is not None:
-        reader = table.make("python", lambda: of_python(python))
+        reader = table.make("python", lambda: of_python(python, permissions.check_kept))
     for entry, name in (("file", file), ("sqlite", sqlite)):
-        if name is not None:
-            table.make(entry, partial(_check_closed, place / name, peers))
+        if name is not None and reader is not None:
+            table.make(entry, partial(permissions.check_closed, place / name))
     candidates = table.take(
         "candidates",
-        lambda value: [known for name in _texts(value) for known in candidates_of(place / name)],
+        lambda value: [
+            known for name in _texts(value) for known in _candidates(place / name, permissions)
+        ],
         [],
     )
     once = table.take("once", _label, None, say_once)
@@ -342,50 +362,33 @@ def _items(
     )
     if reader is None or candidates is None or seconds is None:
         return None, once
-    return Items(within(seconds, reader), candidates, of_people=people is not None), once
-
-
-def _check_closed(file: Path, peers: frozenset[int]) -> None:
-    """Refuse a file of items that a peer could read without the agent.
-
-    A peer runs what somebody else sends, as a SuperNode does.
-    """
-    for user in sorted(peers - {0, os.getuid()}):
-        if _may_read(user, file):
-            mode = stat.S_IMODE(file.stat().st_mode)
-            raise InvalidInputError(
-                f"user {user}, one of the peers, may read {file} (mode {mode:04o}) without this"
-                " agent: chmod 600 it, as the agent's user"
-            )
-
-
-def _may_read(user: int, file: Path) -> bool:
-    """Return whether the modes of a file and of the folders around it let a user read it."""
-    import pwd
-
-    groups: set[int] = set()
-    with suppress(KeyError):  # a number without a name is in no group that is known
-        known = pwd.getpwuid(user)
-        groups.update(os.getgrouplist(known.pw_name, known.pw_gid))
-    try:
-        place = file.resolve(strict=True)
-        asked = [(place, stat.S_IROTH), *((each, stat.S_IXOTH) for each in place.parents)]
-        found = [(each.stat(), right) for each, right in asked]
-    except OSError:  # whoever reads it says what is wrong
-        return False
-    # The bits of the owner count for the owner, those of the group for its other members.
-    return all(
-        one.st_mode
-        & (right << 6 if one.st_uid == user else right << 3 if one.st_gid in groups else right)
-        for one, right in found
+    held = Items(
+        reader,
+        candidates,
+        of_people=people is not None,
+        start=Aside(seconds),
+        file=next((place / name for name in (file, sqlite) if name is not None), None),
     )
+    return held, once
 
 
-def _policy(place: Path, table: _Table) -> AgentPolicy | None:
+def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
+    permissions.check_kept(path)
+    return candidates_of(path)
+
+
+def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy | None:
     """Return the demands; None: an entry is wrong."""
     # Each entry is tried by itself among harmless ones, so that every wrong one is named, by the
     # rule of the object that it becomes a part of.
-    least: dict[str, Any] = {"adversary": "active", "min_honest": 2}
+    known = table.take(
+        "known",
+        lambda value: frozenset(
+            _key(place, one, Role.CLIENT, permissions) for one in _texts(value)
+        ),
+        [],
+    )
+    least: dict[str, Any] = {"adversary": "active", "min_honest": 2, "known": known or frozenset()}
     sums: dict[str, Any] = {
         name: table.take(name, partial(_tried, ClientPolicy, least, name), default, says)
         for name, default, says in (
@@ -396,6 +399,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
             ("max_clients", 1000, ""),
             ("max_length", 2**24, ""),
             ("max_seconds", 86_400, ""),
+            ("least_known", 0, ""),
         )
     }
     epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
@@ -406,12 +410,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
     cap = None
     if epsilon not in (None, _NONE):
         cap = table.make("epsilon", lambda: Cap(epsilon, 1e-9))
-    known = table.take(
-        "known",
-        lambda value: frozenset(_key(place, one, Role.CLIENT) for one in _texts(value)),
-        [],
-    )
-    harmless: dict[str, Any] = {"sums": ClientPolicy(**least), "cap": None, "known": known or ()}
+    harmless: dict[str, Any] = {"sums": ClientPolicy(**least), "cap": None}
     rest: dict[str, Any] = {
         name: table.take(name, partial(_tried, AgentPolicy, harmless, name), default)
         for name, default in (
@@ -419,7 +418,6 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
             ("domains", list(KINDS)),
             ("max_items", 1),
             ("sessions_a_day", 100),
-            ("least_known", 0),
         )
     }
     found = [*sums.values(), *rest.values(), known, epsilon, delta]
@@ -429,7 +427,7 @@ def _policy(place: Path, table: _Table) -> AgentPolicy | None:
         cap = Cap(cap.epsilon, delta or 0.0)
     return table.make(
         "min_clients",
-        lambda: AgentPolicy(sums=ClientPolicy(**sums), cap=cap, known=known, **rest),
+        lambda: AgentPolicy(sums=ClientPolicy(known=known, **sums), cap=cap, **rest),
     )
 
 
@@ -528,8 +526,10 @@ def _user(value: Any) -> int:
     return _validate.integer(0, 2**32 - 2, user=value)
 
 
-def _key(place: Path, value: Any, role: Role) -> bytes:
+def _key(place: Path, value: Any, role: Role, permissions: Permissions) -> bytes:
     """Return a public key, given as digits or as the path of a file."""
     text = _text(value)
-    is_hex = re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text)
-    return read_public_key(text if is_hex else place / text, role)
+    if re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):
+        return read_public_key(text, role)
+    permissions.check_kept(place / text)
+    return read_public_key(place / text, role)

@@ -18,17 +18,16 @@ FrequencyClient(hidden)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Set
-from contextlib import suppress
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
+from fedtally.campaign.items import ids_inside, texts_inside
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.domain import Domain, Grid, Names, OpenStrings
-from fedtally.domain.columns import as_text
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.secagg import two_server
@@ -263,7 +262,7 @@ class FrequencyClient:
         # the number of people; without silos the slice is empty
         vector[size:] = min(self._num_people, self._plan.people)
         if privacy is None:
-            ids = self._bounded(self._ids, self._starts, round, random)
+            ids, _ = self._bounded(self._ids, self._starts, round, random)
             sketch.add(self._spelled(ids), num_clients=1)
             return vector
         assert random is not None
@@ -271,7 +270,7 @@ class FrequencyClient:
         held = ids = self._ids.copy()
         try:
             held, starts = self._drawn_people(held, random)
-            ids = self._spelled(self._bounded(held, starts, round, random))
+            ids = self._spelled(self._bounded(held, starts, round, random)[0])
             sketch.add(ids, num_clients=1)
             # The noise is looked up in a table of its distribution. The time of a lookup would tell
             # the noise, and noise that is known hides nothing. So where the table is small, each
@@ -286,6 +285,27 @@ class FrequencyClient:
                 secret.fill(0)
             raise
         return vector
+
+    def drawn(self, round: int, random: Callable[[int], bytes]) -> Self:
+        """Return the client that holds what this one contributes to a round, and no other item.
+
+        All draws are made here: of the items, and of a silo's people. The vector of what is
+        returned is made without another draw of these, in a time that depends on the plan and on
+        at most max_items items, of each of a silo's people. Make one vector of it, or of this
+        client: two vectors together would show more of the items than one vector does.
+
+        Args:
+            round: 0 .. num_rounds - 1; what is returned is for this round alone.
+            random: as for `contribution`.
+        """
+        drawn = type(self).__new__(type(self))
+        drawn._plan, drawn._names = self._plan, self._names
+        held, starts = self._drawn_people(self._ids, random)
+        drawn._ids, drawn._starts = self._bounded(held, starts, round, random)
+        if drawn._starts is not None:
+            people = min(self._num_people, self._plan.people)
+            drawn._without_items = people - (len(drawn._starts) - 1)
+        return drawn
 
     def _spelled(self, ids: U64) -> U64:
         """Return the rows of ids that a sketch takes where the domain is open; else the ids."""
@@ -310,8 +330,10 @@ class FrequencyClient:
 
     def _bounded(
         self, ids: U64, starts: I64 | None, round: int, random: Callable[[int], bytes] | None
-    ) -> U64:
+    ) -> tuple[U64, I64 | None]:
         """Return the items that this client, or each of its people, contributes to a round.
+
+        With them comes where those of each person begin, as in `starts`.
 
         Args:
             ids: the items of the client, or of its people.
@@ -321,14 +343,14 @@ class FrequencyClient:
         """
         most, clip = self._plan.max_items, self._plan.clip(round, self._spelled)
         if starts is None and random is not None:
-            return bound_items(ids, most, random, clip)
+            return bound_items(ids, most, random, clip), None
         if starts is None:
             if len(ids) > most:
                 raise InvalidInputError(
                     f"this client holds more than {most} items, so {most} of them must be drawn:"
                     " give `random`"
                 )
-            return ids
+            return ids, None
 
         def words(block: I64) -> U64:
             if random is None:
@@ -338,7 +360,8 @@ class FrequencyClient:
                 )
             return draw_words(int((starts[block + 1] - starts[block]).sum()), random)
 
-        return ids[bound_items_of_each(ids, starts, most, words, clip)]
+        stays = bound_items_of_each(ids, starts, most, words, clip)
+        return ids[stays], np.append(0, np.cumsum(stays))[starts]
 
     def join(
         self,
@@ -505,9 +528,9 @@ def _read(
             raise TypeError
         if isinstance(domain, OpenStrings):
             domain = domain.with_seed(plan.seed)
-            names = Names(domain, _texts(domain, items) if leave_out else items)
+            names = Names(domain, texts_inside(domain, items) if leave_out else items)
             return names.ids, names, None
-        ids = _ids_inside(domain, items) if leave_out else domain.encode(items)
+        ids = ids_inside(domain, items) if leave_out else domain.encode(items)
         return np.unique(ids), None, None
     except OutsideDomainError:
         problem = OutsideDomainError(
@@ -548,67 +571,6 @@ def _is_column(domain: Domain, items: Any) -> bool:
     # from a list of text has numbers, too, if the list was empty or had only missing values (NaN).
     # Refusing such an array would tell that the client holds nothing.
     return items.dtype.kind not in "iuf" or bool(np.isnan(items).all())
-
-
-def _ids_inside(domain: Domain, items: Any) -> U64:
-    """Return the ids of the items that are candidates.
-
-    Each item is encoded by itself, so that no error tells of an item that is no candidate.
-
-    Raises:
-        TypeError: the items are no column.
-    """
-    each = _one_by_one(items)
-    return np.concatenate([_NOTHING, *(_id_inside(domain, one) for one in each)])
-
-
-def _texts(domain: Domain, items: Any) -> list[str]:
-    """Return the items that can be read as text, read one by one, as `_ids_inside` does."""
-    return [as_text(one)[0].as_py() for one in _one_by_one(items) if len(_id_inside(domain, one))]
-
-
-def _one_by_one(items: Any) -> list[Any]:
-    """Return a column of one item for each item of a column.
-
-    Raises:
-        TypeError: the items are no column.
-    """
-    import pyarrow as pa
-
-    if isinstance(items, pa.Array | pa.ChunkedArray):
-        items = [_of_arrow(item) for item in items]
-    if isinstance(items, str | bytes | Set | Mapping) or not isinstance(
-        items, Collection | np.ndarray
-    ):
-        raise TypeError
-    points = isinstance(items, np.ndarray) and items.ndim == 2
-    return [item[None] for item in items] if points else [[_whole(item)] for item in items]
-
-
-def _id_inside(domain: Domain, one: Any) -> U64:
-    """Return the id of a column of one item, or no id if the item is no candidate."""
-    with suppress(Exception):
-        if domain.inside(one)[0]:
-            return domain.encode(one)
-    return _NOTHING
-
-
-def _of_arrow(item: Any) -> Any:
-    """Return the value of an Arrow scalar, or None if Python has no such object.
-
-    Such are bytes that are no UTF-8, and dates that are too far away.
-    """
-    with suppress(Exception):
-        return item.as_py()
-    return None
-
-
-def _whole(item: Any) -> Any:
-    """Return a float without a fraction as an integer, and any other item unchanged.
-
-    Integers come as floats if a missing value is beside them.
-    """
-    return int(item) if isinstance(item, float | np.floating) and float(item).is_integer() else item
 
 
 def _secagg(plan: Plan) -> SecAggConfig:

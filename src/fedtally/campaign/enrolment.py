@@ -5,12 +5,16 @@ has the secret key of its identity. The registrar makes the allow-list of the pr
 plan whose fingerprint holds the digest of that list and the server's key. Clients pin the
 registrar's public key, and take no plan without its signature.
 
-Three files carry this, in ASCII, each line ended by one line feed. A proof and a signature are one
-line each, keys and signatures in lower-case hexadecimal digits, the purpose as a JSON string with
-escapes::
+A signature ends: it has a last day, names the plans that this one replaces, and a number that
+counts within its purpose. A revocation ends plans at once.
+
+Four files carry this, in ASCII, each line ended by one line feed. A proof, a signature and a
+revocation are one line each, keys and signatures in lower-case hexadecimal digits, the purpose as a
+JSON string with escapes, fingerprints joined by commas (or `-` for none)::
 
     fedtally-proof/1 IDENTITY REGISTRAR SIGNATURE "PURPOSE"
-    fedtally-signature/1 REGISTRAR FINGERPRINT SIGNATURE
+    fedtally-signature/2 REGISTRAR FINGERPRINT SIGNATURE NUMBER LAST-DAY REPLACED "PURPOSE"
+    fedtally-revocation/1 REGISTRAR SIGNATURE REVOKED
 
 An allow-list is a line with its digest, and then its identities in ascending order, one a line::
 
@@ -28,8 +32,11 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
+from typing import TypeVar
 
+from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.campaign.key_files import PRIVATE_SCHEMA
 from fedtally.crypto.keys import (
@@ -46,15 +53,26 @@ from fedtally.plan import Plan
 from fedtally.secagg.allow_list import MAX_KEYS, AllowList
 from fedtally.secagg.config import SecAggConfig
 
-PROOF_SCHEMA, SIGNATURE_SCHEMA = "fedtally-proof/1", "fedtally-signature/1"
-LIST_SCHEMA = "fedtally-allow-list/1"
+PROOF_SCHEMA, SIGNATURE_SCHEMA = "fedtally-proof/1", "fedtally-signature/2"
+LIST_SCHEMA, REVOCATION_SCHEMA = "fedtally-allow-list/1", "fedtally-revocation/1"
 MAX_PURPOSE = 200  # characters
+MAX_NUMBER = 2**32 - 1
+MAX_ENDED = 32  # plans that one signature replaces, or one notice revokes
+DAYS_OPEN = 90  # how long a plan may be run where nobody says until when
 _MOST_SHOWN = 5  # refused proofs in one error
-_MOST_BYTES = 4096  # of a file of one line: a purpose of 200 escaped characters fits
-_KEY, _SIGNATURE = f"([0-9a-f]{{{2 * KEY_BYTES}}})", f"([0-9a-f]{{{2 * SIGNATURE_BYTES}}})"
+_MOST_BYTES = 8192  # of a file of one line: a purpose of 200 escaped characters and 32 plans fit
+_EPOCH, _DAY = date(1970, 1, 1), 86_400
+_HEX = f"[0-9a-f]{{{2 * KEY_BYTES}}}"
+_KEY, _SIGNATURE = f"({_HEX})", f"([0-9a-f]{{{2 * SIGNATURE_BYTES}}})"
+_PLANS = f"{_HEX}(?:,{_HEX})*"
 _PROOF = re.compile(rf'{PROOF_SCHEMA} {_KEY} {_KEY} {_SIGNATURE} (".*")\n?')
-_SIGNED = re.compile(rf"{SIGNATURE_SCHEMA} {_KEY} {_KEY} {_SIGNATURE}\n?")
+_SIGNED = re.compile(
+    rf"{SIGNATURE_SCHEMA} {_KEY} {_KEY} {_SIGNATURE}"
+    rf' ([0-9]{{1,10}}) ([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}) (-|{_PLANS}) (".*")\n?'
+)
+_REVOKED = re.compile(rf"{REVOCATION_SCHEMA} {_KEY} {_SIGNATURE} ({_PLANS})\n?")
 _LIST = re.compile(rf"{LIST_SCHEMA} {_KEY}\n")
+_Line = TypeVar("_Line", "PlanSignature", "Revocation")
 
 
 # ---- proofs of possession ----
@@ -85,7 +103,7 @@ class Proof:
     def __post_init__(self) -> None:
         _check_key(identity=self.identity)
         _check_key(registrar=self.registrar)
-        object.__setattr__(self, "purpose", _checked_purpose(self.purpose))
+        object.__setattr__(self, "purpose", checked_purpose(self.purpose))
         _check_signature_bytes(self.signature)
 
     def to_line(self) -> str:
@@ -141,10 +159,10 @@ def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
             f"the proof is for the registrar {_short(proof.registrar)}, and not for"
             f" {_short(registrar)}"
         )
-    if proof.purpose != _checked_purpose(purpose):
+    if proof.purpose != checked_purpose(purpose):
         raise InvalidInputError(
             f"the proof is for the purpose {proof.purpose!r}, and not for"
-            f" {_checked_purpose(purpose)!r}"
+            f" {checked_purpose(purpose)!r}"
         )
     try:
         verify(proof.identity, proof.signature, Label.POSSESSION, *fields)
@@ -202,7 +220,7 @@ def allow_list_of(
     """
     # first: else each proof would be refused for the caller's own error
     _check_key(registrar=registrar)
-    purpose, proofs = _checked_purpose(purpose), list(proofs)
+    purpose, proofs = checked_purpose(purpose), list(proofs)
     if names is None:
         names = [f"proof {place}" for place in range(1, len(proofs) + 1)]
     first: dict[bytes, str] = {}
@@ -306,58 +324,135 @@ def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
 
 
 @dataclass(frozen=True)
+class Authority:
+    """What a registrar says of a plan that it signs: for what, after which plans, and until when.
+
+    Args:
+        purpose: as for `Proof`. The numbers count within it.
+        number: 1 .. 2^32 - 1, larger than those of the earlier plans of this purpose.
+        last_day: the last day, in UTC, on which clients begin or go on with a session.
+        replaces: the fingerprints of up to 32 plans that end with this one, in any order.
+
+    Raises:
+        InvalidInputError: a value is out of bounds.
+    """
+
+    purpose: str
+    number: int
+    last_day: date
+    replaces: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "purpose", checked_purpose(self.purpose))
+        number = _validate.integer(1, MAX_NUMBER, number=self.number)
+        object.__setattr__(self, "number", number)
+        if type(self.last_day) is not date or self.last_day < _EPOCH:
+            raise InvalidInputError(f"a last day must be a date from 1970 on, got {self.last_day}")
+        object.__setattr__(self, "replaces", _checked_fingerprints(self.replaces, least=0))
+
+    @property
+    def fields(self) -> tuple[bytes, ...]:
+        """What is signed beside the fingerprint of the plan."""
+        return (
+            hashlib.sha256(self.purpose.encode()).digest(),
+            self.number.to_bytes(4, "little"),
+            (self.last_day - _EPOCH).days.to_bytes(4, "little"),
+            *_counted(self.replaces),
+        )
+
+
+def end_of(last_day: date) -> int:
+    """Return the first second after a day in UTC, Unix seconds.
+
+    >>> end_of(date(1970, 1, 2)) == 2 * 86_400
+    True
+    """
+    return ((last_day - _EPOCH).days + 1) * _DAY
+
+
+def day_of(time: float) -> date:
+    """Return the day in UTC of a time in Unix seconds."""
+    return _EPOCH + timedelta(seconds=int(time))
+
+
+@dataclass(frozen=True)
 class PlanSignature:
     """A registrar's signature of a plan, not checked yet: `check_signature` does.
 
     Args:
         registrar: the registrar's Ed25519 public key, 32 bytes.
         fingerprint: of the plan, 64 lower-case hexadecimal digits.
-        signature: over the fingerprint, 64 bytes.
+        authority: what the registrar says of the plan.
+        signature: over the fingerprint and the authority, 64 bytes.
 
     Raises:
-        InvalidInputError: the key, the fingerprint or the signature has not this form.
+        InvalidInputError: the key, the fingerprint or the signature has not this form, or the plan
+            replaces itself.
     """
 
     registrar: bytes
     fingerprint: str
+    authority: Authority
     signature: bytes
 
     def __post_init__(self) -> None:
         _check_key(registrar=self.registrar)
-        if not isinstance(self.fingerprint, str) or not re.fullmatch(_KEY, self.fingerprint):
+        _checked_fingerprints((self.fingerprint,), least=1)
+        if self.fingerprint in self.authority.replaces:
             raise InvalidInputError(
-                f"a fingerprint must be {2 * KEY_BYTES} hexadecimal digits, got"
-                f" {self.fingerprint!a:.80}"
+                f"a plan cannot replace itself: leave {self.fingerprint} out of those it replaces"
             )
         _check_signature_bytes(self.signature)
 
     def to_line(self) -> str:
         """Return the one line of a signature file."""
-        fields = (SIGNATURE_SCHEMA, self.registrar.hex(), self.fingerprint, self.signature.hex())
-        return " ".join(fields) + "\n"
+        said = self.authority
+        return (
+            f"{SIGNATURE_SCHEMA} {self.registrar.hex()} {self.fingerprint} {self.signature.hex()}"
+            f" {said.number} {said.last_day} {','.join(said.replaces) or '-'}"
+            f" {json.dumps(said.purpose)}\n"
+        )
+
+    @classmethod
+    def from_line(cls, line: str) -> PlanSignature:
+        """Return the signature in a line, with or without its end.
+
+        Raises:
+            ValueError: it is none of this version, or not written as `to_line` writes it.
+        """
+        found = _SIGNED.fullmatch(line)
+        if found is None:
+            raise ValueError
+        replaced = () if found[6] == "-" else tuple(found[6].split(","))
+        last_day = date.fromisoformat(found[5])
+        said = Authority(json.loads(found[7]), int(found[4]), last_day, replaced)
+        made = cls(bytes.fromhex(found[1]), found[2], said, bytes.fromhex(found[3]))
+        return _as_written(made, line)
 
 
-def sign_plan(key: SigningKey, plan: Plan) -> PlanSignature:
+def sign_plan(key: SigningKey, plan: Plan, authority: Authority) -> PlanSignature:
     """Return the registrar's signature of a published plan.
 
     It is over the plan's fingerprint, so over every parameter, the server's key and the digest of
-    the allow-list.
+    the allow-list, and over the authority.
 
     Args:
         key: the registrar's key.
         plan: a plan that lacks no key.
+        authority: for what, after which plans, and until when.
 
     Raises:
-        InvalidInputError: the plan lacks a key.
+        InvalidInputError: the plan lacks a key, or replaces itself.
     """
     # who adds the missing key later would choose it freely, and the plan would be another one
     plan.check_published()
-    signature = key.sign(Label.PLAN, bytes.fromhex(plan.fingerprint))
-    return PlanSignature(key.public, plan.fingerprint, signature)
+    fingerprint = bytes.fromhex(plan.fingerprint)
+    signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)
+    return PlanSignature(key.public, plan.fingerprint, authority, signature)
 
 
 def check_signature(signature: PlanSignature, plan: Plan, registrar: bytes) -> None:
-    """Refuse a plan that this registrar did not sign.
+    """Refuse a plan that this registrar did not sign. Whether it has ended is not looked at.
 
     Args:
         signature: that came with the plan.
@@ -371,23 +466,23 @@ def check_signature(signature: PlanSignature, plan: Plan, registrar: bytes) -> N
     """
     _check_key(registrar=registrar)
     plan.check_published()
-    if signature.registrar != registrar:
-        raise InvalidInputError(
-            f"the plan is signed by the registrar {_short(signature.registrar)}, and"
-            f" {_short(registrar)} is the one that must sign it"
-        )
+    _check_registrar(signature.registrar, registrar, "plan")
     if signature.fingerprint != plan.fingerprint:
         raise InvalidInputError(
             f"the signature is of another plan, {signature.fingerprint[:16]}..., and this one is"
             f" {plan.fingerprint[:16]}...: get the signature of this plan from its registrar"
         )
+    fingerprint = bytes.fromhex(plan.fingerprint)
     try:
-        verify(registrar, signature.signature, Label.PLAN, bytes.fromhex(plan.fingerprint))
+        verify(
+            registrar,
+            signature.signature,
+            Label.SIGNED_PLAN,
+            fingerprint,
+            *signature.authority.fields,
+        )
     except RejectedError:
-        raise InvalidInputError(
-            f"the signature of the plan is not one by the registrar {_short(registrar)}: it is"
-            " damaged or forged; get it from the registrar again"
-        ) from None
+        raise _forged("signature of the plan", registrar) from None
 
 
 def save_signature(path: str | os.PathLike[str], signature: PlanSignature) -> None:
@@ -403,13 +498,155 @@ def load_signature(path: str | os.PathLike[str]) -> PlanSignature:
         InvalidInputError: the file holds a private key.
     """
     name, text = os.fspath(path), _read(path, _MOST_BYTES, "the signature of a plan")
-    found = _SIGNED.fullmatch(text)
+    if text.startswith("fedtally-signature/1 "):
+        raise UnreadableFileError(
+            f"{name} is a signature of the earlier form, fedtally-signature/1, which has no"
+            " purpose, number or last day: ask the registrar to sign the plan again (fedtally keys"
+            " sign)"
+        )
     try:
-        if found is None:
-            raise ValueError
-        return PlanSignature(bytes.fromhex(found[1]), found[2], bytes.fromhex(found[3]))
+        return PlanSignature.from_line(text)
     except ValueError:  # InvalidInputError is one: a registrar of low order
         raise _damaged(name, "signature of a plan", "keys sign") from None
+
+
+# ---- revocations ----
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """A registrar's notice that plans have ended, not checked yet: `check_revocation` does.
+
+    Args:
+        registrar: the registrar's Ed25519 public key, 32 bytes.
+        revoked: the fingerprints of 1 to 32 plans, in any order.
+        signature: over the fingerprints, 64 bytes.
+
+    Raises:
+        InvalidInputError: the key, a fingerprint or the signature has not this form.
+    """
+
+    registrar: bytes
+    revoked: tuple[str, ...]
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        _check_key(registrar=self.registrar)
+        object.__setattr__(self, "revoked", _checked_fingerprints(self.revoked, least=1))
+        _check_signature_bytes(self.signature)
+
+    def to_line(self) -> str:
+        """Return the one line of a revocation file."""
+        revoked = ",".join(self.revoked)
+        fields = (REVOCATION_SCHEMA, self.registrar.hex(), self.signature.hex(), revoked)
+        return " ".join(fields) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Revocation:
+        """Return the revocation in a line, with or without its end.
+
+        Raises:
+            ValueError: it is none of this version, or not written as `to_line` writes it.
+        """
+        found = _REVOKED.fullmatch(line)
+        if found is None:
+            raise ValueError
+        registrar, signature = (bytes.fromhex(found[place]) for place in (1, 2))
+        return _as_written(cls(registrar, tuple(found[3].split(",")), signature), line)
+
+
+def revoke_plans(key: SigningKey, fingerprints: Iterable[str]) -> Revocation:
+    """Return the registrar's notice that plans have ended.
+
+    Args:
+        key: the registrar's key.
+        fingerprints: of 1 to 32 plans. It ends those alone that this key has signed.
+
+    Raises:
+        InvalidInputError: there is none, there are too many, or one has not this form.
+    """
+    revoked = _checked_fingerprints(tuple(fingerprints), least=1)
+    signature = key.sign(Label.REVOCATION, *_counted(revoked))
+    return Revocation(key.public, revoked, signature)
+
+
+def check_revocation(revocation: Revocation, registrar: bytes) -> None:
+    """Refuse a revocation that is not by this registrar.
+
+    Args:
+        revocation: as it came.
+        registrar: the registrar's public key that the caller pinned, 32 bytes.
+
+    Raises:
+        InvalidInputError: it is by another registrar, or not valid.
+    """
+    _check_key(registrar=registrar)
+    _check_registrar(revocation.registrar, registrar, "revocation")
+    try:
+        verify(registrar, revocation.signature, Label.REVOCATION, *_counted(revocation.revoked))
+    except RejectedError:
+        raise _forged("revocation", registrar) from None
+
+
+def save_revocation(path: str | os.PathLike[str], revocation: Revocation) -> None:
+    """Write a revocation to a file of one line."""
+    _save(path, revocation.to_line())
+
+
+def load_revocation(path: str | os.PathLike[str]) -> Revocation:
+    """Return the revocation in a file; `check_revocation` checks it.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no revocation of this version.
+        InvalidInputError: the file holds a private key.
+    """
+    name, text = os.fspath(path), _read(path, _MOST_BYTES, "a registrar's revocation")
+    try:
+        return Revocation.from_line(text)
+    except ValueError:
+        raise _damaged(name, "revocation", "keys revoke") from None
+
+
+def _as_written(made: _Line, line: str) -> _Line:
+    """Return what was read of a line, if it has one text."""
+    if made.to_line() != line.removesuffix("\n") + "\n":
+        raise ValueError
+    return made
+
+
+def _check_registrar(found: bytes, pinned: bytes, what: str) -> None:
+    if found != pinned:
+        raise InvalidInputError(
+            f"the {what} is signed by the registrar {_short(found)}, and {_short(pinned)} is the"
+            " one that must sign it"
+        )
+
+
+def _forged(what: str, registrar: bytes) -> InvalidInputError:
+    return InvalidInputError(
+        f"the {what} is not one by the registrar {_short(registrar)}: it is damaged or forged; get"
+        " it from the registrar again"
+    )
+
+
+def _counted(fingerprints: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return the fields of a list of fingerprints: their number, and each."""
+    return len(fingerprints).to_bytes(4, "little"), *map(bytes.fromhex, fingerprints)
+
+
+def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]:
+    """Return fingerprints in ascending order, each once."""
+    for one in given:
+        if not isinstance(one, str) or not re.fullmatch(_KEY, one):
+            raise InvalidInputError(
+                f"a fingerprint must be {2 * KEY_BYTES} hexadecimal digits, got {one!a:.80}"
+            )
+    found = tuple(sorted(set(given)))
+    if not least <= len(found) <= MAX_ENDED:
+        raise InvalidInputError(
+            f"{least} to {MAX_ENDED} plans can be ended at once, got {len(found)}"
+        )
+    return found
 
 
 # ---- fields and files ----
@@ -420,11 +657,11 @@ def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
 
     The purpose is hashed, so that each field has one length.
     """
-    text = _checked_purpose(purpose).encode()
+    text = checked_purpose(purpose).encode()
     return _check_key(registrar=registrar), hashlib.sha256(text).digest()
 
 
-def _checked_purpose(text: str) -> str:
+def checked_purpose(text: str) -> str:
     """Return a purpose in Unicode's normal form C: texts that look the same should be the same."""
     is_short = isinstance(text, str) and 0 < len(text) <= MAX_PURPOSE
     found = unicodedata.normalize("NFC", text) if is_short else ""
@@ -487,13 +724,22 @@ def _read(path: str | os.PathLike[str], most: int, wanted: str) -> str:
     return data.decode("ascii")
 
 
-def _save(path: str | os.PathLike[str], text: str) -> None:
+def check_overwritable(path: str | os.PathLike[str]) -> None:
+    """Refuse to write over a private key.
+
+    Raises:
+        InvalidInputError: the file holds one.
+    """
     # These files can be made again, and a key cannot: a slip must not cost one.
     if _is_private_key(path):
         raise InvalidInputError(
             f"{os.fspath(path)} holds a private key, and keys are never overwritten: name another"
             " file"
         )
+
+
+def _save(path: str | os.PathLike[str], text: str) -> None:
+    check_overwritable(path)
     with replacing(path) as temporary:
         Path(temporary).write_text(text, encoding="ascii", newline="\n")
 

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedtally import _archive, _toml, _validate
-from fedtally import domain as domains
+from fedtally._links import real_path
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
-from fedtally.campaign.enrolment import load_allow_list
+from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
@@ -43,11 +43,13 @@ from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
+from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
-from fedtally.store.marks import new_mark, real_path
+from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
+_BLOCK = 1 << 16  # candidates that are written at once
 CANDIDATES, STATE, RESULT = "candidates.txt", "campaign.db", "result.fed"
 LOCK, CANCELLED = "lock", "cancelled"
 _ENTRIES = ("schema", "server_key", "mark", "ledger", "deadlines", "screen")
@@ -105,8 +107,8 @@ class CampaignFolder:
             mark: the path of the mark: outside of the folder, on another disk if possible.
             ledger: the path or URL of the ledger that is charged, for a plan with privacy.
             allow_list: the path of the list that the plan names, in `active`.
-            candidates: the path of the candidate items, one a line, where the plan holds only their
-                digest.
+            candidates: the list of the candidate items, as `fedtally.sources.read_candidates` has
+                it, where the plan holds only their digest.
             deadlines: how long the server waits; None: the defaults.
             screen: as for `FrequencyServer`.
 
@@ -123,7 +125,7 @@ class CampaignFolder:
         made = cls(
             place,
             loaded := _checked_plan(plan),
-            domains.of_description(loaded.domain, candidates),
+            of_description(loaded.domain, candidates),
             Path(server_key).absolute(),
             Path(mark).absolute(),
             ledger if ledger is None or "://" in ledger else str(Path(ledger).absolute()),
@@ -136,7 +138,6 @@ class CampaignFolder:
             raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
         made._check_budget(made._check_places())
         made._check_screen()
-        copied = {PLAN: plan, ALLOW_LIST: allow_list, CANDIDATES: candidates}
         # A folder under another name first: a crash in between leaves no half campaign behind.
         draft = place.with_name(f".{place.name}.new")
         try:
@@ -149,10 +150,12 @@ class CampaignFolder:
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700, parents=True)
-            for name, source in copied.items():
-                if source is not None:
-                    shutil.copyfile(source, draft / name)
-            made.plan.save(draft / PLAN)  # also where the given plan is JSON
+            # what was checked, and not what the files hold by now
+            made.plan.save(draft / PLAN)
+            if made.allow_list is not None:
+                save_allow_list(draft / ALLOW_LIST, made.allow_list)
+            if candidates is not None:
+                _write_lines(draft / CANDIDATES, made.domain)
             with _archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):
@@ -181,7 +184,7 @@ class CampaignFolder:
         found = cls(
             place,
             plan,
-            domains.of_description(plan.domain, candidates if candidates.exists() else None),
+            of_description(plan.domain, candidates if candidates.exists() else None),
             place / _text(values, "server_key"),
             place / _text(values, "mark"),
             _text(values, "ledger") if "ledger" in values else None,
@@ -564,6 +567,14 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
             " with --secure-sum secagg"
         )
     return plan
+
+
+def _write_lines(path: Path, domain: Domain) -> None:
+    """Write the candidates of a list, none of which holds a line end, one a line."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for start in range(0, domain.size, _BLOCK):
+            labels = domain.labels(range(start, min(start + _BLOCK, domain.size)))
+            file.writelines(f"{label}\n" for label in labels)
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,17 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, json_option, option, options
+from fedtally.cli.plan_facts import (
+    authority_rows,
+    check_fingerprint,
+    confirm,
+    default_day,
+    demand_rows,
+    fingerprint_option,
+    identity_rows,
+    is_attended,
+    parse_day,
+)
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -94,30 +107,46 @@ def init(folder: str) -> None:
                 " --signature plan.signature --agent my-agent"
             ),
         ),
+        (
+            "the registrar ended plans before their last day",
+            "fedtally agent accept --revocation ended.revoked --agent my-agent",
+        ),
     ],
 )
-@click.argument("plan", type=click.Path())
+@click.argument("plan", required=False, type=click.Path())
 @_file_options
+@option(
+    "Files",
+    "--revocation",
+    type=click.Path(),
+    metavar="FILE",
+    help="The registrar's notice that plans have ended.",
+)
+@fingerprint_option
+@option(
+    "Run",
+    "--until",
+    metavar="DATE",
+    help="Your last day for the plan, in UTC [the registrar's, or without one in 90 days].",
+)
 @option("Run", "--yes", is_flag=True, help="Do not ask: accept what the policy allows.")
 @_agent_option
-def accept(
-    plan: str, allow_list: str | None, signature: str | None, yes: bool, folder: str
-) -> None:
+def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) -> None:
     """Show what PLAN asks of this client, and what changed since the plan before; then accept it.
 
     Take the files from the registrar, and never from the server that sums. A plan that the policy
-    refuses is not accepted. To leave a campaign, delete its folder below `campaigns`.
+    refuses is not accepted. What the registrar has replaced or revoked ends at once, also in an
+    agent that runs. To leave a campaign, delete its folder below `campaigns`.
     """
-    settings = _settings(folder)
-    files = _files(plan, allow_list, signature)
-    campaign = files.load(settings.registrar)
-    known = settings.accepted()
-    _show_asked(settings, campaign, known.latest())
-    _raise_refusals(_refusals(settings, campaign))
-    if not yes:
-        _confirm()
-    known.add(files)
-    console.note(f"accepted {campaign.plan.fingerprint}")
+    import time
+
+    settings, now = _settings(folder), time.time()
+    if plan is None and revocation is None:
+        raise InvalidInputError("name a plan, or what the registrar revoked (--revocation)")
+    if revocation is not None:
+        _end_revoked(settings, revocation, now)
+    if plan is not None:
+        _accept(settings, plan, now, **given)
 
 
 @click.command(
@@ -145,22 +174,28 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
 
     Nothing is recorded or accepted. The exit code is 2 if anything is refused.
     """
+    import time
+
     if plan is None and (allow_list or signature):
         raise InvalidInputError("--allow-list and --signature go with a --plan: name it")
-    settings = _settings(folder)
+    settings, now = _settings(folder), time.time()
     settings.identity()
-    settings.open_record()
+    record = settings.open_record()
     if plan is None:
         accepted = settings.accepted()
         campaigns = list(accepted.values())
         problems = list(accepted.problems())
+        over = [campaign.why_over(record, now) for campaign in campaigns]
     else:
-        campaigns, problems = _campaign_or_problems(settings, _files(plan, allow_list, signature))
-    for campaign in campaigns:
+        campaigns, problems = _files(plan, allow_list, signature).load_or_problems(
+            settings.registrar, settings.policy
+        )
+        over = [campaign.why_unacceptable(record, now) for campaign in campaigns]
+    for campaign, why in zip(campaigns, over, strict=True):
         fingerprint = campaign.plan.fingerprint
         problems += [
             f"plan {fingerprint[:_DIGITS]}: {reason.removeprefix(f'plan {fingerprint} ')}"
-            for reason in _refusals(settings, campaign)
+            for reason in ([why] if why else _refusals(settings, campaign))
         ]
     _raise_refusals(problems)
     if settings.registrar is None:
@@ -188,6 +223,9 @@ def run(folder: str, as_json: bool) -> None:
     import secrets
     import time
 
+    from fedtally.agent.dumps import forbid_dumps
+
+    forbid_dumps()  # before any secret is read
     settings = _settings(folder)
     log = _logger(as_json)
     settings.check_writable()
@@ -208,11 +246,13 @@ def show(folder: str, as_json: bool) -> None:
     """Show the client's identity, its accepted plans, the rounds that it took part in, and what
     they cost together. Items and their labels are not shown.
     """
-    settings = _settings(folder)
+    import time
+
+    settings, now = _settings(folder), time.time()
     if as_json:
-        console.show_json(_document(settings))
+        console.show_json(_document(settings, now))
     else:
-        _show_record(settings)
+        _show_record(settings, now)
 
 
 agent.add_section("Commands", init, accept, check, run, show)
@@ -251,25 +291,58 @@ def _refusals(settings: Settings, campaign: Campaign) -> list[str]:
     )
 
 
-def _campaign_or_problems(
-    settings: Settings, files: CampaignFiles
-) -> tuple[list[Campaign], list[str]]:
-    """Return the campaign of the files, or every reason why they are none that is taken.
+def _end_revoked(settings: Settings, file: str, now: float) -> None:
+    """Record what a registrar revoked."""
+    from fedtally.campaign.enrolment import check_revocation, load_revocation
 
-    Raises:
-        InvalidInputError: the files are no campaign, as where one was not named; the error says
-            what to do, and the policy takes the plan.
-    """
-    from fedtally.plan import Plan
+    if settings.registrar is None:
+        raise InvalidInputError(
+            "agent.toml names no registrar, so nobody but you ends a plan: delete its folder below"
+            f" {settings.campaigns}"
+        )
+    revocation = load_revocation(file)
+    check_revocation(revocation, settings.registrar)
+    _end(settings, revocation.revoked, now)
 
-    try:
-        return [files.load(settings.registrar)], []
-    except InvalidInputError as error:
-        # a plan that cannot be accepted may be refused by the policy, too: its owner hears it all
-        refused = list(settings.policy.refusals(Plan.load(files.plan), None))
-        if not refused:
-            raise
-        return [], [str(error), *refused]
+
+def _end(settings: Settings, plans: Sequence[str], now: float) -> None:
+    """Record that the registrar ended plans, and say so."""
+    assert settings.registrar is not None
+    settings.open_record().end(settings.registrar, plans, int(now))
+    for plan in plans:
+        console.note(f"ended by the registrar: plan {plan}")
+
+
+def _accept(
+    settings: Settings,
+    plan: str,
+    now: float,
+    *,
+    allow_list: str | None,
+    signature: str | None,
+    fingerprint: str | None,
+    until: str | None,
+    yes: bool,
+) -> None:
+    """Show a plan, and accept it if its owner does."""
+    last_day = parse_day(until, now)
+    if last_day is None and settings.registrar is None:
+        last_day = default_day(now)
+    files = _files(plan, allow_list, signature)
+    campaign = dataclasses.replace(files, until=last_day).load(settings.registrar)
+    check_fingerprint(fingerprint, campaign.plan)
+    known = settings.accepted()
+    _show_asked(settings, campaign, known.latest())
+    if campaign.signature is not None:
+        # whether the owner takes this plan or not: their registrar is done with those
+        _end(settings, campaign.signature.authority.replaces, now)
+    record = settings.open_record()
+    over = campaign.why_unacceptable(record, now)
+    _raise_refusals([over] if over else _refusals(settings, campaign))
+    if not yes:
+        _confirm()
+    known.accept(campaign, record, now)
+    console.note(f"accepted {campaign.plan.fingerprint}, until {campaign.last_day} (UTC)")
 
 
 def _raise_refusals(reasons: list[str]) -> None:
@@ -284,14 +357,11 @@ def _raise_refusals(reasons: list[str]) -> None:
 
 
 def _confirm() -> None:
-    import sys
-
-    if not sys.stdin or not sys.stdin.isatty():
+    if not is_attended():
         raise InvalidInputError(
             "nobody is there to be asked: read what is printed above, and accept with --yes"
         )
-    if not click.confirm("Accept this plan?", err=True):
-        raise InvalidInputError("not accepted: nothing was changed")
+    confirm("Accept this plan?", "not accepted: nothing was changed")
 
 
 def _note_of_no_registrar() -> None:
@@ -367,47 +437,31 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
     from fedtally import report
 
     plan, p = campaign.plan, campaign.terms.parameters
-    times = 1 if plan.privacy is None else plan.privacy.event.participations
     registrar = settings.registrar
     signed = (
-        "by nobody: agent.toml names no registrar, so your own act is all that accepts it"
+        [("Signed", "by nobody: agent.toml names no registrar, so your own act is all it needs")]
         if registrar is None
-        else f"by the registrar {registrar.hex()[:_DIGITS]}"
+        else [("Signed", "by the registrar, with the key"), ("", registrar.hex())]
     )
     server = {
-        "active": "it may lie, with up to",
-        "semi-honest": "it is trusted to follow the protocol, and may read along with up to",
+        "active": "may lie, with up to",
+        "semi-honest": "is trusted to follow the protocol, and may read along with up to",
     }[str(p.adversary)]
-    items, candidates, rounds = (
-        report.counted(number, noun)
-        for number, noun in (
-            (plan.max_items, "item"),
-            (plan.domain_size, "candidate"),
-            (plan.num_rounds, "round"),
-        )
-    )
-    which = f"{items} out of {candidates} ({plan.domain['kind']})"
-    if plan.is_open:
-        which = f"{items}, whatever text it is (an open domain)"
-    asked = f"up to {which}, in {times} of {rounds}"
-    crowd = f"over {p.min_survivors:,} to {p.n_max:,} clients, {p.honest_survivors:,} honest ones"
     rows: list[tuple[str, Any]] = [
-        ("Signed", signed),
-        ("Server", f"key {campaign.server_key.hex()[:_DIGITS]}"),
-        ("", f"{server} {report.counted(p.corrupt, 'client')}"),
-        ("Asks for", asked),
-        ("Upload", f"{report.size(plan.bytes_per_client)} a round"),
-        ("Sums", f"{crowd} at least"),
-        *report.privacy_rows(plan),
+        *identity_rows(plan),
+        *signed,
+        *([] if campaign.signature is None else authority_rows(campaign.signature.authority)),
+        ("Last day", f"{campaign.last_day} (UTC)"),
+        ("Server", f"{server} {report.counted(p.corrupt, 'client')}"),
+        *demand_rows(plan),
     ]
     if campaign.allow_list is not None:
-        known = sum(key in campaign.allow_list for key in settings.policy.known)
-        rows.append(
-            (
-                "Clients",
-                f"{len(campaign.allow_list):,} are listed, {known:,} of them known to you",
-            )
-        )
+        listed = campaign.allow_list
+        known = len(settings.policy.known_in(listed, settings.identity().public))
+        rows.append(("Clients", f"{len(listed):,} are listed, {known:,} of them known to you"))
+        strangers = p.n_max - 1 - settings.policy.sums.least_known
+        bound = f"up to {strangers:,} of a session are strangers to you, and at most {p.corrupt:,}"
+        rows.append(("", f"{bound} of its clients may lie"))
     return rows
 
 
@@ -438,13 +492,22 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-def _document(settings: Settings) -> dict[str, Any]:
+def _document(settings: Settings, now: float) -> dict[str, Any]:
     record, cap = settings.open_record(), settings.policy.cap
     spent = record.spent(cap)
+    campaigns = {plan.hex(): campaign for plan, campaign in settings.accepted().items()}
     return {
         "schema": "fedtally-agent/1",
         "identity": settings.identity().public.hex(),
-        "accepted": [plan.hex() for plan in settings.accepted()],
+        "accepted": list(campaigns),
+        "plans": [
+            {
+                "plan": campaign.plan.fingerprint,
+                "last_day": str(campaign.last_day),
+                "over": campaign.why_over(record, now),
+            }
+            for campaign in campaigns.values()
+        ],
         "epsilon": None if cap is None else cap.epsilon,
         "delta": None if cap is None else cap.delta,
         "spent": None if spent is None else spent.epsilon,
@@ -461,13 +524,19 @@ def _document(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _show_record(settings: Settings) -> None:
+def _state(plan: dict[str, Any]) -> str:
+    """Return how an accepted plan of a document stands, in words."""
+    until = f"until {plan['last_day']}" if plan["over"] is None else f"over: {plan['over']}"
+    return f"{plan['plan'][:_DIGITS]} {until}"
+
+
+def _show_record(settings: Settings, now: float) -> None:
     from datetime import UTC, datetime
 
     from fedtally import report
     from fedtally.privacy.accounting import rounded_up
 
-    found = _document(settings)
+    found = _document(settings, now)
     allowed = (
         "plans without differential privacy, each label of items once"
         if found["epsilon"] is None
@@ -480,7 +549,7 @@ def _show_record(settings: Settings) -> None:
         if found["spent"] is None
         else f"epsilon {rounded_up(found['spent']):g}"
     )
-    plans = ", ".join(plan[:_DIGITS] for plan in found["accepted"]) or "none yet"
+    plans = [_state(one) for one in found["plans"]] or ["none yet"]
     console.show(report.heading("Agent"))
     console.show(
         report.facts(
@@ -488,7 +557,8 @@ def _show_record(settings: Settings) -> None:
                 ("Identity", found["identity"]),
                 ("Allowed", allowed),
                 ("Spent", spent),
-                ("Accepted", plans),
+                ("Accepted", plans[0]),
+                *(("", plan) for plan in plans[1:]),
             ]
         )
     )

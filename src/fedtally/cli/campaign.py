@@ -95,7 +95,7 @@ def campaign() -> None:
     "--candidates",
     type=click.Path(),
     metavar="FILE",
-    help="The candidate items, one a line, where the plan holds only their digest; copied.",
+    help="The candidate items, as for --domain, where the plan holds only their digest; copied.",
 )
 @option(
     "Files",

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ import click
 from fedtally._text import escaped
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn, Task, TaskID
+    from rich.segment import Segment
 
 _STAGES = {
     "read": "reading",
@@ -44,18 +45,32 @@ _PASSES = ("recover", "names")  # they go through the same items several times
 def show(renderable: RenderableType) -> None:
     """Print a rich renderable on stdout.
 
-    Items are printed as they are, without markup. Where stdout is no terminal, trailing blanks are
-    left out: they would be noise in a file.
+    Items are printed without markup. Nothing that is in a text drives the terminal, whoever made
+    the renderable of it. Where stdout is no terminal, trailing blanks are left out: they would be
+    noise in a file.
     """
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
     if console.is_terminal:
-        console.print(renderable)
+        console.print(_Harmless(renderable))
         return
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(_Harmless(renderable))
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+class _Harmless:
+    """A renderable whose control characters are escaped, but for the ends of its lines."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        for text, style, _ in console.render(self._renderable, options):
+            yield Segment("\n".join(map(escaped, text.split("\n"))), style)
 
 
 def show_json(document: dict[str, Any]) -> None:
@@ -64,9 +79,17 @@ def show_json(document: dict[str, Any]) -> None:
 
 
 def _json(document: dict[str, Any], indent: int | None = None) -> str:
-    """Return a document as JSON. A file's name may be no UTF-8: its odd bytes are escaped."""
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
-    return text.encode(errors="backslashreplace").decode()  # as JSON writes a lone surrogate
+    """Return a document as JSON.
+
+    What could drive a terminal is escaped, and so are the odd bytes of a file's name that is no
+    UTF-8: a reader of JSON gets them as they were.
+    """
+    lines = json.dumps(document, indent=indent, ensure_ascii=False).split("\n")
+    return "\n".join(line if line.isprintable() else _harmless_json(line) for line in lines)
+
+
+def _harmless_json(line: str) -> str:
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def complain(kind: str, message: str, as_json: bool) -> None:
@@ -90,6 +113,22 @@ def note(message: str, quiet: bool = False) -> None:
     """Print a note on stderr, unless quiet."""
     if not quiet:
         click.echo(escaped(message), err=True)
+
+
+def say(message: str) -> None:
+    """Print a line on stdout."""
+    click.echo(escaped(message))
+
+
+def note_of_cells(changed: int, quiet: bool = False) -> None:
+    """Print that cells of a CSV file are not written as they are, if some are not."""
+    if changed:
+        number = "one cell" if changed == 1 else f"{changed:,} cells"
+        note(
+            f"note: {number} could run in a spreadsheet or turn its text, and got an apostrophe or"
+            " an escape: a .parquet file or --json has them as they are",
+            quiet,
+        )
 
 
 # Their values stay out of a report: a ledger's address may hold a password, and who knows the seed

@@ -387,9 +387,11 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     """Refuse, before a long run, files and items that it could not write or select after it."""
     from fedtally import _validate
     from fedtally.result import check_export_path
+    from fedtally.sources import list_path
 
-    read = [options.get(name) for name in ("domain", "plan", "dictionary")]
-    inputs = [source, *read, *_files_of(options.get("ledger"))]
+    lists = [options.get(name) for name in ("domain", "dictionary")]
+    read = [list_path(each)[0] for each in lists if each is not None]
+    inputs = [source, options.get("plan"), *read, *_files_of(options.get("ledger"))]
     if source is not None and options["epsilon"] and not options["not_private"]:
         from fedtally.engines.local.estimate import check_list, check_public
 
@@ -537,11 +539,12 @@ def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
 def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> None:
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
-        result.export(options["output"], options.get("memory"))
+        changed = result.export(options["output"], options.get("memory"))
         rows = f"all {result.domain.size:,} estimates"
         if result.plan.is_open:
             rows = f"the {result.num_found:,} strings that stand out"
         console.note(f"wrote {options['output']}: {rows}", quiet)
+        console.note_of_cells(changed, quiet)
     if options["save"]:
         result.command = console.command_line(names_items=False)
         result.save(options["save"])

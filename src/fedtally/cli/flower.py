@@ -76,7 +76,7 @@ def check(
     else:
         for one in found:
             mark = "ok     " if one.is_good else "PROBLEM"
-            click.echo(f"{mark} {one.about}: {one.says}")
+            console.say(f"{mark} {one.about}: {one.says}")
     return 0 if all(one.is_good for one in found) else 1
 
 

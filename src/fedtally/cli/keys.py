@@ -8,10 +8,23 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, json_option, option, options
+from fedtally.cli.plan_facts import (
+    authority_rows,
+    check_fingerprint,
+    confirm,
+    default_day,
+    demand_rows,
+    fingerprint_option,
+    identity_rows,
+    is_attended,
+    parse_day,
+)
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from fedtally.campaign.enrolment import Authority, PlanSignature
     from fedtally.campaign.key_files import PublicKey
+    from fedtally.campaign.signing_book import SigningBook
     from fedtally.plan import Plan
     from fedtally.secagg.allow_list import AllowList
 
@@ -139,7 +152,8 @@ def keys() -> None:
     Everybody makes a key on their own machine (new) and gives away only the public key. For
     `active` and two-server each client proves to the registrar that it has its key (prove), and the
     registrar lists the clients (allow-list). The publisher adds the public keys and the list to the
-    plan (add), and the registrar signs it (sign). docs/deploying.md has all steps.
+    plan (add), and the registrar signs it (sign) until a last day, or ends it before (revoke).
+    docs/deploying.md has all steps.
     """
 
 
@@ -408,9 +422,16 @@ def allow_list(
             "sign a plan of the list that you made: registrar.key is yours",
             (
                 "fedtally keys sign registrar.key published.toml --allow-list clients.allow"
-                " --output plan.sig"
+                ' --purpose "hospital study 2026" --output plan.sig'
             ),
-        )
+        ),
+        (
+            "a key was stolen: sign a plan of a list without it, in place of the old plan",
+            (
+                "fedtally keys sign registrar.key new.toml --allow-list new.allow"
+                ' --purpose "hospital study 2026" --replaces $OLD --output new.sig'
+            ),
+        ),
     ],
 )
 @click.argument("key", metavar="REGISTRAR.key", type=click.Path())
@@ -423,6 +444,35 @@ def allow_list(
     help="Sign only if PLAN names the list in this FILE.",
 )
 @option(
+    "Authority",
+    "--purpose",
+    required=True,
+    metavar="TEXT",
+    help="What the plan is for: signatures are numbered within a purpose.",
+)
+@option(
+    "Authority",
+    "--replaces",
+    multiple=True,
+    metavar="HEX",
+    help="End the plan with this fingerprint, all 64 digits. May be repeated.",
+)
+@option(
+    "Authority",
+    "--until",
+    metavar="DATE",
+    help="The last day of the plan, in UTC, such as 2027-01-31 [in 90 days].",
+)
+@option(
+    "Authority",
+    "--number",
+    type=int,
+    metavar="N",
+    help="The number within the purpose [one more than REGISTRAR.key.signed has].",
+)
+@fingerprint_option
+@option("Run", "--yes", is_flag=True, help="Do not ask, on a terminal, whether to sign.")
+@option(
     "Files",
     "--output",
     "-o",
@@ -432,41 +482,158 @@ def allow_list(
     help="The signature: a text of one line, for all clients.",
 )
 @json_option
-def sign(key: str, plan: str, allow_list: str | None, output: str, as_json: bool) -> None:
-    """Write the registrar's signature of PLAN, and print the fingerprint that it is over.
+def sign(
+    key: str,
+    plan: str,
+    allow_list: str | None,
+    fingerprint: str | None,
+    yes: bool,
+    output: str,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """Show what PLAN asks of clients, write the registrar's signature of it, print its fingerprint.
 
-    The signature covers every parameter of PLAN, the server's key and the allow-list, so read PLAN
-    first. A plan that still lacks a key is refused.
+    On a terminal you are asked first. The signature covers every parameter of PLAN, the server's
+    key and the allow-list. A plan that still lacks a key is refused. What was signed is noted in
+    REGISTRAR.key.signed: keep that file with the key.
     """
+    import time
+
     from fedtally.campaign.enrolment import (
         check_allow_list,
+        check_overwritable,
         load_allow_list,
         save_signature,
         sign_plan,
     )
     from fedtally.campaign.key_files import load_registrar_key
+    from fedtally.campaign.signing_book import SigningBook, book_path
     from fedtally.plan import Plan
 
-    console.check_files([output], [key, plan, allow_list])
-    loaded = Plan.load(plan)
-    signature = sign_plan(load_registrar_key(key), loaded)
+    console.check_files([output], [key, plan, allow_list, str(book_path(key))])
+    check_overwritable(output)
+    loaded, now = Plan.load(plan), time.time()
+    check_fingerprint(fingerprint, loaded)
+    signing = load_registrar_key(key)
     if allow_list is not None:
         check_allow_list(loaded, load_allow_list(allow_list))
+    book = SigningBook(book_path(key), signing.public)
+    book.check_open(loaded.fingerprint)
+    signature = sign_plan(signing, loaded, _authority(book, now, **said))
+    asks = is_attended() and not yes
+    _show_signing(signature, loaded, book, now, as_json and not asks)
+    if asks:
+        confirm("Sign this plan?", "not signed: nothing was written")
+    book.add(signature)  # before it leaves: no number is given out twice
     save_signature(output, signature)
     console.note(f"wrote {output}: clients need it beside {plan}", as_json)
     if as_json:
+        authority = signature.authority
         console.show_json(
             {
                 "schema": "fedtally-signed/1",
                 "fingerprint": signature.fingerprint,
                 "registrar": signature.registrar.hex(),
+                "purpose": authority.purpose,
+                "number": authority.number,
+                "last_day": str(authority.last_day),
+                "replaces": list(authority.replaces),
             }
         )
     else:
         console.show_hex(signature.fingerprint, "the fingerprint of the plan")
 
 
-keys.add_section("Commands", new, show, prove, allow_list, add, sign, retire)
+def _authority(
+    book: SigningBook,
+    now: float,
+    *,
+    purpose: str,
+    replaces: tuple[str, ...],
+    until: str | None,
+    number: int | None,
+) -> Authority:
+    """Return what the registrar says of a plan, as the options have it."""
+    from fedtally.campaign.enrolment import Authority
+
+    if number is None:
+        number = book.next_number(purpose)
+    book.check_number(purpose, number)
+    return Authority(purpose, number, parse_day(until, now) or default_day(now), replaces)
+
+
+def _show_signing(
+    signature: PlanSignature, plan: Plan, book: SigningBook, now: float, quiet: bool
+) -> None:
+    """Print what is about to be signed, and which plans of the purpose stay open beside it."""
+    authority = signature.authority
+    for name, text in [
+        *identity_rows(plan),
+        *authority_rows(authority),
+        ("Last day", f"{authority.last_day} (UTC)"),
+        *demand_rows(plan),
+    ]:
+        console.note(f"{name:11}  {text}", quiet)
+    beside = set(book.open_plans(authority.purpose, now)) - {plan.fingerprint, *authority.replaces}
+    for other in sorted(beside):
+        console.note(f"note: plan {other} of this purpose stays open (--replaces ends it)", quiet)
+
+
+@click.command(
+    cls=Command,
+    short_help="End plans that you signed, as their registrar.",
+    examples=[
+        (
+            "$OLD is the fingerprint of a plan that must not go on",
+            "fedtally keys revoke registrar.key $OLD --output ended.revoked",
+        )
+    ],
+)
+@click.argument("key", metavar="REGISTRAR.key", type=click.Path())
+@click.argument("plans", metavar="FINGERPRINT...", nargs=-1, required=True)
+@option(
+    "Files",
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The notice: a text of one line, for all clients.",
+)
+@json_option
+def revoke(key: str, plans: tuple[str, ...], output: str, as_json: bool) -> None:
+    """Write a signed notice that the plans of these fingerprints, all 64 digits, have ended.
+
+    It ends them for good, at each owner who reads it (fedtally agent accept --revocation), and only
+    plans that this key has signed. Give it to owners as you gave them the plan.
+    """
+    from fedtally.campaign.enrolment import check_overwritable, revoke_plans, save_revocation
+    from fedtally.campaign.key_files import load_registrar_key
+    from fedtally.campaign.signing_book import SigningBook, book_path
+
+    console.check_files([output], [key, str(book_path(key))])
+    check_overwritable(output)
+    signing = load_registrar_key(key)
+    revocation = revoke_plans(signing, plans)
+    book = SigningBook(book_path(key), signing.public)
+    book.add(revocation)
+    save_revocation(output, revocation)
+    for plan in revocation.revoked:
+        known = "" if book.knows(plan) else f"; {book_path(key)} does not know that you signed it"
+        console.note(f"revoked: plan {plan}{known}", as_json)
+    console.note(f"wrote {output}: every owner must read it (agent accept --revocation)", as_json)
+    if as_json:
+        console.show_json(
+            {
+                "schema": "fedtally-revoked/1",
+                "registrar": revocation.registrar.hex(),
+                "revoked": list(revocation.revoked),
+            }
+        )
+
+
+keys.add_section("Commands", new, show, prove, allow_list, add, sign, revoke, retire)
 
 
 def _show_key(key: PublicKey, as_json: bool) -> None:
@@ -475,4 +642,4 @@ def _show_key(key: PublicKey, as_json: bool) -> None:
             {"schema": "fedtally-key/1", "role": str(key.role), "public": key.value.hex()}
         )
     else:
-        click.echo(key.value.hex())
+        console.say(key.value.hex())

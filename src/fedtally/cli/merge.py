@@ -92,8 +92,9 @@ def merge(
     queried = merged.estimates(as_named(merged.domain, query)) if query else []
     if output is not None:
         table = merged.to_arrow()
-        write_table(table, output)
+        changed = write_table(table, output)
         console.note(f"wrote {output}: {report.counted(len(table), 'estimate')}", as_json)
+        console.note_of_cells(changed, as_json)
     if page is not None:
         report.write_merged_page(
             merged, results, estimates, queried, command=console.command_line(), path=page

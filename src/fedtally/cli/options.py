@@ -134,9 +134,9 @@ domain_options = options(
         "--domain",
         metavar="DOMAIN",
         help=(
-            "Candidate items: a FILE with one a line, `range:A..B`, `grid:S..N,W..E,STEP`, `open`"
-            " for strings of which nobody has the list, or `input`, the distinct items of the input"
-            " (input; for a synthetic source its range)."
+            "Candidate items: a FILE with one a line, a table's column as FILE:COL, `range:A..B`,"
+            " `grid:S..N,W..E,STEP`, `open` for strings of which nobody has the list, or `input`,"
+            " the distinct items of the input (input; for a synthetic source its range)."
         ),
     ),
     option(
@@ -626,7 +626,8 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         InvalidInputError: the text is no file, and has none of these forms; or it is "open", which
             not all commands know.
     """
-    from fedtally.domain import Dictionary, parse
+    from fedtally.domain import parse
+    from fedtally.sources import list_path, read_candidates
 
     if text == "open":
         raise InvalidInputError(
@@ -640,13 +641,13 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         return "input"
     if text.startswith(("range:", "grid:")):
         return parse(text)
-    if not os.path.exists(text):
+    if not os.path.exists(list_path(text)[0]):
         meant = _validate.did_you_mean(text, ("input", "open")) or _validate.did_you_mean_file(text)
         raise InvalidInputError(
-            f"--domain {text}: there is no such file; give a file, input, open, range:A..B or"
-            f" grid:S..N,W..E,STEP{meant}"
+            f"--domain {text}: there is no such file; give a FILE or FILE:COL, input, open,"
+            f" range:A..B or grid:S..N,W..E,STEP{meant}"
         )
-    return Dictionary.from_file(text)
+    return read_candidates(text)
 
 
 def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:

@@ -334,7 +334,10 @@ def _propose(
         search = open_domain.Search(spec, domain, number, distribution, seed, length, rare)
         return open_domain.propose(search, find_epsilon=find_epsilon, like=about)
     asked = (spec, domain, number, distribution)
-    return proposal.propose(*asked, seed=seed, find_epsilon=find_epsilon, like=about)
+    is_drawn = options["seed"] is None
+    return proposal.propose(
+        *asked, seed=seed, is_drawn=is_drawn, find_epsilon=find_epsilon, like=about
+    )
 
 
 def _compared(host: Host) -> str:
@@ -420,7 +423,8 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: the declared ones, or as many as `--like` has."""
-    from fedtally.domain import IntegerRange, domain_of
+    from fedtally.domain import IntegerRange
+    from fedtally.sources import domain_of
 
     read = read_open_domain(options, "allow_rare_names", "name_length")
     declared = domain_of(read) if read == "open" else read

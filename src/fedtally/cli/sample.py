@@ -55,7 +55,7 @@ def sample(folder: str, seed: int) -> None:
     for name, about, _ in SAMPLES:
         with replacing(target / name) as temporary:
             Path(temporary).write_bytes(files[name])
-        click.echo(f"{name:{longest}}  {about}")
+        console.say(f"{name:{longest}}  {about}")
     console.note(f"wrote {len(files)} files to {folder}")
 
 

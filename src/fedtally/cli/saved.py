@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "file",
     type=click.Path(),
     metavar="FILE",
-    help="Items, one a line; - for standard input.",
+    help="Items, one a line, or a table's column, FILE:COL; - for standard input.",
 )
 @option(
     "Answer",
@@ -165,17 +165,13 @@ def report(result: str, output: str | None, top: int) -> None:
 
 
 def _lines(path: str) -> list[str]:
+    from fedtally.domain.columns import as_text
+    from fedtally.sources import open_list, open_source
+
     console.check_standard_input(path)
-    try:
-        with click.open_file(path, "rb") as file:
-            text = file.read().decode("utf-8-sig")  # without the mark that some editors write first
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFileError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    # not splitlines, which also breaks lines at characters that an item may hold
-    lines = (line.removesuffix("\r") for line in text.split("\n"))
-    return [line for line in lines if line]
+    source = open_source(path, format="text") if path == "-" else open_list(path)
+    batches = source.batches(may_be_empty=True)
+    return [item for batch in batches for item in as_text(batch.items).to_pylist()]
 
 
 @click.command(
@@ -281,7 +277,7 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
         SKETCH: ("sketch", lambda: _sketch_fields(CountSketch.load(file))),
         RESULT: ("result", lambda: _result_fields(Result.load(file))),
     }
-    schema = _archive.read(file)[0]
+    schema = _archive.schema_of(file)
     if schema not in readers:
         raise UnreadableFileError(
             f"{file} holds {schema}, which this version does not know; a newer fedtally may"

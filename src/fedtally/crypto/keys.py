@@ -84,7 +84,8 @@ class Label(bytes, Enum):
     ADVERTISE = _PREFIX + b"advertise"
     CONFIRM = _PREFIX + b"confirm"
     POSSESSION = _PREFIX + b"proof of possession"
-    PLAN = _PREFIX + b"plan"
+    SIGNED_PLAN = _PREFIX + b"signed plan"  # "plan" alone was the label before plans had an end
+    REVOCATION = _PREFIX + b"revocation"
     TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
     TWO_SERVER_ID = _PREFIX + b"two-server id"
     TWO_SERVER_SEED = _PREFIX + b"two-server seed"

@@ -15,14 +15,12 @@ before, if your data needs it; an open domain does so where it is asked to (`Ope
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
 
-from fedtally._validate import did_you_mean, did_you_mean_file
 from fedtally.domain.contract import Domain
 from fedtally.domain.grid import Grid
 from fedtally.domain.integers import IntegerRange, IntegerSet
@@ -40,16 +38,12 @@ __all__ = [
     "OpenStrings",
     "Strings",
     "Unread",
-    "domain_of",
     "fingerprint_key",
     "fingerprints",
     "load",
-    "of_description",
     "parse",
 ]
 
-# their descriptions are all there is to know of them
-_WRITTEN_OUT = (IntegerRange.kind, Grid.kind, OpenStrings.kind)
 _KINDS: dict[str, type[Domain]] = {
     cls.kind: cls for cls in (IntegerRange, IntegerSet, Dictionary, Strings, Grid, OpenStrings)
 }
@@ -87,51 +81,6 @@ def parse(text: str) -> Domain:
     )
 
 
-def domain_of(value: Any) -> Domain | str:
-    """Return the domain that a value names, or "input", which names none before rows are read.
-
-    Args:
-        value: a `Domain`; "input"; "open", for `OpenStrings`; what `parse` reads; the path of a
-            text file with one item a line; or a column of distinct items, all text or all integers.
-
-    Raises:
-        InvalidInputError: the value is none of these.
-        UnreadableFileError: the file cannot be read.
-
-    >>> domain_of(["tea", "coffee"]).size, domain_of([3, 9]), domain_of("range:1..9").size
-    (2, IntegerSet(size=2, public=False), 9)
-    """
-    if isinstance(value, Domain):
-        return value
-    if isinstance(value, str) and value == OpenStrings.kind:  # a column compares value by value
-        return OpenStrings()
-    if isinstance(value, str) and (value == "input" or value.startswith(("range:", "grid:"))):
-        return value if value == "input" else parse(value)
-    if isinstance(value, str | os.PathLike):
-        if os.path.exists(value):
-            return Dictionary.from_file(value)
-        if isinstance(value, os.PathLike):
-            raise UnreadableFileError(f"domain {os.fspath(value)}: there is no such file")
-        if value.strip().startswith(("range:", "grid:")):
-            return parse(value)
-        meant = did_you_mean(value, ("input", "open")) or did_you_mean_file(value)
-        raise InvalidInputError(
-            f"cannot read the domain {value!r}: there is no such file; give the path of a file, a"
-            " list of items, 'input', 'open', range:FIRST..LAST or"
-            f" grid:SOUTH..NORTH,WEST..EAST,STEP{meant}"
-        )
-    if isinstance(value, bytes | Mapping) or not hasattr(value, "__len__"):
-        raise InvalidInputError(
-            "domain must be a Domain such as fedtally.Dictionary(...), a list of items, a path, or"
-            f" text, got {type(value).__name__}"
-        )
-    first: Any = next(iter(value), None)
-    first = first.as_py() if hasattr(first, "as_py") else first  # an Arrow column's
-    # A set has no order, and the order of a dictionary is part of a plan: sorted, it has one.
-    items = sorted(value) if isinstance(value, set | frozenset) else value
-    return Dictionary(items) if first is None or isinstance(first, str) else IntegerSet(items)
-
-
 def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Domain:
     """Rebuild the domain that wrote ``describe()`` and ``arrays()``.
 
@@ -157,49 +106,5 @@ def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Dom
     if any(saved.get(key) != value for key, value in found.items()):
         raise UnreadableFileError(
             f"the saved domain of kind {kind!r} is damaged: its items do not fit its description"
-        )
-    return domain
-
-
-def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] | None) -> Domain:
-    """Return the domain that a plan describes.
-
-    A range, a grid or an open domain is in the plan as a whole. Of a dictionary the plan holds the
-    digest alone: the candidates come from a file, and the digest tells whether it is the right one.
-
-    Args:
-        meta: what `Domain.describe` returned.
-        candidates: the path of a text file with one candidate a line; None: there is none.
-
-    Raises:
-        InvalidInputError: the file is missing, not needed, or holds other candidates; or the
-            domain is not public, so that no file can be checked against it.
-        UnreadableFileError: the file cannot be read.
-
-    >>> of_description(IntegerRange(1, 9).describe(), None)
-    IntegerRange(1, 9)
-    """
-    if meta.get("kind") in _WRITTEN_OUT:
-        if candidates is not None:
-            raise InvalidInputError(
-                "the plan holds its candidates as a whole: leave out the file"
-                f" {os.fspath(candidates)}"
-            )
-        return load(meta, {})
-    if meta.get("kind") != Dictionary.kind or not meta.get("public"):
-        raise InvalidInputError(
-            "the candidates of this plan are the distinct items of one input, which nobody else"
-            " has: plan with --domain FILE, range:FIRST..LAST or grid:..."
-        )
-    if candidates is None:
-        raise InvalidInputError(
-            "the plan holds only the digest of its candidates: name the file that it was planned"
-            " with, one candidate a line (--candidates)"
-        )
-    domain = Dictionary.from_file(candidates)
-    if any(meta.get(name) != value for name, value in domain.describe().items()):
-        raise InvalidInputError(
-            f"{os.fspath(candidates)} holds other candidates than those of the plan: the same lines"
-            " in the same order are needed"
         )
     return domain

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.domain.columns import shown
+from fedtally.domain.look_alikes import Oddities
 from fedtally.errors import InvalidInputError, OutsideDomainError
 
 ID_MODULUS = 1 << 64
@@ -47,6 +48,11 @@ class Domain(ABC):
     def num_spaced(self) -> int:
         """The number of candidates that begin or end with white space, where they are text."""
         return 0
+
+    @property
+    def oddities(self) -> Oddities:
+        """What people may not see in the candidates, where they are text."""
+        return Oddities()
 
     @abstractmethod
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

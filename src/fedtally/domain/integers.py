@@ -35,7 +35,7 @@ class IntegerRange(Domain):
     """
 
     kind: ClassVar[str] = "range"
-    _way_out: ClassVar[str] = "widen the range or use --domain input"
+    _way_out: ClassVar[str] = "widen the range"
     _form = INTEGER
 
     def __init__(self, first: int, last: int) -> None:
@@ -108,7 +108,7 @@ class IntegerSet(Domain):
     """
 
     kind: ClassVar[str] = "integers"
-    _way_out: ClassVar[str] = "declare a domain that holds them or use --domain input"
+    _way_out: ClassVar[str] = "declare a domain that holds them"
     _form = INTEGER
 
     def __init__(self, values: Any, *, public: bool = False) -> None:

@@ -12,10 +12,8 @@ hashing, Carter and Wegman 1981). There is no such bound for strings chosen in v
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +22,8 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.domain.columns import as_text, shown, text_chunks, text_of_buffers, utf8_buffers
 from fedtally.domain.contract import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.domain.look_alikes import Oddities, oddities
+from fedtally.errors import InvalidInputError
 
 _PRIME = (1 << 61) - 1
 _LABEL = b"fedtally/1/fingerprint"
@@ -70,7 +69,7 @@ class Dictionary(Domain):
     """
 
     kind: ClassVar[str] = "dictionary"
-    _way_out: ClassVar[str] = "add the missing items to the dictionary or use --domain input"
+    _way_out: ClassVar[str] = "add the missing items to the dictionary"
 
     def __init__(self, items: Any, *, public: bool = True) -> None:
         self._items = _some(as_text(items))
@@ -84,36 +83,15 @@ class Dictionary(Domain):
         self.size = len(self._items)
         self.first_id = 0
 
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        r"""Read a public dictionary from a UTF-8 text file with one item on each line.
-
-        Lines are taken as they stand, with their white space.
-
-        Raises:
-            UnreadableFileError: The file cannot be read.
-            InvalidInputError: Lines are empty, repeat others, or are not UTF-8; the message names
-                the first of each kind, and the number of those that are empty or repeat others.
-
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp(), "drinks.txt")
-        >>> _ = file.write_text("tea\ncoffee\n", encoding="utf-8")
-        >>> Dictionary.from_file(file)
-        Dictionary(size=2, public=True)
-        """
-        lines = _lines(Path(path))
-        if not lines:
-            raise InvalidInputError(f"{path} is empty; write one item on each line")
-        items = as_text(lines)
-        faults = _faults(path, items)
-        if faults:
-            raise InvalidInputError(f"{'; '.join(faults)}; remove such lines")
-        return cls(items)
-
     @cached_property
     def num_spaced(self) -> int:
         """The number of candidates that begin or end with white space."""
         return _num_spaced(self._items)
+
+    @cached_property
+    def oddities(self) -> Oddities:
+        """What people may not see in the candidates."""
+        return oddities(self._items)
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         import pyarrow.compute as pc
@@ -241,6 +219,11 @@ class Strings(Domain):
         """The number of candidates that begin or end with white space."""
         return _num_spaced(self._items)
 
+    @cached_property
+    def oddities(self) -> Oddities:
+        """What people may not see in the candidates."""
+        return oddities(self._items)
+
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         ids = fingerprints(items, self._key)
         # Searching in order is several times faster, since neighbours share cache lines.
@@ -340,31 +323,6 @@ def _num_spaced(text: Any) -> int:
     return int(pc.sum(pc.not_equal(text, pc.utf8_trim_whitespace(text))).as_py() or 0)
 
 
-def _faults(path: str | os.PathLike[str], lines: Any) -> list[str]:
-    """Return what is wrong with the lines of a dictionary: those that are empty, or repeated.
-
-    >>> _faults("words.txt", as_text(["1", "", "1", "", ""]))
-    ['line 2 of words.txt is empty (3 in all)', "line 3 of words.txt repeats line 1, '1'"]
-    """
-    import pyarrow.compute as pc
-
-    first = pc.index_in(lines, value_set=lines).to_numpy()
-    is_empty = pc.equal(lines, "").to_numpy(zero_copy_only=False)
-    is_repeated = (first != np.arange(len(lines))) & ~is_empty
-    faults = []
-    for places, is_repeat in (
-        (np.flatnonzero(is_empty), False),
-        (np.flatnonzero(is_repeated), True),
-    ):
-        if places.size:
-            place = int(places[0])
-            before = f"repeats line {first[place] + 1}, {shown(lines, place)}"
-            fault = before if is_repeat else "is empty"
-            in_all = f" ({places.size:,} in all)" if places.size > 1 else ""
-            faults.append(f"line {place + 1} of {path} {fault}{in_all}")
-    return faults
-
-
 def _items_digest(text: Any) -> str:
     """Return the SHA-256 of the items, each after its length in bytes as 8 bytes little-endian."""
     digest = hashlib.sha256()
@@ -380,20 +338,3 @@ def _items_digest(text: Any) -> str:
         block[is_data] = data
         digest.update(block.data)
     return digest.hexdigest()
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 file without their ends (LF or CR LF) and byte order mark."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UnreadableFileError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidInputError(
-            f"line {line} of {path} is not UTF-8; save the file as UTF-8"
-        ) from error
-    lines = text.replace("\r\n", "\n").split("\n")
-    return lines[:-1] if lines[-1] == "" else lines

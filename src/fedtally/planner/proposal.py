@@ -20,6 +20,7 @@ from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import check_rounds, terms
+from fedtally.planner.seeds import with_even_seed
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
 from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
@@ -233,6 +234,7 @@ def propose(
     distribution: Frequencies | None = None,
     *,
     seed: bytes,
+    is_drawn: bool = False,
     find_epsilon: bool = False,
     like: str | None = None,
 ) -> Proposal:
@@ -249,6 +251,7 @@ def propose(
         distribution: what is known of the frequencies; None: nothing, so that the plan is for the
             hardest ones, and its target holds for any.
         seed: 32 bytes, of the hashes.
+        is_drawn: whether nobody chose the seed: a small plan may then take a more even one.
         like: what is known, in a few words that the plan keeps beside its target.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
             be given, which is not taken.
@@ -269,7 +272,9 @@ def propose(
     assert plan.target is not None
     if plan.is_histogram:  # its error is that of the noise, whatever the frequencies
         like = hardest.ANY
-    plan = replace(plan, target=replace(plan.target, frequencies=like))
+    if is_drawn:
+        draft = with_even_seed(draft, draft.chosen_of(plan))
+    plan = replace(plan, target=replace(plan.target, frequencies=like), seed=draft.seed)
     return Proposal(
         plan,
         made.size,

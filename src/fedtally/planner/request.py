@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fedtally import _validate
-from fedtally.domain import Domain, OpenStrings, domain_of
+from fedtally.domain import Domain, OpenStrings
 from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
@@ -23,6 +23,7 @@ from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
+from fedtally.sources import domain_of
 
 _SIZES = ("rows", "width", "max_bytes", "num_rounds", "max_items")  # that a plan says, too
 _OF_EPSILON = (

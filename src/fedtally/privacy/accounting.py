@@ -12,6 +12,8 @@ Of the methods that apply, the accountant takes the one with the smallest bound,
 |                             | matters                            |                               |
 | `gaussian-composition`      | several events, each chosen in     | as `dominating-gaussian`      |
 |                             | view of what earlier ones showed   |                               |
+| `renyi-filter`              | the same, in a ledger whose first  | `tools/accountant_gap.py`: at |
+|                             | campaign has little integer noise  | most 7 % at the grant's limit |
 | `basic-composition`         | geometric noise alone, also with a | nothing for one release of    |
 |                             | delta of 0, and for events chosen  | clients of one item           |
 |                             | in view of earlier ones            |                               |
@@ -51,6 +53,7 @@ from fedtally.privacy.bounds import (
     checked_delta,
     checked_events,
     demanded_delta,
+    with_margin,
 )
 from fedtally.privacy.events import Event, Mechanism, Relation
 from fedtally.privacy.gaussian import (
@@ -61,7 +64,7 @@ from fedtally.privacy.gaussian import (
     pure_losses,
 )
 from fedtally.privacy.geometric import variance_of
-from fedtally.privacy.loss_distribution import loss_bound
+from fedtally.privacy.loss_distribution import loss_bound, renyi_divergence
 
 __all__ = [
     "MOST_ADAPTIVE",
@@ -77,6 +80,7 @@ __all__ = [
     "delta",
     "demanded_delta",
     "epsilon",
+    "filter_order",
     "gaussian_bound",
     "noise_multiplier",
     "numbers",
@@ -98,6 +102,8 @@ _TYPICAL = 1e-6  # the delta at which a table of losses is as tight as can be
 _LEAST_LISTED = 1e-12  # the delta beyond which a loss counts as infinite in a table
 _LISTED = 2001  # losses from 0 on in a table: enough for plots and for composition elsewhere
 _OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
+# The orders of Renyi divergences from which a ledger chooses one.
+_ORDERS = tuple((1 + np.geomspace(0.1, 100.0, 61)).tolist())
 
 
 @dataclass(frozen=True)
@@ -227,8 +233,10 @@ class Composition:
     They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). The part
     that is set aside, once for any number of campaigns, covers secure sums and samplers: so delta
     is never exceeded. If all of them have geometric noise, their epsilons add up instead, where
-    that is less. Adding a campaign takes the same time after a thousand as after one. `of` makes
-    one. Proof: docs/privacy-proofs/releases.md, 5.
+    that is less. With an `order` each of two bounds has half of what is left of delta: the
+    Gaussians, and the Renyi divergences of that order, which add up. The smaller one counts.
+    Adding a campaign takes the same time after a thousand as after one. `of` makes one. Proof:
+    docs/privacy-proofs/releases.md, 5, and renyi.md.
 
     Attributes:
         delta: for all campaigns together, fixed before the first; 0 for geometric noise alone.
@@ -241,6 +249,8 @@ class Composition:
         pure: the sum of their epsilons without a delta; infinity where one of them needs a delta.
         alone: the only event, or None if there are several: a single event was not chosen in view
             of anything, so that it costs what it costs alone.
+        order: of the Renyi divergences, fixed before the first campaign; None: Gaussians alone.
+        divergence: the sum of these divergences; infinity where there is none.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> both = Composition.of([event, event], 1e-6)
@@ -259,17 +269,38 @@ class Composition:
     variation: float
     pure: float
     alone: Event | None
+    order: float | None = None
+    divergence: float = math.inf
 
     @classmethod
-    def of(cls, events: Sequence[Event], delta: float) -> Self:
+    def of(cls, events: Sequence[Event], delta: float, granted: float | None = None) -> Self:
         """Return the composition of one or more campaigns.
+
+        Args:
+            events: of the campaigns, in their order.
+            delta: for all of them.
+            granted: the epsilon that was granted when the first of them began, which fixes the
+                order of the Renyi divergences (`filter_order`); None: compose Gaussians alone.
 
         Raises:
             InvalidInputError: as `epsilon`.
         """
         found = checked_events(events)
         delta = _delta_for(found, delta)
-        total = cls(delta, found[0].relation, str(found[0].trust), 0, 0.0, 0.0, 0.0, 0.0, None)
+        order = None if granted is None else filter_order(found[0], granted, delta)
+        total = cls(
+            delta=delta,
+            relation=found[0].relation,
+            trust=str(found[0].trust),
+            campaigns=0,
+            square=0.0,
+            lost=0.0,
+            variation=0.0,
+            pure=0.0,
+            alone=None,
+            order=order,
+            divergence=math.inf if order is None else 0.0,
+        )
         for event in found:
             total = total.plus(event)
         return total
@@ -292,6 +323,9 @@ class Composition:
             variation=_sum_above(self.variation, variation),
             pure=_sum_above(self.pure, pure_epsilon(event)),
             alone=None if self.campaigns else event,
+            divergence=self.divergence
+            if self.order is None
+            else _sum_above(self.divergence, renyi_divergence(event, self.order)),
         )
 
     @property
@@ -309,7 +343,7 @@ class Composition:
         # The split of delta must not depend on what the campaigns used, since later campaigns may
         # be chosen in view of earlier ones: it follows from delta alone.
         aside = set_aside(self.delta)
-        found = gaussian_curve(math.sqrt(self.square), Method.GAUSSIANS).epsilon(self.delta - aside)
+        found, method = self._adaptive(self.delta - aside)
         # Priced at MOST_ADAPTIVE, or more: with the current epsilon the price of earlier campaigns
         # would rise as later ones are added.
         price = 1 + math.exp(min(max(found, MOST_ADAPTIVE), _OVERFLOWS))
@@ -322,7 +356,17 @@ class Composition:
             )
         if self.pure <= found:
             return pure
-        return Guarantee(found, self.delta, Method.GAUSSIANS, self.relation, self.trust)
+        return Guarantee(found, self.delta, method, self.relation, self.trust)
+
+    def _adaptive(self, left: float) -> tuple[float, Method]:
+        """Return the smaller bound, which together take so much of delta."""
+        gaussians = gaussian_curve(math.sqrt(self.square), Method.GAUSSIANS)
+        if self.order is None:
+            return gaussians.epsilon(left), Method.GAUSSIANS
+        # Which of the two holds at the end may depend on what was opened: so both are paid for.
+        half = left / 2
+        renyi = _renyi_epsilon(self.divergence, self.order, half)
+        return min((gaussians.epsilon(half), Method.GAUSSIANS), (renyi, Method.RENYI))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `from_dict` needs besides an event and delta, as JSON-able values."""
@@ -330,8 +374,11 @@ class Composition:
             name: getattr(self, name)
             for name in ("campaigns", "square", "lost", "variation", "trust")
         }
-        # as before there was geometric noise, where it is not there alone
-        return values if math.isinf(self.pure) else values | {"pure": self.pure}
+        # only what there is: most campaigns have neither
+        if self.order is not None:
+            values["order"] = self.order
+        sums = {"pure": self.pure, "divergence": self.divergence}
+        return values | {name: value for name, value in sums.items() if not math.isinf(value)}
 
     @classmethod
     def from_dict(cls, values: Any, event: Event, delta: float) -> Self:
@@ -348,22 +395,34 @@ class Composition:
         names = {"campaigns", "square", "lost", "variation", "trust"}
         if (
             not isinstance(values, Mapping)
-            or set(values) - {"pure"} != names
+            or set(values) - {"pure", "order", "divergence"} != names
             or not isinstance(values["trust"], str)
+            or ("divergence" in values and "order" not in values)
         ):
             raise InvalidInputError(
                 f"a composition is a table with {', '.join(sorted(names))}, got {values!r}"
             )
         number = _validate.integer(1, campaigns=values["campaigns"])
-        sums = [values[name] for name in ("square", "lost", "variation", "pure") if name in values]
-        if not all(isinstance(value, float) and 0 <= value < math.inf for value in sums):
+        sums = {
+            name: values[name]
+            for name in ("square", "lost", "variation", "pure", "divergence")
+            if name in values
+        }
+        if not all(isinstance(value, float) and 0 <= value < math.inf for value in sums.values()):
             raise InvalidInputError(
                 f"the sums of a composition must be numbers of at least 0, got {values!r}"
             )
-        square, lost, variation, pure = (*sums, math.inf)[:4]
-        alone = event if number == 1 else None
+        order = values.get("order")
+        if "order" in values and not (isinstance(order, float) and 1 < order < math.inf):
+            raise InvalidInputError(f"the order of a composition is above 1, got {order!r}")
         return cls(
-            delta, event.relation, values["trust"], number, square, lost, variation, pure, alone
+            delta=delta,
+            relation=event.relation,
+            trust=values["trust"],
+            campaigns=number,
+            alone=event if number == 1 else None,
+            order=order,
+            **({"pure": math.inf} | sums),
         )
 
 
@@ -378,6 +437,50 @@ def set_aside(delta: float) -> float:
     [1.37e-08, 1e-10]
     """
     return min(delta / 10, delta / 100 + 2.0**-28)
+
+
+def _renyi_epsilon(divergence: float, order: float, delta: float) -> float:
+    """Return the epsilon that a Renyi divergence of an order above 1 leaves at a delta, from above.
+
+    It is Proposition 12 of Canonne, Kamath and Steinke (2020).
+    """
+    left = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+    return with_margin(max(0.0, divergence + left))
+
+
+@lru_cache(maxsize=64)
+def filter_order(event: Event, granted: float, delta: float) -> float | None:
+    """Return the order of Renyi divergences at which a ledger counts a population's campaigns.
+
+    It is chosen with the first campaign, before anything is opened, and stays: the order at which
+    most campaigns like this one fit into the grant. The answer is None where no fewer of them fit
+    as Gaussians that have all of delta, as with much noise, with a clip and with Gaussian noise; or
+    without a delta, as with geometric noise of a large epsilon.
+    Proof: docs/privacy-proofs/renyi.md.
+
+    Args:
+        event: the first campaign.
+        granted: the epsilon that was granted.
+        delta: of the grant.
+
+    >>> little = Event("skellam", 1, "zero-out", variance=2.0, honest_survivors=90)
+    >>> much = Event("skellam", 1, "zero-out", variance=80.0, honest_survivors=90)
+    >>> round(filter_order(little, 12.0, 1e-6), 2), filter_order(much, 12.0, 1e-6)
+    (4.55, None)
+    """
+    if not delta:
+        return None
+    left, most = delta - set_aside(delta), min(max(granted, 1e-6), MOST_ADAPTIVE)
+    others = (
+        1 / (noise_multiplier(most, left) * gaussian_bound(event)) ** 2,
+        most / pure_epsilon(event),
+    )
+    fitting = [
+        ((most - _renyi_epsilon(0.0, order, left / 2)) / renyi_divergence(event, order), order)
+        for order in _ORDERS
+    ]
+    number, order = max(fitting)
+    return order if number > max(others) else None
 
 
 @lru_cache(maxsize=256)

@@ -23,6 +23,7 @@ class Method(StrEnum):
     DOMINATING_GAUSSIAN = "dominating-gaussian"
     LOSS_DISTRIBUTION = "privacy-loss-distribution"
     GAUSSIANS = "gaussian-composition"
+    RENYI = "renyi-filter"
     BASIC = "basic-composition"
 
 

@@ -12,10 +12,12 @@ afterwards: nobody can prove that a sum was not read.
 
 Campaigns may be planned in view of what earlier ones showed. Several compose as Gaussians, which
 holds under full adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
-differential privacy). Composing loss distributions does not hold in general (Tran, Koskela, Raisa
-and Honkela 2026, f-Differential privacy filters, arXiv 2602.06756). The guarantee is then the
-grant. The spend so far is information only: the moment at which it is read may depend on what was
-seen.
+differential privacy), and in a ledger also by Renyi divergences of an order that is fixed with the
+first campaign (docs/privacy-proofs/renyi.md). A client's record knows no such order: its owner may
+change a cap at any time, in view of what was seen. Composing loss distributions does not hold in
+general (Tran, Koskela, Raisa and Honkela 2026, f-Differential privacy filters, arXiv 2602.06756).
+The guarantee is then the grant. The spend so far is information only: the moment at which it is
+read may depend on what was seen.
 """
 
 from __future__ import annotations

@@ -517,10 +517,10 @@ def _errors(found: Evaluation | NameEvaluation) -> str:
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Return a listing of names and texts in two columns.
+    r"""Return a listing of names and texts in two columns, whose control characters are escaped.
 
-    >>> print(plain(facts([("Upload", "32.0 kB")])).strip())
-    Upload  32.0 kB
+    >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())
+    Upload  32.0 kB\x1b[2K
     """
     from rich.table import Table
 
@@ -528,19 +528,19 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in rows:
-        grid.add_row(name, text)
+        grid.add_row(escaped(name), escaped(text) if isinstance(text, str) else text)
     return grid
 
 
 def heading(text: str) -> RenderableType:
-    """Return a line in bold, as it stands above a table.
+    """Return a line in bold, as it stands above a table, whose control characters are escaped.
 
     >>> heading("Answer").plain
     'Answer'
     """
     from rich.text import Text
 
-    return Text(text, style="bold")
+    return Text(escaped(text), style="bold")
 
 
 def plain(renderable: RenderableType, columns: int = 100) -> str:

@@ -15,7 +15,7 @@ from fedtally._text import escaped
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
-from fedtally.result import Estimate, NameEvaluation, Result
+from fedtally.result import Estimate, NameEvaluation, Result, uncertainty_of
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 EXACT = "each count is exact"
@@ -836,9 +836,8 @@ def holds(
         said.append(EXACT)
     elif shares:
         said.append(f"{limits} {', and '.join(dict.fromkeys(shares))}")
-    sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
-    if sampling:
-        said.append(f"if these {unit} are a sample, add ± {points(sampling)}")
+    if off := uncertainty_of([*listed, *named]):
+        said.append(f"if these {unit} are a sample, add ± {points(off.sampling.max())}")
     return said
 
 
@@ -860,11 +859,10 @@ def covered(
         each = " each" if kind in ("pointwise", "order") else ""
         said.append(f"{level(confidence)}{each}, for {covers(kind)}")
     rows = [("Intervals", said[0]), *(("", more) for more in [*said[1:], about] if more)]
-    sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
-    if sampling:
+    if off := uncertainty_of([*listed, *named]):
         text = (
             "not in the intervals: those that took part as a sample of a wider population, up"
-            f" to ± {points(sampling)} here"
+            f" to ± {points(off.sampling.max())} here"
         )
         rows.append(("Sampling", text))
     return rows

@@ -5,7 +5,13 @@ item's), `evaluation` (the truth of a simulation, and the errors), `frames` (tab
 libraries, and for notebooks) and `files` (saved answers and exported tables).
 """
 
-from fedtally.result.estimates import Estimate, clip_limits
+from fedtally.result.estimates import (
+    Estimate,
+    Uncertainty,
+    clip_limits,
+    uncertainty,
+    uncertainty_of,
+)
 from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth
 from fedtally.result.files import (
     SCHEMA,
@@ -29,10 +35,13 @@ __all__ = [
     "Result",
     "Tabular",
     "Truth",
+    "Uncertainty",
     "check_export_path",
     "check_table_fits",
     "clip_limits",
     "notebook_table",
     "physical_memory",
+    "uncertainty",
+    "uncertainty_of",
     "write_table",
 ]

@@ -16,9 +16,11 @@ from fedtally.plan import Plan
 from fedtally.recovery.decoding import CONFIDENCE, Decoding
 from fedtally.recovery.joint import FoundFit
 from fedtally.result import told
+from fedtally.result.cells import as_text
 from fedtally.result.evaluation import Evaluation, NameEvaluation
 from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
+from fedtally.sketch.hashing import SEED_BYTES
 
 if TYPE_CHECKING:
     from fedtally.result.result import Result
@@ -34,7 +36,7 @@ _FIT_ARRAYS = {
     "residual": np.float64,
 }
 # Of a table of all candidates: estimate, order, label and the row that is being written.
-_BYTES_PER_ROW = 96
+_BYTES_PER_ROW = 112
 
 
 def save(result: Result, path: str | os.PathLike[str]) -> None:
@@ -83,6 +85,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
             **arrays,
             **fitted,
         },
+        private=True,
     )
 
 
@@ -92,7 +95,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
     Raises:
         UnreadableFileError: the file is missing, damaged, or of another kind.
     """
-    _, meta, arrays = _archive.read(path, SCHEMA)
+    _, meta, arrays = _archive.read(path, SCHEMA, _limits)
     try:
         plan = Plan.from_dict(meta["plan"])
         parts = {
@@ -135,6 +138,20 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
         # a file is data of strangers: anything in it that a constructor refuses is damage
         raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
     return result
+
+
+def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the most bytes of each array of a saved result: `_archive.Limits`."""
+    plan = Plan.from_dict(meta["plan"])
+    fits: dict[str, int | None] = {f"fit_{name}": None for name in _FIT_ARRAYS}
+    return fits | {
+        "counters": 8 * plan.num_rounds * plan.rows * plan.width,
+        "spelled": 8 * plan.num_rounds * plan.spec.vector_length,
+        "domain_values": 8 * plan.domain_size,
+        "domain_offsets": 8 * (plan.domain_size + 1),
+        "domain_utf8": None,
+        "domain_seed": SEED_BYTES,
+    }
 
 
 def _fit_parts(result: Result) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
@@ -225,17 +242,24 @@ def check_export_path(path: str | os.PathLike[str]) -> None:
         raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
 
 
-def write_table(table: Any, path: str | os.PathLike[str]) -> None:
-    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all."""
+def write_table(table: Any, path: str | os.PathLike[str]) -> int:
+    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all.
+
+    Returns:
+        How many cells of a .csv file are written so that no spreadsheet runs them (`as_text`).
+    """
+    changed = 0
     with _archive.replacing(path) as temporary:
         if os.fspath(path).endswith(".csv"):
             import pyarrow.csv
 
+            table, changed = as_text(table)
             pyarrow.csv.write_csv(table, temporary)
         else:
             import pyarrow.parquet
 
             pyarrow.parquet.write_table(table, temporary)
+    return changed
 
 
 def check_table_fits(size: int, memory: int | None, held: int = 0) -> None:

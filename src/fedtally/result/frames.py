@@ -11,7 +11,7 @@ from typing import Any
 from fedtally._keywords import in_python
 from fedtally._text import escaped, shortened
 from fedtally.errors import MissingExtraError
-from fedtally.result.estimates import Estimate
+from fedtally.result.estimates import Estimate, Uncertainty, uncertainty_of
 from fedtally.result.files import check_export_path, write_table
 
 NOTEBOOK_ROWS = 10  # of a notebook's table
@@ -24,6 +24,29 @@ class Tabular(ABC):
     @abstractmethod
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first."""
+
+    @abstractmethod
+    def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
+        """Return the estimates of named items, in the order given."""
+
+    def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
+        """Return how far the estimates of named items may be off; None without a confidence.
+
+        Among the clients that took part, for a wider population of which they are a sample, and
+        for both together.
+
+        >>> import fedtally
+        >>> result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, width=64, seed=1)
+        >>> off = result.uncertainty(["tea", "milk"])
+        >>> off.clients.round(3), off.sampling.round(3), off.population.round(3)
+        (array([0.001, 0.001]), array([0.031, 0.031]), array([0.031, 0.031]))
+        >>> off.limits.low.round(3), off.limits.high.round(3)
+        (array([0.569, 0.369]), array([0.631, 0.431]))
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
+        """
+        return uncertainty_of(self.estimates(items))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.
@@ -63,17 +86,21 @@ class Tabular(ABC):
             raise MissingExtraError("Polars is not installed: pip install polars") from None
         return polars.from_arrow(self.to_arrow(memory))
 
-    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> None:
+    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> int:
         """Write all candidates' estimates to a .csv or .parquet file, largest first.
 
-        The file is written whole or not at all.
+        The file is written whole or not at all. In a .csv file an item that a spreadsheet would run
+        begins with an apostrophe; a .parquet file has all items as they are.
+
+        Returns:
+            How many cells of a .csv file are written otherwise for that reason.
 
         Raises:
             InvalidInputError: another suffix, or a folder that cannot be written.
             MemoryLimitError: the table would not fit.
         """
         check_export_path(path)
-        write_table(self.to_arrow(memory), path)
+        return write_table(self.to_arrow(memory), path)
 
 
 def notebook_table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtally._text import shortened
 from fedtally.domain import Domain
 from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.decoding import MAX_ENUMERATED, MAX_JOINT, AnyDecoder, kind_of
@@ -153,6 +154,38 @@ def on_spaces(domain: Domain) -> Iterator[str]:
             "1 candidate begins or ends" if number == 1 else f"{number:,} candidates begin or end"
         )
         yield f"{begin} with white space, which counts: 'tea ' is another item than 'tea'"
+
+
+def on_oddities(domain: Domain) -> Iterator[str]:
+    """Yield notes on candidates that hold what nobody sees, or look like lines of a table."""
+    odd = domain.oddities
+
+    def shown(text: str) -> str:
+        return shortened(ascii(text), 60)
+
+    if odd.alike is not None:
+        number, (one, other) = odd.alike
+        look = "1 candidate looks like another" if number == 1 else f"{number:,} look like others"
+        yield (
+            f"{look}: {shown(one)} and {shown(other)} differ by an invisible sign, such as a byte"
+            " order mark, or in Unicode form, and are two items"
+        )
+    elif odd.hidden is not None:
+        number, one = odd.hidden
+        hold = "1 candidate holds" if number == 1 else f"{number:,} candidates hold"
+        yield f"{hold} an invisible sign, such as a byte order mark, which counts: {shown(one)}"
+    elif odd.decomposed is not None and domain.public:
+        number, one = odd.decomposed
+        are = "1 candidate is" if number == 1 else f"{number:,} candidates are"
+        yield (
+            f"{are} not in the composed form of Unicode (NFC), and other items than those in it:"
+            f" {shown(one)}"
+        )
+    if odd.delimiter and domain.public:
+        yield (
+            f"each candidate holds {odd.delimiter!r} as often as the others: if their list is a"
+            " table, call it .csv and name its column (FILE:COLUMN)"
+        )
 
 
 def _on_candidates(domain: Domain) -> Iterator[str]:

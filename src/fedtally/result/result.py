@@ -41,7 +41,7 @@ from fedtally.recovery.median import check_landed
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.result import files, notes, told
-from fedtally.result.estimates import Estimate, clip_limits
+from fedtally.result.estimates import Estimate, Uncertainty, clip_limits, uncertainty
 from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
 from fedtally.result.files import check_table_fits
 from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
@@ -424,8 +424,8 @@ class Result(Tabular):
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
-        spaces, target = notes.on_spaces(self.domain), notes.on_target(self)
-        return (*self.alarms, *spaces, *self._warnings, *target)
+        spaces, odd = notes.on_spaces(self.domain), notes.on_oddities(self.domain)
+        return (*self.alarms, *spaces, *odd, *self._warnings, *notes.on_target(self))
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -706,15 +706,18 @@ class Result(Tabular):
         else:
             labels = pa.array(self.domain.labels(order))
         nothing = pa.nulls(len(order), pa.float64())
+        sampled = dict.fromkeys(("sampling_error", "population_low", "population_high"), nothing)
+        if limits is not None:
+            limits = Limits(limits.low[order], limits.high[order])
+            off = self._uncertainty(frequencies[order], limits)
+            sampled = dict(zip(sampled, (off.sampling, *off.limits), strict=True))
         columns = {
             "item": labels,
             "frequency": frequencies[order],
-            "low": nothing if limits is None else limits.low[order],
-            "high": nothing if limits is None else limits.high[order],
+            "low": nothing if limits is None else limits.low,
+            "high": nothing if limits is None else limits.high,
             "count": counts[order],
-            "sampling_error": (
-                nothing if limits is None else self._sampling_error(frequencies[order])
-            ),
+            **sampled,
             **columns,
         }
         if self.not_private:
@@ -750,6 +753,9 @@ class Result(Tabular):
         return (
             NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
         )
+
+    def _uncertainty(self, frequencies: F64, limits: Limits) -> Uncertainty:
+        return uncertainty(frequencies, limits, self._sampling_error(frequencies))
 
     def _sampling_error(self, frequencies: F64) -> F64:
         # Clients, not contributions, are the sample. Clients that hold the same in many rounds tell
@@ -854,8 +860,9 @@ class Result(Tabular):
                 Estimate(item, f, None, None, count)
                 for item, f, count in zip(items, frequencies.tolist(), counts.tolist(), strict=True)
             ]
-        low, high = clip_limits(limits)
-        columns = (frequencies, low, high, counts, self._sampling_error(frequencies))
+        limits = clip_limits(limits)
+        off = self._uncertainty(frequencies, limits)
+        columns = (frequencies, *limits, counts, off.sampling, *off.limits)
         return [
             Estimate(item, *row)
             for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)

@@ -599,6 +599,7 @@ class Client:
             self._is_active and ready < self._parameters.min_survivors
         ):
             raise RemoteProtocolError(AbortCode.TOO_FEW_OPENED)
+        self._check_known(self._opened, AbortCode.TOO_FEW_OPENED)
         vector = self._vector()
         try:
             # The mark is durable before the vector leaves, in one atomic step among all processes:
@@ -731,6 +732,19 @@ class Client:
         # A server that lies may pad the survivors, but `helpers` are provably of this roster.
         if self._is_active and helpers < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
+        self._check_known(near & self._opened, AbortCode.BELOW_MIN_SURVIVORS)
+
+    def _check_known(self, slots: Bits, code: AbortCode) -> None:
+        """Raise unless the policy knows enough of the clients at these slots."""
+        # The list alone says nothing: the server chooses the roster out of it, and could leave all
+        # known clients out. In `semi_honest` nobody has a key, and the policy demands nobody.
+        if not self._is_active:
+            return
+        there = self._neighbours[slots].tolist()
+        try:
+            self._policy.check_known((self._roster_keys[one] for one in there), "in the sum")
+        except InvalidInputError as error:
+            raise RemoteProtocolError(code, str(error)) from error
 
     def _confirmed(self, body: bytes) -> Bits:
         """Return the survivors, if t of them, this client included, signed the same bitmap.

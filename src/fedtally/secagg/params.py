@@ -36,7 +36,7 @@ fedtally.secagg.params.UnsafeParametersError: 36 neighbours with threshold 12 am
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -463,9 +463,13 @@ class ClientPolicy:
         max_bits: the most bits of an entry.
         max_seconds: the longest session, not_after - not_before: until its end an Invite can be
             used, and the client's journal must remember it; a week by default, 2^32 at most.
+        known: identities, 32 bytes each, that the client knows to be of honest clients; its own
+            never counts.
+        least_known: the fewest of them that must be in the roster and in the sum. It goes with
+            `active`: elsewhere clients have no identities.
 
     Raises:
-        InvalidInputError: a value is out of bounds.
+        InvalidInputError: a value is out of bounds, or `known` has fewer keys than `least_known`.
     """
 
     adversary: Adversary
@@ -478,6 +482,8 @@ class ClientPolicy:
     max_length: int = 2**24
     max_bits: int = MAX_BITS
     max_seconds: int = 7 * 86_400
+    known: frozenset[bytes] = frozenset()
+    least_known: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
@@ -485,6 +491,11 @@ class ClientPolicy:
             self, "max_seconds", _validate.integer(1, 2**32, max_seconds=self.max_seconds)
         )
         ppm_of(max_corrupt=self.max_corrupt)
+        object.__setattr__(
+            self,
+            "least_known",
+            _validate.integer(0, len(self.known), least_known=self.least_known),
+        )
         for minimum, name in (
             (2, "min_honest"),
             (0, "corrupt"),
@@ -520,12 +531,19 @@ class ClientPolicy:
         corrupt = max(
             self.corrupt, -(-ppm_of(max_corrupt=self.max_corrupt) * parameters.n_max // PPM)
         )
+        if self.least_known and parameters.adversary is Adversary.SEMI_HONEST:
+            yield (
+                f"at least {self.least_known} of the known keys must be there by this client's"
+                f" policy (least_known), and clients of a plan against {parameters.adversary}"
+                " have no keys: ask for a plan with --adversary active"
+            )
         neighbours = parameters.graph(parameters.n_max).neighbours
         # with the demand's own name: whoever wrote the policy knows that one alone
         for name, value, least, demand in (
             ("corrupt", parameters.corrupt, corrupt, "corrupt"),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest, "min_honest"),
             ("n_min", parameters.n_min, self.min_clients, "min_clients"),
+            ("n_max - 1", parameters.n_max - 1, self.least_known, "least_known"),
         ):
             if value < least:
                 yield (
@@ -542,6 +560,23 @@ class ClientPolicy:
                 yield (
                     f"{name} must be at most {most} by this client's policy ({demand}), got {value}"
                 )
+
+    def check_known(self, others: Iterable[bytes], where: str) -> None:
+        """Refuse clients of which too few are known to this one.
+
+        Args:
+            others: the identities of other clients.
+            where: what these clients do, for the message.
+
+        Raises:
+            UnsafeParametersError: fewer than `least_known` of them are among `known`.
+        """
+        found = sum(key in self.known for key in others)
+        if found < self.least_known:
+            raise UnsafeParametersError(
+                f"at least {self.least_known} of the known keys of other clients must be {where} by"
+                f" this client's policy (least_known), got {found}"
+            )
 
 
 # ---- fractions ----

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -473,7 +473,7 @@ class CountSketch:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sketch to one file, whole or not at all."""
-        _archive.write(path, SCHEMA, self._meta(), self._arrays())
+        _archive.write(path, SCHEMA, self._meta(), self._arrays(), private=True)
 
     def to_bytes(self) -> bytes:
         """Return bytes as of the file that `save` writes, which a store keeps."""
@@ -496,7 +496,7 @@ class CountSketch:
         Raises:
             UnreadableFileError: missing, damaged, or another kind of file.
         """
-        _, meta, arrays = _archive.read(path, SCHEMA)
+        _, meta, arrays = _archive.read(path, SCHEMA, _limits)
         return cls._of(meta, arrays, os.fspath(path))
 
     @classmethod
@@ -512,7 +512,7 @@ class CountSketch:
         >>> CountSketch.from_bytes(sketch.to_bytes())
         CountSketch(round=0, rows=3, width=64, num_clients=1)
         """
-        return cls._of(*_archive.unpack(data, name, SCHEMA), name)
+        return cls._of(*_archive.unpack(data, name, SCHEMA, _limits), name)
 
     @classmethod
     def _of(
@@ -520,7 +520,6 @@ class CountSketch:
     ) -> CountSketch:
         try:
             spec = spec_from_dict(meta)
-            sketch = cls(spec, meta["round"])
             counters, spelled = arrays["counters"], arrays.get("spelled", np.zeros(0, np.int64))
             shapes = ((spec.rows, spec.width), (spec.vector_length - spec.rows * spec.width,))
             if (counters.shape, spelled.shape) != shapes or not (
@@ -529,6 +528,8 @@ class CountSketch:
                 raise InvalidInputError(
                     f"counters must be int64 with shape {shapes[0]}, and spelled with {shapes[1]}"
                 )
+            # Not before: it takes as much memory as its spec says.
+            sketch = cls(spec, meta["round"])
             sketch.vector = np.concatenate([counters.reshape(-1), spelled])
             if _largest(sketch.vector) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
@@ -722,7 +723,13 @@ def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
     }
 
 
-def spec_from_dict(values: dict[str, Any]) -> SketchSpec:
+def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the most bytes of each array of a saved sketch: `_archive.Limits`."""
+    spec = spec_from_dict(meta)
+    return {"counters": 8 * spec.rows * spec.width, "spelled": 8 * spec.vector_length}
+
+
+def spec_from_dict(values: Mapping[str, Any]) -> SketchSpec:
     """Return the spec that `spec_to_dict` described."""
     return SketchSpec(
         rows=values["rows"],

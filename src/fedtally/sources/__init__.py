@@ -13,6 +13,9 @@ A value becomes the same item in every format. `sources.values` has these rules:
   writes an integer is the same item, and so is ``7.0``, which pandas writes where a value of the
   column is missing. In other domains ``7.0`` is a word. Without a domain, integers of 2^63 and more
   can be items only as text.
+* Of clients, silos and rounds ``7.0`` and ``7.00`` in text are ``7`` (`sources.values.as_names`).
+  A byte order mark before them is left out. Nothing else is changed in a text: spaces, signs,
+  exponents and leading zeros tell clients apart.
 * A value of another type becomes one text: ``true`` and ``false``; ``2026-01-22``;
   ``2026-01-22 09:53:12.5``, without zeros at the end of the second, and a zone as ``+01:00``;
   decimals with all digits of their column; ``0 days 01:30:00`` for a duration; a UUID with its
@@ -29,6 +32,8 @@ A value becomes the same item in every format. `sources.values` has these rules:
   ids may have become one.
 * Bytes are the text that they are in UTF-8. Other bytes, and those with a NUL byte, are refused.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
+* A line ends with LF, CR LF or CR alone. Under privacy CR alone ends a line only in a CSV whose
+  header ends with it (`sources.lines`).
 * Blank lines are missing items in plain text, and in CSV and TSV of one column. With several
   columns they are no rows.
 * A row without its item, client, silo or round is dropped, and counted in `Batch.missing`. A
@@ -45,15 +50,15 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any
 
 import numpy as np
 
 from fedtally._validate import did_you_mean
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError
 from fedtally.sources.batches import Batch, Columns, Source, item_columns
 from fedtally.sources.files import open_files
 from fedtally.sources.layout import Layout
+from fedtally.sources.lists import domain_of, list_path, of_description, open_list, read_candidates
 from fedtally.sources.memory import from_items, from_table, is_table
 from fedtally.sources.synthetic import FAMILIES, frequencies, is_synthetic, synthetic_source
 from fedtally.sources.tables import table_source
@@ -62,15 +67,18 @@ __all__ = [
     "Batch",
     "Columns",
     "Source",
+    "domain_of",
     "frequencies",
     "from_items",
     "from_table",
     "is_table",
     "item_columns",
     "list_path",
+    "of_description",
     "open_files",
     "open_list",
     "open_source",
+    "read_candidates",
 ]
 
 
@@ -147,38 +155,3 @@ def open_source(
             f" {', '.join(known)}{meant}"
         )
     return table_source(path, columns, layout)
-
-
-def list_path(text: str) -> tuple[str, str | None]:
-    """Return the path of a list of words, and the column that is named behind it, if one is.
-
-    >>> list_path("words.parquet:word")
-    ('words.parquet', 'word')
-    """
-    path, _, column = text.rpartition(":")
-    return (text, None) if os.path.exists(text) or not path else (path, column)
-
-
-def open_list(value: Any) -> Source:
-    """Open a public list of words, of any size.
-
-    Args:
-        value: the path of a table or text file, as for `open_source`; behind a colon the column of
-            the words, where it is neither the only one nor called ``item``. Or a column of text.
-
-    Raises:
-        InvalidInputError: the value is none of these.
-        UnreadableFileError: there is no such file.
-
-    >>> [batch.items.to_pylist() for batch in open_list(["tea", "coffee"]).batches()]
-    [['tea', 'coffee']]
-    """
-    if not isinstance(value, str | os.PathLike):
-        return from_items(value)
-    path, column = list_path(os.fspath(value))
-    if not os.path.isfile(path):  # neither a pattern nor a synthetic population is a list of words
-        raise UnreadableFileError(
-            f"{os.fspath(value)}: there is no such file; name one with a word on each line, or a"
-            " table, FILE or FILE:COLUMN"
-        )
-    return open_source(path, Columns(item=column))

@@ -14,7 +14,7 @@ from fedtally import _validate
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError
 from fedtally.sources.extensions import values_of
-from fedtally.sources.values import as_counts, as_pairs, as_values
+from fedtally.sources.values import as_counts, as_names, as_pairs, as_values
 
 _LISTED = 30  # columns that a message lists
 
@@ -37,6 +37,7 @@ class Columns:
         folders: columns that the path of a table names, each with its value in the whole table;
             None: it is missing. A round or silo may be one of them.
         given: those of them that stand for a column which the table has not; see `resolve`.
+        item_option: what names the item's column, in messages.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -51,6 +52,7 @@ class Columns:
     are_named: bool = True
     folders: tuple[tuple[str, str | None], ...] = ()
     given: tuple[tuple[str, str | None], ...] = ()
+    item_option: str = "--item"
 
     def __post_init__(self) -> None:
         if self.client is not None and self.count is not None:
@@ -143,7 +145,8 @@ class Columns:
             left = [name for name in available if name not in self.names()]
             if len(left) != 1 and "item" not in left:
                 raise InvalidInputError(
-                    f"{where}: which column is the item? It has the columns {listed} (--item)"
+                    f"{where}: which column is the item? It has the columns {listed}"
+                    f" ({self.item_option})"
                 )
             chosen = replace(self, item=left[0] if len(left) == 1 else "item")
         elif ",".join(self.items) in available and not set(self.items) <= set(available):
@@ -246,6 +249,7 @@ class Batch:
         columns: the columns by the parts that they play, with those that play none in `others`; of
             no name where the source is no table.
         silos: as the clients, or None if clients are no people of silos.
+        headers: the rows, among them, that repeat the header of the table.
     """
 
     items: Any
@@ -257,6 +261,7 @@ class Batch:
     itemless: Itemless | None = None
     columns: Columns = Columns()
     silos: Any | None = None
+    headers: int = 0
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -354,7 +359,12 @@ def _column(table: Any, name: str, columns: Columns, where: str) -> Any:
 
 
 def to_batch(
-    table: Any, columns: Columns, where: str, bytes_read: int, private: bool = False
+    table: Any,
+    columns: Columns,
+    where: str,
+    bytes_read: int,
+    private: bool = False,
+    has_header: bool = False,
 ) -> Batch:
     """Turn an Arrow record batch into a `Batch`, dropping rows with missing parts.
 
@@ -364,6 +374,7 @@ def to_batch(
         where: the source, for messages.
         bytes_read: as in `Batch`.
         private: as in `Source.batches`.
+        has_header: whether rows that repeat the header are counted in `Batch.headers`.
 
     >>> import pyarrow as pa
     >>> table = pa.record_batch({"word": ["a", None, "b"], "n": [1, 2, 3]})
@@ -389,7 +400,7 @@ def to_batch(
         (
             None
             if name is None
-            else as_values(
+            else as_names(
                 _column(table, name, columns, where), f"{where}: column {name!r}", private
             )
         )
@@ -419,7 +430,22 @@ def to_batch(
     whole = None if counts is None else as_counts(counts, what, private)
     missing = table.num_rows - len(items)
     own = (items, clients, rounds, whole, missing, bytes_read, itemless, columns)
-    return Batch(*own, silos=silos)
+    headers = _headers(items, clients, rounds, silos, columns) if has_header else 0
+    return Batch(*own, silos=silos, headers=headers)
+
+
+def _headers(items: Any, clients: Any, rounds: Any, silos: Any, columns: Columns) -> int:
+    """Return how many rows hold the names of their columns, as where files were joined."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name = ",".join(columns.items)
+    # before a first column may stand the byte order mark of its file
+    is_header = pc.is_in(items, value_set=pa.array([name, f"\ufeff{name}"], items.type))
+    for part, own in ((clients, columns.client), (rounds, columns.round), (silos, columns.silo)):
+        if part is not None and own not in dict(columns.given):
+            is_header = pc.and_(is_header, pc.equal(part, own))
+    return int(pc.sum(is_header).as_py() or 0)
 
 
 def _valid(*parts: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import IO, Any, NamedTuple, cast
 
 PEEK = 16  # the first bytes of a file, which tell its compression
+_CHUNK = 1 << 14  # bytes of a compressed file that are taken at once
 
 
 class DamagedError(Exception):
@@ -38,7 +39,7 @@ class Compression(NamedTuple):
     def check(self, head: bytes) -> None:
         """Raise DamagedError if a file with these first bytes is not compressed so."""
         if not self.start.match(head):
-            raise DamagedError(self.name, f"it starts with {head[:2]!r}")
+            raise DamagedError(self.name, f"it starts with {head[:2]!r}" if head else "it is empty")
 
     def stream(self, file: IO[bytes]) -> IO[bytes]:
         """Return the bytes of a compressed file; its `read` may raise DamagedError."""
@@ -55,7 +56,58 @@ class _Decompressed:
         try:
             return cast("bytes", self._bytes.read(size))
         except (EOFError, OSError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
-            raise DamagedError(self._name, error) from error
+            if isinstance(error, OSError) and error.errno:  # the disk's, not of the content
+                raise
+            why = "it is damaged or cut short, or something else follows it"
+            raise DamagedError(self._name, why) from error
+
+
+class _Streams:
+    """The bytes of compressed streams behind one another, to the end of their file.
+
+    Python's own readers of bzip2 and xz end without a word where anything else follows a stream.
+
+    Args:
+        file: begins with a stream.
+        begin: returns the decompressor of one stream, as `bz2` and `lzma` have it.
+        padding: behind a stream may stand as many zero bytes as this number divides; 0: none may.
+    """
+
+    def __init__(self, file: IO[bytes], begin: Callable[[], Any], padding: int) -> None:
+        self._file, self._begin, self._padding = file, begin, padding
+        self._stream, self._rest, self._ended = begin(), b"", False
+
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes, and none at the end alone."""
+        block = b""
+        while not block and not self._ended:
+            if self._stream.eof:
+                self._next()
+            else:
+                block = self._stream.decompress(self._more(), size)
+        return block
+
+    def _more(self) -> bytes:
+        if not self._stream.needs_input:
+            return b""
+        more, self._rest = self._rest or self._file.read(_CHUNK), b""
+        if not more:
+            raise EOFError("it ends before its last stream does")
+        return more
+
+    def _next(self) -> None:
+        """Go to the next stream, or to the end of the file."""
+        rest, skipped = self._stream.unused_data, 0
+        while rest := rest or self._file.read(_CHUNK):
+            size = len(rest)
+            if self._padding:
+                rest = rest.lstrip(b"\0")
+            skipped += size - len(rest)
+            if rest:
+                break
+        if skipped and skipped % self._padding:
+            raise EOFError(f"{skipped} zero bytes are no multiple of {self._padding}")
+        self._rest, self._stream, self._ended = rest, self._begin(), not rest
 
 
 def _open_zstd(file: IO[bytes]) -> Any:
@@ -68,9 +120,22 @@ _ALL = (
     Compression("gzip", ".gz", re.compile(rb"\x1f\x8b"), lambda file: gzip.GzipFile(fileobj=file)),
     # The size of a block, and the start of the first one or, of an empty file, of its end. The
     # first three letters alone could be a word.
-    Compression("bzip2", ".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2File),
-    Compression("xz", ".xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMAFile),
-    Compression("zstd", ".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _open_zstd),
+    Compression(
+        "bzip2",
+        ".bz2",
+        re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+        lambda file: _Streams(file, bz2.BZ2Decompressor, 0),
+    ),
+    Compression(
+        "xz",
+        ".xz",
+        re.compile(rb"\xfd7zXZ\x00"),
+        lambda file: _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 4),
+    ),
+    # A frame, or one that is skipped since it holds no content.
+    Compression(
+        "zstd", ".zst", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), _open_zstd
+    ),
 )
 
 

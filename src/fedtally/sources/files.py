@@ -32,9 +32,7 @@ def open_files(
     """Open all files that a glob names, or that lie in a folder, as one source, ordered by name.
 
     The files are of one format, and a column has one type in all of them: otherwise the client 7 of
-    one file and the client "7" of another would be two. Text formats have no types: there the
-    client, silo or round ``7.0`` is ``7``, since pandas writes ``7.0`` in the one file in which a
-    value of the column is missing.
+    one file and the client "7" of another would be two.
 
     Below folders such as ``day=2026-11-24``, which Hive, Spark and DuckDB write, ``day`` may be the
     column of the rounds or of the silos, unless the files have a column of that name.
@@ -104,7 +102,7 @@ def open_files(
                             " text in another; write it alike in all of them"
                         )
                     types = found
-                yield _without_points(replace(batch, bytes_read=done + batch.bytes_read))
+                yield replace(batch, bytes_read=done + batch.bytes_read)
             done += source.size_bytes or 0
 
     return Source(pattern, read, total, repeatable=all(each.repeatable for each in sources))
@@ -166,31 +164,6 @@ def _folders(path: str) -> tuple[tuple[str, str | None], ...]:
     """
     pairs = (part.partition("=") for part in Path(path).parent.parts if "=" in part)
     return tuple((name, None if value == _NULL else unquote(value)) for name, _, value in pairs)
-
-
-def _without_points(batch: Batch) -> Batch:
-    """Return a batch whose clients, silos and rounds are whole numbers where they end in .0."""
-    bare = batch.itemless  # rows that lack the item alone
-    if bare is not None:
-        bare = bare._replace(
-            clients=_whole(bare.clients), silos=_whole(bare.silos), rounds=_whole(bare.rounds)
-        )
-    return replace(
-        batch,
-        clients=_whole(batch.clients),
-        silos=_whole(batch.silos),
-        rounds=_whole(batch.rounds),
-        itemless=bare,
-    )
-
-
-def _whole(part: Any) -> Any:
-    """Return a column of text in which ``7.0`` is ``7``; another column, or None, as it is."""
-    import pyarrow.compute as pc
-
-    if part is None or _is_integer(part):
-        return part
-    return pc.replace_substring_regex(part, r"^(-?[1-9][0-9]*|0)\.0$", r"\1")
 
 
 def _is_integer(part: object) -> bool | None:

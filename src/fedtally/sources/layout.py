@@ -39,6 +39,7 @@ _DATABASE = (
     " | fedtally estimate - --item COLUMN"
 )
 _ARCHIVE = "is an archive: unpack it, and name its files"
+_PACKED = "is compressed as is not read here: unpack it, or compress it as .gz, .bz2, .xz or .zst"
 _OTHER = (
     "is of a format that is not read: write it as Parquet or CSV, or hand a data frame to"
     " fedtally.estimate"
@@ -46,7 +47,9 @@ _OTHER = (
 _BY_SUFFIX = {
     **dict.fromkeys(("xlsx", "xls", "xlsm", "ods"), _SPREADSHEET),
     **dict.fromkeys(("db", "sqlite", "sqlite3"), _DATABASE),
-    **dict.fromkeys(("zip", "tar", "tgz", "7z"), _ARCHIVE),
+    **dict.fromkeys(("zip", "tar", "tgz", "tbz2", "txz", "7z", "rar"), _ARCHIVE),
+    **dict.fromkeys(("lz4", "br", "z", "lzma", "lz", "lzo", "sz", "snappy"), _PACKED),
+    **dict.fromkeys(("gz", "bz2", "xz", "zst"), f"{_PACKED}, once"),
     **dict.fromkeys(("orc", "avro", "dta", "sav", "sas7bdat", "rds", "pkl", "h5", "npy"), _OTHER),
 }
 _BY_CONTENT = {
@@ -56,6 +59,8 @@ _BY_CONTENT = {
     b"SQLite format 3\0": _DATABASE,
     b"PK\x03\x04": f"{_ARCHIVE}; or it {_SPREADSHEET}",
 }
+
+_WIDE = " (then say --text-encoding utf-16)"
 
 Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
 
@@ -124,13 +129,12 @@ def _delimiter(delimiter: str | None, format: str) -> str:
     return chosen
 
 
-def check_text(start: bytes, name: str) -> None:
+def check_text(start: bytes, name: str, way_out: str = _WIDE) -> None:
     """Raise UnreadableFileError if a file with these first bytes is no text."""
-    for magic, way_out in _BY_CONTENT.items():
+    for magic, instead in _BY_CONTENT.items():
         if start.startswith(magic):
-            raise UnreadableFileError(f"{name} {way_out}")
+            raise UnreadableFileError(f"{name} {instead}")
     if b"\0" in start:
         raise UnreadableFileError(
-            f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say"
-            " --text-encoding utf-16)"
+            f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16{way_out}"
         )

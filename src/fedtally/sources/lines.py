@@ -4,7 +4,9 @@ Arrow reads a CSV as one stream. A quote that one client leaves open swallows th
 clients after it. A byte that is no text ends the file, and a number in a column of text ends the
 run. Under privacy a client's data must change only what that client holds. So here
 
-* a line ends at a line feed, even within quotes, and carriage returns at its end are dropped;
+* a line ends at a line feed, even within quotes, and carriage returns at its end are dropped. One
+  alone ends a line only in a CSV whose header, which is public, ends with it: there a line feed
+  ends none. Elsewhere a client whose item holds one would become two;
 * a line is decoded, and cut into fields, by itself;
 * the client, round and count are read from the outside inwards: columns before the item from the
   start of the line, columns after it from the end. The rest is the item, whatever bytes it has. So
@@ -197,7 +199,8 @@ def _fields(
 def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
     """Return a function that reads a line of JSON lines.
 
-    A line that is no object is a row that holds nothing. A blank line is no row.
+    A line that is no object is a row that holds nothing. A blank line is no row. Before a line may
+    stand a byte order mark, where files were joined.
 
     >>> row_of_json(Columns("item", client="user"))('{"user": 7, "item": "tea", "x": [1]}')
     {'item': 'tea', 'user': '7'}
@@ -211,7 +214,7 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
             return None
         try:
             # Integers stay the digits that were written: float64 could not hold them all.
-            found = json.loads(line, parse_int=str, strict=False)
+            found = json.loads(line.removeprefix("\ufeff"), parse_int=str, strict=False)
         except RecursionError:
             return read(_shallow(line))
         except ValueError:
@@ -240,6 +243,7 @@ def tables(
     columns: Columns,
     encoding: str,
     block_size: int,
+    line_end: bytes = b"\n",
 ) -> Iterator[Any]:
     """Yield the rows of a stream's lines as record batches of the named columns, all text.
 
@@ -251,12 +255,13 @@ def tables(
         columns: resolved.
         encoding: the encoding of a line.
         block_size: the number of bytes that are read at once.
+        line_end: the byte that ends a line.
     """
     import pyarrow as pa
 
     names = columns.names()
     yield no_rows(pa.schema([(name, pa.large_string()) for name in names]))
-    for lines in _blocks(stream, block_size):
+    for lines in _blocks(stream, block_size, line_end):
         rows = [read(_decoded(line, encoding)) for line in lines]
         kept = [row for row in rows if row is not None]
         texts = [
@@ -266,9 +271,9 @@ def tables(
         yield pa.record_batch(texts, names)
 
 
-def first_line(stream: ByteStream, encoding: str) -> str:
+def first_line(stream: ByteStream, encoding: str, line_end: bytes) -> str:
     """Take the first line that is not blank, the header; empty if there is none."""
-    while head := stream.take_line():
+    while head := stream.take_line(line_end):
         if line := head.decode(encoding).rstrip("\r\n"):
             return line
     return ""
@@ -290,7 +295,7 @@ def _decoded(line: Line, encoding: str) -> str:
         return _UNREADABLE
 
 
-def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[Line]]:
+def _blocks(stream: ByteStream, block_size: int, line_end: bytes) -> Iterator[list[Line]]:
     """Yield the lines of a stream, block by block.
 
     A long line is cut by its own length alone, not by where blocks end: otherwise the rows before a
@@ -298,7 +303,7 @@ def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[Line]]:
     """
     rest: Line = b""
     while block := stream.read(block_size):
-        first, *others = block.split(b"\n")
+        first, *others = block.split(line_end)
         rest = _held(rest, first)
         if others:
             yield [rest, *(_held(b"", line) for line in others[:-1])]

@@ -26,11 +26,12 @@ def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         _check_headless(columns, name)
     lines.check_fields(layout.encoding)
     with _open_lines(path, layout, has_header=layout.header) as stream:
+        line_end = stream.line_end() if layout.header else b"\n"
         encoding = lines.line_encoding(layout.encoding)
         names = columns.names()
         width = None
         if layout.header:
-            head = lines.first_line(stream, encoding)
+            head = lines.first_line(stream, encoding, line_end)
             if not head:  # reveals no row: a table without any rows has a header, too
                 raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
             if "\0" in head:
@@ -47,7 +48,7 @@ def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         # Where the item is all that a line holds, a blank line is a row whose item is missing.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
-        for table in lines.tables(stream, read, columns, encoding, layout.block_size):
+        for table in lines.tables(stream, read, columns, encoding, layout.block_size, line_end):
             yield table, columns, stream.position
 
 

@@ -18,6 +18,8 @@ from fedtally.sources.compression import Compression, DamagedError
 _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
 _BROKEN_ROW = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")  # as Arrow says it
+_FIRST_END = re.compile(rb"[^\r\n](\r*+\n|\r)")
+_LINE_END = re.compile(rb"\r?\r\n|\r")
 
 
 @contextmanager
@@ -86,6 +88,8 @@ class ByteStream(io.RawIOBase):
     Args:
         path: a file or ``-``; standard input is left open.
         encoding: the encoding of the file; None leaves the bytes as they are.
+        of_lines: whether every line ends with a line feed: then CR LF, CR CR LF, which Windows
+            makes of CR LF, and CR alone, as of an old Mac, become one.
         recognise: whether a file whose name says no compression is decompressed where its first
             bytes say one. A name that says one is always believed.
 
@@ -93,13 +97,15 @@ class ByteStream(io.RawIOBase):
         watch: if set, it is called with the bytes of every `read`, in order.
     """
 
-    def __init__(self, path: str, encoding: str | None, *, recognise: bool = True) -> None:
+    def __init__(
+        self, path: str, encoding: str | None, *, of_lines: bool = False, recognise: bool = True
+    ) -> None:
         self._owned = path != "-"
         self._file: IO[bytes] = (
             open(path, "rb") if self._owned else _standard_input()  # noqa: SIM115
         )
         head = cast("Any", self._file).peek(compression.PEEK)[: compression.PEEK]
-        found: Compression | None = compression.named(path) if head else None
+        found: Compression | None = compression.named(path)
         if found is not None:
             found.check(head)
         elif recognise:
@@ -107,7 +113,9 @@ class ByteStream(io.RawIOBase):
         self._bytes = self._file if found is None else found.stream(self._file)
         utf8 = encoding is None or codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
+        self._of_lines = of_lines
         self._ready = b""
+        self._held = b""  # carriage returns, of which the next byte says what they end
         self._ended = False
         self._total = 0
         self.watch: Callable[[bytes], None] | None = None
@@ -138,12 +146,17 @@ class ByteStream(io.RawIOBase):
             self.watch(taken)
         return taken
 
-    def take_line(self) -> bytes:
-        """Take the bytes up to the next line feed, with it, or all if there is none."""
+    def line_end(self) -> bytes:
+        r"""Return the end of the first line that is not blank: ``\r``, or else ``\n``."""
+        found = _FIRST_END.search(self.peek(_CHUNK))
+        return b"\r" if found and found[1] == b"\r" else b"\n"
+
+    def take_line(self, line_end: bytes) -> bytes:
+        """Take the bytes up to the next end of a line, with it, or all if there is none."""
         size = _CHUNK
         while True:
             head = self.peek(size)
-            if end := head.find(b"\n") + 1:
+            if end := head.find(line_end) + 1:
                 return self.read(end)
             if len(head) < size:
                 return self.read(len(head))
@@ -158,9 +171,19 @@ class ByteStream(io.RawIOBase):
             self._ended = not block
             if self._decoder is not None:
                 block = self._decoder.decode(block, final=self._ended).encode()
+            if self._of_lines:
+                block = self._with_line_feeds(block)
             parts.append(block)
             have += len(block)
         self._ready = b"".join(parts)
+
+    def _with_line_feeds(self, block: bytes) -> bytes:
+        block = self._held + block
+        end = len(block) if self._ended else len(block[:-2]) + len(block[-2:].rstrip(b"\r"))
+        block, self._held = block[:end], block[end:]
+        if (number := block.count(b"\r")) and number == block.count(b"\r\n"):
+            return block.replace(b"\r\n", b"\n")  # as of most files: several times as fast
+        return _LINE_END.sub(b"\n", block) if number else block
 
     def close(self) -> None:
         """Close the file, unless it is standard input."""

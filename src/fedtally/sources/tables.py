@@ -15,7 +15,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,8 @@ _PEEK = 1 << 16  # bytes that are looked at before the format is believed
 # it ends, a line or field is held in memory.
 _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
+_PARQUET = b"PAR1"  # the first bytes of a Parquet file, and its last ones
+_ARROW = b"ARROW1"  # of an Arrow file
 _SHOWN = 60  # characters of a value in a message
 _SMALL = 8  # bytes of a value in a Parquet file that say that most values are in its dictionary
 
@@ -53,16 +55,18 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
     name = "standard input" if path == "-" else path
     size = None if path == "-" else _file_size(path)
     reads = 0
+    is_named = layout.header and layout.format in ("csv", "tsv")
 
     def read(private: bool) -> Iterator[Batch]:
         nonlocal reads
         reads += 1
         if size is None and reads > 1:  # the first reading took the bytes of the pipe away
             raise InvalidInputError(f"{name} can be read only once: save it to a file first")
+        has_header = is_named and not private  # no note may depend on a row
         with reading(name, layout.encoding):
             readers = _READERS | _PRIVATE_READERS if private else _READERS
             for table, resolved, position in readers[layout.format](path, columns, layout, name):
-                yield to_batch(table, resolved, name, position, private)
+                yield to_batch(table, resolved, name, position, private, has_header)
 
     return Source(name, read, size_bytes=size, repeatable=size is not None)
 
@@ -80,8 +84,10 @@ def _file_size(path: str) -> int | None:
 
 
 @contextmanager
-def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
-    with ByteStream(path, layout.encoding) as stream:
+def _open_text(
+    path: str, layout: Layout, name: str, *, of_lines: bool = False
+) -> Iterator[ByteStream]:
+    with ByteStream(path, layout.encoding, of_lines=of_lines) as stream:
         check_text(stream.peek(_PEEK), name)
         yield stream
 
@@ -228,6 +234,12 @@ def _csv_reader(
     )
 
 
+def column_names(path: str, layout: Layout) -> list[str]:
+    """Return the names in the first row of a CSV or TSV; none if it has no row."""
+    with reading(path, layout.encoding), _open_text(path, layout, path) as stream:
+        return _first_row(stream, layout)
+
+
 def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
     """Return the fields of the first row that is not blank; empty if there is none."""
     lines = stream.peek(max(_PEEK, layout.block_size)).splitlines(keepends=True)
@@ -236,7 +248,7 @@ def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
 
 
 def _read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    with _open_text(path, layout, name) as stream:
+    with _open_text(path, layout, name, of_lines=True) as stream:
         for lines in _lines(stream, layout.block_size, name):
             yield lines, Columns("item"), stream.position
 
@@ -274,7 +286,7 @@ def _split(data: bytes) -> Any:
     lines = pa.StringArray.from_buffers(
         len(ends), pa.py_buffer(offsets.tobytes()), pa.py_buffer(data)
     )
-    items = pc.ascii_rtrim(lines, "\r\n")
+    items = pc.ascii_rtrim(lines, "\n")
     items = pc.if_else(pc.equal(items, pa.scalar("")), pa.scalar(None, pa.string()), items)
     return pa.record_batch({"item": items})
 
@@ -283,7 +295,7 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables
     import pyarrow as pa
     import pyarrow.json as arrow_json
 
-    with _open_text(path, layout, name) as stream:
+    with _open_text(path, layout, name, of_lines=True) as stream:
         sample = _sample(stream, layout, name)
         if not sample:
             return
@@ -410,6 +422,8 @@ def _read_parquet(
             )
 
         file = opened()
+        if not private:  # an index may hold what the bytes of several files look like
+            _check_single_parquet(place, file.metadata, name)
         resolved = columns.resolve(file.schema_arrow.names, name)
         _check_kept(file, resolved, name)
         rows, grouped = _parquet_batches(file, resolved, layout.block_size)
@@ -433,6 +447,34 @@ def _read_parquet(
         for batch in _row_groups(readers, rows, at_once, resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows
+
+
+_SEVERAL = (
+    "is several files behind one another, of which one alone would be read: put them into a folder"
+)
+
+
+def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
+    """Refuse Parquet files behind one another: the last one's footer would read the first's rows.
+
+    Args:
+        place: the path of the file, or the file.
+        metadata: of the file.
+        name: the file in messages.
+    """
+    if not metadata.num_row_groups:
+        return
+    group = metadata.row_group(metadata.num_row_groups - 1)
+    ends = [
+        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+        for chunk in map(group.column, range(group.num_columns))
+    ]
+    with open(place, "rb") if isinstance(place, str) else nullcontext(place) as file:
+        footer = file.seek(0, os.SEEK_END) - metadata.serialized_size - 2 * len(_PARQUET)
+        start = footer - max(ends)  # of the last file
+        file.seek(max(0, start - len(_PARQUET)))
+        if start > 0 and file.read(2 * len(_PARQUET)) == 2 * _PARQUET:
+            raise UnreadableFileError(f"{name} {_SEVERAL}")
 
 
 def _check_kept(file: Any, columns: Columns, name: str) -> None:
@@ -543,6 +585,7 @@ def _read_feather(
     size = 0 if path == "-" else _file_size(path) or 0
     most = max(1, layout.block_size // 64)  # rows, as if one took 64 bytes
     with _seekable(path) as place, _open_feather(place) as file:
+        _check_single_feather(place, name)
         resolved = columns.resolve(file.schema.names, name)
         schema = pa.schema([file.schema.field(column) for column in resolved.names()])
         if private:
@@ -563,6 +606,25 @@ def _open_feather(place: Any) -> Any:
     if isinstance(place, str):
         place = pa.memory_map(place)
     return pa.ipc.open_file(place)
+
+
+def _check_single_feather(place: Any, name: str) -> None:
+    """Refuse Arrow files behind one another: the last one's footer would read the first's rows.
+
+    The messages of a file end where its footer begins. This looks at their places alone.
+    """
+    import pyarrow as pa
+
+    held: Any = nullcontext(pa.PythonFile(place, "r"))  # whose end would close the file
+    with pa.memory_map(place) if isinstance(place, str) else held as file:
+        file.seek(len(_ARROW) + 2)
+        messages = pa.ipc.MessageReader.open_stream(file)
+        with suppress(pa.ArrowException, OSError, StopIteration):
+            while True:
+                messages.read_next_message()
+        behind = file.read()
+    if _ARROW + _ARROW in behind:
+        raise UnreadableFileError(f"{name} {_SEVERAL}")
 
 
 def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:

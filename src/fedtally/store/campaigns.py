@@ -31,6 +31,7 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
+from fedtally._links import real_path
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, checked_name
@@ -53,7 +54,7 @@ from fedtally.store.database import (
     time_column,
 )
 from fedtally.store.ledger import Ledger, Reservation
-from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
+from fedtally.store.marks import hold_mark, read_mark, write_mark
 from fedtally.store.writes import (
     count_write,
     is_of_one_moment,

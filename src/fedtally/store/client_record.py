@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import sqlalchemy as sa
 
 from fedtally import _validate
+from fedtally._links import real_path
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import Composition, Guarantee
@@ -41,8 +42,8 @@ from fedtally.store.database import (
     seconds,
     time_column,
 )
-from fedtally.store.marks import hold_mark, read_mark, real_path, write_mark
-from fedtally.store.writes import count_write, set_writes, write_tables, writes_of
+from fedtally.store.marks import hold_mark, read_mark, write_mark
+from fedtally.store.writes import count_write, write_tables, writes_of
 
 _MARKED = "client-record"  # what the mark of a record says it is the mark of
 
@@ -75,7 +76,25 @@ _sessions = sa.Table(
     sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
 )
-write_tables(_record)  # a write is a session or a part
+# Plans that the owner accepted of a registrar, by the number that it gave each within a purpose.
+_accepted = sa.Table(
+    "fedtally_accepted_plans",
+    _record,
+    sa.Column("registrar", sa.String(64), primary_key=True),
+    sa.Column("purpose", sa.String(200), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("plan", sa.String(200), nullable=False),
+    time_column(),
+)
+# Plans that a registrar ended. It ends its own alone: the key of the row is the one that signed.
+_ended = sa.Table(
+    "fedtally_ended_plans",
+    _record,
+    sa.Column("registrar", sa.String(64), primary_key=True),
+    sa.Column("plan", sa.String(200), primary_key=True),
+    time_column(),
+)
+write_tables(_record)  # a write is a session, a part, or what became of a plan
 
 
 class Part(NamedTuple):
@@ -118,12 +137,14 @@ class ClientRecord(GrantDatabase):
     `grant` to populations: campaigns that cost a population more are refused, by the ledger's rule.
 
     A copy of the file that is put back has forgotten what the client did since. A *mark* in another
-    folder shows that: `begin` and `take_part` return once the mark counts them, too, and a record
+    folder shows that: what is recorded counts in the mark before the method returns, and a record
     that is behind its mark is refused.
+
+    What its registrar says of plans is here, too (`accept`, `end`): an old plan cannot come back.
     """
 
     _kind = "client record"
-    _schema = 2
+    _schema = 3
     _metadata = _record
     _populations, _granted = _record_grants
     _mark: Path | None = None
@@ -166,19 +187,11 @@ class ClientRecord(GrantDatabase):
         return record
 
     def _migrate(self, connection: sa.Connection, version: int) -> None:
-        self._make_tables(connection)
-        # An agent of the earlier version that still runs would write without counting: it does not
-        # find this table any more, and so takes part in nothing.
-        connection.exec_driver_sql(
-            f"INSERT INTO {_sessions.name} SELECT session, not_after FROM fedtally_sessions"  # noqa: S608
+        raise UnreadableFileError(
+            f"{self.name} is a record of an earlier fedtally (schema {version}; this one reads"
+            f" {self._schema}): begin anew with a new key and a new record (fedtally agent init),"
+            " and allow only the rest of the epsilon"
         )
-        connection.exec_driver_sql("DROP TABLE fedtally_sessions")
-        # Schema 1 counted the rows of these tables.
-        counts = [
-            sa.select(sa.func.count()).select_from(one) for one in (_sessions, _participations)
-        ]
-        writes = sum(connection.execute(count).scalar_one() for count in counts)
-        set_writes(driver_connection(connection), writes)
 
     def cap(
         self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT
@@ -444,6 +457,96 @@ class ClientRecord(GrantDatabase):
             return found._replace(refusal=str(error))
         return found
 
+    # ---- plans of a registrar ----
+
+    def accept(self, registrar: bytes, purpose: str, number: int, plan: str, time: int) -> None:
+        """Record that the owner accepts a plan that a registrar signed.
+
+        Args:
+            registrar: its public key, 32 bytes.
+            purpose: the registrar's own words; numbers count within it.
+            number: what the registrar gave the plan.
+            plan: the fingerprint of the plan.
+            time: now, Unix seconds.
+
+        Raises:
+            InvalidInputError: as `check_accept`.
+        """
+        row = _of_plan(registrar, plan) | {"purpose": purpose, "number": number}
+        with self._marked() as connection:
+            if self._check_accept(connection, row):
+                count_write(driver_connection(connection))
+                connection.execute(sa.insert(_accepted).values(**row, time=seconds(time)))
+
+    def check_accept(self, registrar: bytes, purpose: str, number: int, plan: str) -> None:
+        """Refuse what `accept` would refuse now, and record nothing.
+
+        Args:
+            registrar: as for `accept`, and so are the others.
+            purpose: the registrar's own words.
+            number: what the registrar gave the plan.
+            plan: the fingerprint of the plan.
+
+        Raises:
+            InvalidInputError: the registrar ended the plan, or the number is below the highest that
+                was accepted of this registrar and purpose, or is that of another plan.
+        """
+        row = _of_plan(registrar, plan) | {"purpose": purpose, "number": number}
+        with self._transaction(write=False) as connection:
+            self._check_accept(connection, row)
+
+    def _check_accept(self, connection: sa.Connection, row: dict[str, Any]) -> bool:
+        """Return whether a row of an accepted plan is new; raise an error if it is refused."""
+        if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
+            raise InvalidInputError(
+                f"plan {row['plan']} was replaced or revoked by its registrar, for good: get the"
+                " plan that is open now"
+            )
+        last = connection.exec_driver_sql(_LAST_NUMBER, row).first()
+        if last is None or last.number < row["number"]:
+            return True
+        if (last.number, last.plan) == (row["number"], row["plan"]):
+            return False
+        raise InvalidInputError(
+            f"plan {row['plan']} has the number {row['number']} of its purpose, and plan"
+            f" {last.plan} with the number {last.number} was accepted: ask the registrar for the"
+            " newest signature"
+        )
+
+    def end(self, registrar: bytes, plans: Iterable[str], time: int) -> None:
+        """Record that a registrar replaced or revoked plans: this client is done with them.
+
+        Args:
+            registrar: its public key, 32 bytes. Plans that another one signed go on.
+            plans: their fingerprints; they need not be known here.
+            time: now, Unix seconds.
+        """
+        rows = [_of_plan(registrar, plan) for plan in plans]
+        with self._marked() as connection:
+            new = [
+                row | {"time": seconds(time)}
+                for row in rows
+                if connection.exec_driver_sql(_FIND_ENDED, row).first() is None
+            ]
+            if new:
+                count_write(driver_connection(connection))
+                connection.execute(sa.insert(_ended), new)
+
+    def why_over(self, registrar: bytes, plan: str) -> str | None:
+        """Return in words why a client is done with a plan that a registrar signed, or None.
+
+        Args:
+            registrar: its public key, 32 bytes.
+            plan: the fingerprint of the plan.
+        """
+        row = _of_plan(registrar, plan)
+        with self._transaction(write=False) as connection:
+            if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
+                return "its registrar replaced or revoked it"
+            if connection.exec_driver_sql(_FIND_ACCEPTED, row).first() is None:
+                return "the record does not know that it was accepted: accept it anew"
+        return None
+
     # ---- the mark ----
 
     @contextmanager
@@ -568,6 +671,12 @@ class Journal:
         object.__setattr__(self, "refusal", why)
 
 
+def _of_plan(registrar: bytes, plan: str) -> dict[str, Any]:
+    """Return a registrar and a plan as their columns keep them."""
+    checked_name(plan=plan)
+    return {"registrar": registrar.hex(), "plan": plan}
+
+
 def _checked_part(population: str, plan: str, round: int, item: str | None) -> int:
     """Return the number of the round, if all of them may be recorded."""
     checked_name(population=population)
@@ -633,6 +742,25 @@ _FIND_CHARGES = prepared(
     )
 )
 _ADD_PART = prepared(sa.insert(_participations))
+_FIND_ENDED = prepared(
+    sa.select(_ended.c.plan).where(
+        (_ended.c.registrar == sa.bindparam("registrar")) & (_ended.c.plan == sa.bindparam("plan"))
+    )
+)
+_FIND_ACCEPTED = prepared(
+    sa.select(_accepted.c.plan).where(
+        (_accepted.c.registrar == sa.bindparam("registrar"))
+        & (_accepted.c.plan == sa.bindparam("plan"))
+    )
+)
+_LAST_NUMBER = prepared(
+    sa.select(_accepted.c.number, _accepted.c.plan)
+    .where(
+        (_accepted.c.registrar == sa.bindparam("registrar"))
+        & (_accepted.c.purpose == sa.bindparam("purpose"))
+    )
+    .order_by(_accepted.c.number.desc())
+)
 _LAST_CAP = prepared(
     sa.select(_caps).where(
         _caps.c.number == sa.select(sa.func.max(_caps.c.number)).scalar_subquery()
@@ -642,7 +770,7 @@ _LAST_CAP = prepared(
 
 def _put_back(name: str, mark: Path, writes: int, marked: int) -> UnreadableFileError:
     return UnreadableFileError(
-        f"the record {name} knows of {writes} sessions and parts, and its mark {mark} of {marked}:"
+        f"the record {name} holds {writes} writes, and its mark {mark} counts {marked}:"
         " the record was deleted, or an old copy of it was put back, which has forgotten what this"
         " client contributed; put back the newest one; if it is lost, begin anew with a new key"
         " and a new record, and allow only the rest of the epsilon"

@@ -401,9 +401,12 @@ def _charge_of(campaign: sa.Row[Any]) -> Charge:
 
 
 def _with(total: Composition | None, grant: Grant, charge: Charge) -> Composition:
-    """Return a total with another campaign."""
+    """Return a total with another campaign.
+
+    The first fixes how all are counted, by what was granted then: a later grant does not change it.
+    """
     if total is None:
-        return Composition.of([charge.event], grant.delta)
+        return Composition.of([charge.event], grant.delta, grant.epsilon)
     return total.plus(charge.event)
 
 
@@ -461,17 +464,15 @@ def _document(
 ) -> dict[str, Any]:
     """Return the exported document of one population from its rows."""
     last = campaigns[-1] if campaigns else None
-    total = (
-        None
-        if last is None
-        else _composition(last["total"], last["event"], named["delta"]).guarantee
-    )
+    spent = None if last is None else _composition(last["total"], last["event"], named["delta"])
+    total = None if spent is None else spent.guarantee
     return {
         "population": named["population"],
         "epsilon_granted": grants[-1]["epsilon"],
         "delta": named["delta"],
         "epsilon_spent": 0.0 if total is None else total.epsilon,
         "statement": None if total is None else str(total),
+        "order": None if spent is None else spent.order,
         "grants": [{"epsilon": row["epsilon"], "time": row["time"]} for row in grants],
         "campaigns": [
             {

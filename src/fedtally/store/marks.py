@@ -18,17 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedtally._links import real_path
 from fedtally._sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 
 _DIGITS = 19  # of the number: as many as the largest integer of SQLite has
 _SECTOR = 512  # bytes: a mark has fewer
-
-
-def real_path(mark: str | os.PathLike[str]) -> Path:
-    """Return the path of a mark without links: the lock and the folder are those of the file."""
-    return Path(os.path.realpath(mark))
 
 
 def read_mark(path: Path, name: str) -> int | None:
@@ -68,7 +64,7 @@ def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
         InvalidInputError: the file exists already.
         OSError: it cannot be made.
     """
-    place = real_path(mark)
+    place = real_path(mark)  # the lock and the folder are those of the file
     try:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     except FileExistsError:
@@ -97,7 +93,7 @@ def hold_mark(path: Path) -> Iterator[None]:
     """
     lock = path.with_name(f".{path.name}.lock")
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise _unwritten(path, error) from error
     try:
@@ -135,7 +131,7 @@ def write_mark(path: Path, name: str, writes: int) -> None:
     """
     is_new = not os.path.exists(path)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             line = f"{name} {writes:0{_DIGITS}}\n".encode()
             if os.write(handle, line) != len(line):  # a disk may take a part before it is full

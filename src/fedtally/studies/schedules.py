@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate, kernels
-from fedtally._archive import replacing
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
@@ -35,7 +34,7 @@ from fedtally.privacy import NOT_PRIVATE
 from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
-from fedtally.result import Progress, Truth, check_export_path
+from fedtally.result import Progress, Truth, check_export_path, write_table
 from fedtally.secagg.config import SecureSum
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
@@ -246,20 +245,6 @@ def tidy(
     for name, value in settings.items():
         table = table.append_column(name, pa.array([value] * table.num_rows, pa.int64()))
     return table
-
-
-def write_table(table: Any, path: str | os.PathLike[str]) -> None:
-    """Write a table to a .csv or .parquet file, whole or not at all."""
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    with replacing(path) as temporary:
-        write = (
-            pyarrow.csv.write_csv
-            if os.fspath(path).endswith(".csv")
-            else pyarrow.parquet.write_table
-        )
-        write(table, temporary)
 
 
 def run(

@@ -59,11 +59,18 @@ from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.planner.privacy import Random
 from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
-from fedtally.result import RARE_ITEMS, NameEvaluation, Progress, Result, check_export_path
+from fedtally.result import (
+    RARE_ITEMS,
+    NameEvaluation,
+    Progress,
+    Result,
+    check_export_path,
+    write_table,
+)
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch, Recovery
 from fedtally.sources import Source
-from fedtally.studies.schedules import Measurement, tidy, write_table
+from fedtally.studies.schedules import Measurement, tidy
 
 LEVEL = 0.99  # how often a plan that meets its target is found to keep it, at least
 POWER = 0.9  # how often a plan that misses it by `detectable` is found to miss it

@@ -12,12 +12,13 @@ from typing import Any
 
 from dask import delayed
 
-from fedtally.domain import Domain, domain_of
+from fedtally.domain import Domain
 from fedtally.engines.local.estimate import for_python
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, item_columns
+from fedtally.sources import Columns, domain_of, item_columns
+from fedtally.sources.values import as_names
 
 _FAN_IN = 8  # tallies that one task adds up
 
@@ -120,7 +121,8 @@ def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> bytes:
     partial_tally(frame._meta, partition="no rows", **keywords.keywords)
     where = "the frame"
     if columns.client is not None:
-        frame = frame.shuffle(on=labels[names.index(columns.client)])
+        label = labels[names.index(columns.client)]
+        frame = frame.map_partitions(_one_name, label).shuffle(on=label)
         where = f"the frame, shuffled by {columns.client}"
     shared = delayed(keywords, traverse=False)  # one copy for all partitions
     level = [
@@ -134,6 +136,24 @@ def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> bytes:
     content = Content.unpack(level[0].compute())
     # The columns that stayed where they are, of which `estimate` may have to warn.
     return replace(content, columns=replace(content.columns, others=columns.others)).pack()
+
+
+def _one_name(part: Any, label: Any) -> Any:
+    """Return a partition whose clients 7.0 in text are 7, as sources read them.
+
+    Otherwise the shuffle could part the rows of one client.
+    """
+    import pyarrow as pa
+
+    if part[label].dtype.kind != "O":  # numbers are what they are
+        return part
+    try:
+        names = as_names(pa.array(part[label], from_pandas=True), f"column {label!r}")
+    except (TypeError, ValueError):  # of several types: whoever counts them says what is wrong
+        return part
+    part = part.copy(deep=False)
+    part[label] = names.to_pandas().array
+    return part
 
 
 def _count(part: Any, number: int, where: str, options: _Options) -> bytes:

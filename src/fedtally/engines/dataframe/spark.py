@@ -12,15 +12,16 @@ from functools import partial
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, regexp_replace
 
 from fedtally import errors
-from fedtally.domain import Domain, domain_of
+from fedtally.domain import Domain
 from fedtally.engines.local.estimate import for_python
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, item_columns
+from fedtally.sources import Columns, domain_of, item_columns
+from fedtally.sources.values import WHOLE_NUMBER
 
 
 @for_python
@@ -90,7 +91,12 @@ def tally_spark(
     partial_tally(no_rows, partition="no rows", **keywords)
     where = "the frame"
     if client is not None:
-        frame = frame.repartition(f"c{names.index(client)}")
+        key = f"c{names.index(client)}"
+        if frame.schema[key].dataType.typeName() == "string":
+            # as sources read them: otherwise the rows of one client could be parted
+            pattern = WHOLE_NUMBER.replace("$", r"\z")  # Java's $ stands before a line end, too
+            frame = frame.withColumn(key, regexp_replace(key, pattern, "$1$2"))
+        frame = frame.repartition(key)
         where = f"the frame, by {client}"
     count_each = partial(_count, names=names, where=where, keywords=keywords)
     counted = frame.mapInArrow(count_each, "tally binary, kind string, error string")

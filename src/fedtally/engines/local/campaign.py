@@ -58,6 +58,7 @@ from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import Keys
+from fedtally.planner.seeds import with_even_seed
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
@@ -144,6 +145,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             if spec.tau is not None and sized is None:
                 sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
             chosen = draft.for_bytes() if sized is None else sized.chosen
+            if simulation.seed is None:
+                draft = with_even_seed(draft, chosen)
             plan, keys = draft.finish(chosen, site.keys, report)
     # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
     _check_memory(plan, len(rounds), tally.columns if tally.is_natural else None)

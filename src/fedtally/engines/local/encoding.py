@@ -135,8 +135,10 @@ class Declared(Encoder):
             try:
                 return self._domain.encode(items), None
             except OutsideDomainError as error:
+                # Only here: with privacy, and for an item that was asked for, it is no way out.
+                every = "" if self._domain.kind == "grid" else ", use --domain input"
                 raise OutsideDomainError(
-                    f"{error}, or leave out what is outside (--outside drop)"
+                    f"{error}{every}, or leave out what is outside (--outside drop)"
                 ) from None
         inside = self._inside(items)
         if inside.all():

@@ -332,16 +332,15 @@ def check_list(data: Any, dictionary: Any) -> None:
     Raises:
         InvalidInputError: as for `check_public`.
     """
-    if isinstance(dictionary, str | os.PathLike):
-        dictionary = list_path(os.fspath(dictionary))[0]
     check_public(data, dictionary, "dictionary", "words")
 
 
 def is_input(data: Any, domain: Any) -> bool:
     """Return whether candidates are the input itself: one object, or paths of one file."""
     if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
-        known = os.path.exists(data) and os.path.exists(domain)
-        return known and os.path.samefile(data, domain)
+        listed = list_path(os.fspath(domain))[0]
+        known = os.path.exists(data) and os.path.exists(listed)
+        return known and os.path.samefile(data, listed)
     return domain is not None and domain is data
 
 

@@ -32,6 +32,13 @@ def warnings(
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
     elif tally.missing:
         notes.append(skipped(tally))
+    if tally.headers and plan.privacy is None:
+        one, many = "1 row repeats the header and is", "{:,} rows repeat the header and are"
+        rows = one if tally.headers == 1 else many.format(tally.headers)
+        notes.append(
+            f"{rows} counted: were files joined? Remove such rows, or name the files by a pattern,"
+            " 'parts/*.csv'"
+        )
     if tally.outside and plan.privacy is None:
         # Where rows have counts, a row stands for several clients.
         of = f"{tally.most_clients:,} clients" if tally.has_counts else f"{tally.rows:,} rows"

@@ -18,7 +18,7 @@ from fedtally import _archive
 from fedtally.domain import Domain
 from fedtally.domain.columns import text_of_buffers, utf8_buffers
 from fedtally.engines.local.encoding import Encoder, is_integer
-from fedtally.engines.local.partial_checks import MOST_SHRUNK, check, check_sizes
+from fedtally.engines.local.partial_checks import ALIKE, check, limits
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -147,7 +147,7 @@ class Content:
         """Return it as bytes."""
         meta, arrays = self._document()
         meta = {"partitions": dict(sorted(self.partitions.items())), **meta}
-        return _archive.pack(_SCHEMA, meta, arrays, most_shrunk=MOST_SHRUNK)
+        return _archive.pack(_SCHEMA, meta, arrays, alike=ALIKE)
 
     @classmethod
     def unpack(cls, data: object) -> Self:
@@ -163,7 +163,7 @@ class Content:
                 f" {type(data).__name__}"
             )
         try:
-            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA, check_sizes)
+            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA, limits, alike=ALIKE)
         except UnreadableFileError as error:
             if "expected" in str(error):  # of another version
                 raise

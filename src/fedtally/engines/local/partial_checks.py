@@ -18,26 +18,13 @@ from fedtally.plan import MAX_CLIENTS
 _ARRAYS = {"sizes": np.int64, "ids": np.uint64, "counts": np.int64, "sample": np.uint64}
 _ITEMS = {"integers": np.int64, "utf8": np.uint8, "offsets": np.int64}
 
-# An entry of 1 MiB, and so many bytes for a packed one, are believed. Measured: ids that follow
-# each other take 6, and headers 9. Only counts, which are alike, and long texts may take 1,000:
-# such texts are not packed (`MOST_SHRUNK`).
-_ALWAYS, _RATIO = 1 << 20, 100
-MOST_SHRUNK = {"utf8": _RATIO}
-_ENTRY = 1 << 10  # bytes of an entry beside its values, at most
+ALIKE = frozenset({"counts"})  # they are packed however much they shrink: most are 1
 
 
-def check_sizes(entries: Mapping[str, tuple[int, int]]) -> None:
-    """Raise ValueError if a small tally would take much memory when it is unpacked.
-
-    Args:
-        entries: the bytes of each entry: unpacked, and packed.
-    """
-    _need(entries.keys() <= {"header", *_ARRAYS, *_ITEMS}, "entries of no tally")
-    for name, (unpacked, packed) in entries.items():
-        most = max(_ALWAYS, _RATIO * packed)
-        if name == "counts":
-            most = entries["ids"][0] + _ENTRY  # there is one for each id
-        _need(unpacked <= most, f"{name} of {unpacked:,} bytes, more than {most:,}")
+def limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the most bytes of each array of a tally: `_archive.Limits`."""
+    most: dict[str, int | None] = dict.fromkeys((*_ARRAYS, *_ITEMS))
+    return most | {"counts": sizes["ids"]}  # there is one for each id
 
 
 def check(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:

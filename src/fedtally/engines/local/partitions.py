@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any
 
 from fedtally import _validate
-from fedtally.domain import Domain, OpenStrings, domain_of
+from fedtally.domain import Domain, OpenStrings
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
 from fedtally.engines.local.estimate import for_python, is_input, source_of
@@ -20,7 +20,7 @@ from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.simulation import row_bytes
 from fedtally.engines.local.tally import Tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, item_columns
+from fedtally.sources import Columns, domain_of, item_columns
 
 
 @for_python
@@ -58,8 +58,8 @@ def partial_tally(
 
     Args:
         data: the rows of the partition, as for `estimate`: a table, its path, or a column of items.
-            A file is read as one of a folder: clients and rounds ``7.0`` in text are ``7``, and
-            folders such as ``day=2026-11-24`` above it may be the rounds.
+            A file is read as one of a folder: folders such as ``day=2026-11-24`` above it may be
+            the rounds.
         partition: the name of the partition, which differs from those of all others. One that is
             counted twice under one name, as after a worker died, counts once.
         item: as for `estimate`.

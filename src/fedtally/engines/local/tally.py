@@ -444,7 +444,7 @@ class Tally:
         self.has_counts = False
         self.columns = Columns()
         self.drawn: Drawn | None = None
-        self.rows = self.missing = self.outside = 0
+        self.rows = self.missing = self.outside = self.headers = 0
         self._most_clients = 0.0  # an upper bound: a client of several rows counts once for each
         self._final: tuple[RoundTally, ...] | None = None  # rounds that a `Part` brought
         self._sample: U64 | None = None  # of the clients, where it is asked for
@@ -516,6 +516,7 @@ class Tally:
             counts = None if counts is None else counts[inside]
         self.rows += len(batch) + batch.missing
         self.missing += batch.missing
+        self.headers += batch.headers
         if batch.itemless is not None and self._keep_itemless:
             bare = batch.itemless
             held = np.ones(bare.number, np.int64) if bare.counts is None else bare.counts()

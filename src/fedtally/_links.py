@@ -1,0 +1,65 @@
+"""Where a path leads: links that somebody else could have planted are not followed.
+
+Linux protects from such links in folders like /tmp (`fs.protected_symlinks`) where it follows them
+itself. To write a file whole, under a name that is put in place last, a program must follow them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from fedtally.errors import InvalidInputError
+
+_MOST_LINKS = 40  # as Linux has it
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path without links; the file need not be there.
+
+    A link is followed if this user or root made it, or if nobody else may write its folder.
+
+    Raises:
+        InvalidInputError: somebody else may have put a link there, or links lead in a circle.
+
+    >>> real_path("/./").parts
+    ('/',)
+    """
+    left = list(reversed(Path(path).absolute().parts))
+    place, links = left.pop(), 0
+    while left:
+        part = left.pop()
+        if part == os.pardir:
+            place = os.path.dirname(place)
+            continue
+        folder, place = place, os.path.join(place, part)
+        try:
+            found = os.lstat(place)
+        except OSError:  # nothing is there, or who writes the file says what is wrong
+            continue
+        if not stat.S_ISLNK(found.st_mode):
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise InvalidInputError(f"cannot use {path}: {os.strerror(errno.ELOOP)}")
+        _check_followed(place, found, os.stat(folder))
+        target = Path(os.readlink(place))
+        left += reversed(target.parts)
+        # An absolute target has its root as the first part.
+        place = left.pop() if target.is_absolute() else folder
+    return Path(place)
+
+
+def _check_followed(link: str, found: os.stat_result, folder: os.stat_result) -> None:
+    trusted = {0, os.geteuid()}
+    if found.st_uid in trusted:
+        return
+    if folder.st_uid in trusted and not folder.st_mode & _OTHERS_WRITE:
+        return
+    raise InvalidInputError(
+        f"{link} is a link of user {found.st_uid} to {os.readlink(link)!r}, in a folder that others"
+        " may write, and is not followed: name the file that it leads to"
+    )

@@ -1,0 +1,200 @@
+"""What a registrar signed: a text beside its key, a line for each signature and revocation.
+
+It knows the next number of a purpose, and which plans the registrar has ended. It holds no secret.
+A second copy of the key has a book of its own, so its numbers may fall behind: owners refuse such
+signatures, and never take one for a newer one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedtally._sync import sync
+from fedtally.campaign.enrolment import (
+    MAX_NUMBER,
+    REVOCATION_SCHEMA,
+    PlanSignature,
+    Revocation,
+    checked_purpose,
+    end_of,
+)
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+SUFFIX = ".signed"
+_MOST_BYTES = 1 << 26  # tens of thousands of signatures
+
+
+def book_path(key: str | os.PathLike[str]) -> Path:
+    """Return the path of the book that belongs to a registrar's key file.
+
+    >>> book_path("registrar.key").name
+    'registrar.key.signed'
+    """
+    return Path(os.fspath(key) + SUFFIX)
+
+
+class SigningBook:
+    """The lines of a registrar's book, as they are now, and a way to add one.
+
+    Args:
+        path: of the book; it need not be there.
+        registrar: the public key that signs, 32 bytes.
+
+    Raises:
+        UnreadableFileError: the book cannot be read, is damaged, or is of another key.
+    """
+
+    def __init__(self, path: Path, registrar: bytes) -> None:
+        self._path, self._registrar = path, registrar
+        self._lines: list[PlanSignature | Revocation] = []
+        try:
+            with open(path, "rb") as file:
+                self._read(file.read(_MOST_BYTES))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from None
+
+    def highest(self, purpose: str) -> int:
+        """Return the largest number that was signed for a purpose; 0: there is none."""
+        return max((one.authority.number for one in self._signed(purpose)), default=0)
+
+    def next_number(self, purpose: str) -> int:
+        """Return the number of the next signature for a purpose.
+
+        Raises:
+            InvalidInputError: the largest was signed.
+        """
+        if (highest := self.highest(purpose)) == MAX_NUMBER:
+            raise InvalidInputError(
+                f"all numbers of the purpose {purpose!a} are used: choose another"
+            )
+        return highest + 1
+
+    def ended(self) -> frozenset[str]:
+        """Return the fingerprints of plans that were replaced or revoked."""
+        return frozenset(
+            plan
+            for one in self._lines
+            for plan in (one.revoked if isinstance(one, Revocation) else one.authority.replaces)
+        )
+
+    def check_open(self, plan: str) -> None:
+        """Refuse a plan that was replaced or revoked: no owner would take it again.
+
+        Raises:
+            InvalidInputError: it was.
+        """
+        if plan in self.ended():
+            raise InvalidInputError(
+                f"plan {plan} was replaced or revoked, for good: plan anew, which gives another"
+                " fingerprint"
+            )
+
+    def knows(self, plan: str) -> bool:
+        """Tell whether the plan of a fingerprint was signed."""
+        return any(
+            isinstance(one, PlanSignature) and one.fingerprint == plan for one in self._lines
+        )
+
+    def open_plans(self, purpose: str, now: float) -> list[str]:
+        """Return the fingerprints of plans of a purpose that clients may still run.
+
+        Args:
+            purpose: as it was signed.
+            now: the time, Unix seconds.
+        """
+        ended = self.ended()
+        # a plan that was signed again has the last day of its last signature
+        days = {one.fingerprint: one.authority.last_day for one in self._signed(purpose)}
+        return [plan for plan, last in days.items() if plan not in ended and now < end_of(last)]
+
+    def add(self, line: PlanSignature | Revocation) -> None:
+        """Write a line, on the disk before this returns: call it before the signature is given out.
+
+        Raises:
+            InvalidInputError: the book cannot be written, or its numbers have reached this one
+                meanwhile.
+        """
+        try:
+            with _locked(self._path) as handle:
+                now = SigningBook(self._path, self._registrar)
+                if isinstance(line, PlanSignature):
+                    now.check_number(line.authority.purpose, line.authority.number)
+                _append(handle, line.to_line().encode("ascii"))
+                sync(self._path.parent)
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot write {self._path} ({error.strerror}), which must hold what was signed:"
+                " make it writable, and sign again"
+            ) from None
+
+    def check_number(self, purpose: str, number: int) -> None:
+        """Refuse a number that is not above those of a purpose.
+
+        Raises:
+            InvalidInputError: it is not.
+        """
+        if number <= (highest := self.highest(purpose)):
+            raise InvalidInputError(
+                f"the number must be above {highest}, which was signed for the purpose {purpose!a},"
+                f" got {number}: leave --number out, or name a larger one"
+            )
+
+    def _signed(self, purpose: str) -> Iterator[PlanSignature]:
+        purpose = checked_purpose(purpose)
+        for one in self._lines:
+            if isinstance(one, PlanSignature) and one.authority.purpose == purpose:
+                yield one
+
+    def _read(self, data: bytes) -> None:
+        # a last line without an end was cut off, and the next one would be written into it
+        for number, line in enumerate(data.decode("ascii", "replace").splitlines(True), 1):
+            try:
+                one = _line_of(line)
+            except ValueError:
+                raise UnreadableFileError(
+                    f"{self._path} is damaged in line {number}: move it away, and name the next"
+                    " number yourself (--number), above all that were signed"
+                ) from None
+            if one.registrar != self._registrar:
+                raise UnreadableFileError(
+                    f"{self._path} is of another key (line {number}): move it away"
+                )
+            self._lines.append(one)
+
+
+def _line_of(text: str) -> PlanSignature | Revocation:
+    if not text.endswith("\n"):
+        raise ValueError
+    if text.startswith(REVOCATION_SCHEMA):
+        return Revocation.from_line(text)
+    return PlanSignature.from_line(text)
+
+
+def _append(handle: int, text: bytes) -> None:
+    """Write to the end of a file, all of it or nothing, through to the disk."""
+    before = os.fstat(handle).st_size
+    try:
+        if os.write(handle, text) != len(text):  # a disk may take a part before it is full
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, before)
+        raise
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """Give a file to append to, made if need be, while no other process has it."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,0 +1,130 @@
+"""What somebody reads of a plan before they accept or sign it, and the fingerprint they pin."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from fedtally.cli.layout import option
+from fedtally.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from fedtally.campaign.enrolment import Authority
+    from fedtally.plan import Plan
+
+fingerprint_option = option(
+    "Run",
+    "--fingerprint",
+    metavar="HEX",
+    help="Refuse any other plan: all 64 digits, as you got them by another way.",
+)
+
+
+def check_fingerprint(given: str | None, plan: Plan) -> None:
+    """Refuse a plan whose fingerprint is not the one that was named; None: none was."""
+    if given is None:
+        return
+    if not re.fullmatch("[0-9a-f]{64}", given):
+        raise InvalidInputError(
+            f"--fingerprint must be all 64 hexadecimal digits, got {given!a:.80}: whoever makes two"
+            " plans can give both the same first digits"
+        )
+    if given != plan.fingerprint:
+        raise InvalidInputError(
+            f"the plan is {plan.fingerprint}, and --fingerprint names {given}: get the plan that"
+            " you want from who made it"
+        )
+
+
+def parse_day(text: str | None, now: float) -> date | None:
+    """Return the day of an option --until, which must not be over; None: none was named."""
+    from fedtally.campaign.enrolment import day_of
+
+    if text is None:
+        return None
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise InvalidInputError(f"--until must be a day such as 2027-01-31, got {text!a}") from None
+    if day < day_of(now):
+        raise InvalidInputError(f"--until must be today ({day_of(now)}, UTC) or later, got {day}")
+    return day
+
+
+def default_day(now: float) -> date:
+    """Return the last day of a plan for which nobody names one."""
+    from fedtally.campaign.enrolment import DAYS_OPEN, day_of
+
+    return day_of(now) + timedelta(days=DAYS_OPEN)
+
+
+def authority_rows(authority: Authority) -> list[tuple[str, str]]:
+    """Return the rows on what a registrar says of a plan, all digits of what it replaces."""
+    return [
+        ("Purpose", f"{authority.purpose}, number {authority.number}"),
+        *(("Replaces", plan) for plan in authority.replaces),
+    ]
+
+
+def is_attended() -> bool:
+    """Tell whether somebody is there who can answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """Ask on the terminal; raise an error that says what `otherwise` holds unless it is a yes."""
+    if not click.confirm(question, err=True):
+        raise InvalidInputError(otherwise)
+
+
+def identity_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows with the fingerprint and the keys of a plan, all digits of each."""
+    agreed = plan.secure_sum
+    return [
+        ("Fingerprint", plan.fingerprint),
+        *(
+            (name.replace("_", " ").capitalize(), getattr(agreed, name).hex())
+            for name in (() if agreed is None else agreed.needed_keys)
+        ),
+    ]
+
+
+def demand_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows on what a plan asks of a client, and on what is guaranteed to it."""
+    from fedtally import report
+
+    times = 1 if plan.privacy is None else plan.privacy.event.participations
+    items, candidates, rounds = (
+        report.counted(number, noun)
+        for number, noun in (
+            (plan.max_items, "item"),
+            (plan.domain_size, "candidate"),
+            (plan.num_rounds, "round"),
+        )
+    )
+    which = f"{items} out of {candidates} ({plan.domain['kind']})"
+    if plan.is_open:
+        which = f"{items}, whatever text it is (an open domain)"
+    return [
+        ("Asks for", f"up to {which}, in {times} of {rounds}"),
+        ("Upload", f"{report.size(plan.bytes_per_client)} a round"),
+        ("Sums", _sums(plan)),
+        *report.privacy_rows(plan),
+    ]
+
+
+def _sums(plan: Plan) -> str:
+    from fedtally.secagg.config import SecAggConfig, TwoServerConfig
+
+    agreed = plan.secure_sum
+    if isinstance(agreed, SecAggConfig):
+        p = agreed.parameters
+        crowd = f"over {p.min_survivors:,} to {p.n_max:,} clients"
+        return f"{crowd}, {p.honest_survivors:,} honest ones at least"
+    if isinstance(agreed, TwoServerConfig):
+        return f"by two servers, over {agreed.min_batch:,} to {agreed.n_max:,} clients"
+    return "by a server that is trusted"

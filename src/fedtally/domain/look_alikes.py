@@ -1,0 +1,107 @@
+"""Candidates that people cannot tell apart, or that look like something else than candidates."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtally.domain.columns import COORDINATES, utf8_buffers
+
+_BLOCK = 1 << 20  # bytes that are looked at once
+_MOST = 1 << 21  # texts beyond printable ASCII that are looked at: each takes a microsecond
+_HIDDEN = r"[\x{feff}\x{200b}\x{2060}\x{ad}\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+
+
+class Oddities(NamedTuple):
+    """What is odd about candidates: numbers of them, each with an example.
+
+    Attributes:
+        alike: those that differ from another one by an invisible sign, by a space of another kind,
+            or by the form of a letter (Unicode NFC) alone; the example has both.
+        hidden: those that hold a sign that no script needs and nobody sees.
+        decomposed: those that are not in form NFC.
+        delimiter: a sign between the fields of a table that all hold equally often, or "".
+    """
+
+    alike: tuple[int, tuple[str, str]] | None = None
+    hidden: tuple[int, str] | None = None
+    decomposed: tuple[int, str] | None = None
+    delimiter: str = ""
+
+
+def oddities(text: Any) -> Oddities:
+    r"""Return what is odd about distinct candidates, an Arrow large_string array.
+
+    >>> from fedtally.domain.columns import as_text
+    >>> oddities(as_text(["a", "\ufeffa", "caf\u00e9", "cafe\u0301"])).alike
+    (2, ('\ufeffa', 'a'))
+    >>> oddities(as_text(["Paris, France", "Rome, Italy"])).delimiter
+    ''
+    >>> oddities(as_text(["word,n", "tea,3"])).delimiter
+    ','
+    """
+    import pyarrow.compute as pc
+
+    odd, delimiter = _beyond_ascii(text), _delimiter(text)
+    if not len(odd):
+        return Oddities(delimiter=delimiter)
+    hidden = odd.filter(pc.match_substring_regex(odd, _HIDDEN))
+    decomposed = odd.filter(pc.not_equal(odd, pc.utf8_normalize(odd, "NFC")))
+    return Oddities(
+        _alike(text, odd),
+        (len(hidden), hidden[0].as_py()) if len(hidden) else None,
+        (len(decomposed), decomposed[0].as_py()) if len(decomposed) else None,
+        delimiter,
+    )
+
+
+def _beyond_ascii(text: Any) -> Any:
+    """Return the texts that hold anything else than printable ASCII, at most 2^21 of them."""
+    import pyarrow.compute as pc
+
+    data = utf8_buffers(text)[0]
+    blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+    if all(block.min() >= 32 and block.max() < 127 for block in blocks):  # as most lists
+        return text[:0]
+    return text.filter(pc.match_substring_regex(text, r"[^\x20-\x7e]"))[:_MOST]
+
+
+def _alike(text: Any, odd: Any) -> tuple[int, tuple[str, str]] | None:
+    import pyarrow.compute as pc
+
+    seen = pc.replace_substring_regex(pc.replace_substring_regex(odd, _UNSEEN, ""), r"\p{Zs}", " ")
+    seen = pc.utf8_normalize(seen, "NFC")
+    changed = pc.not_equal(seen, odd)
+    odd, seen = odd.filter(changed), seen.filter(changed)
+    if not len(odd):
+        return None
+    first = pc.index_in(seen, value_set=seen).to_numpy()
+    number_of = np.bincount(first, minlength=len(odd))
+    is_plain = pc.is_in(seen, value_set=text).to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(is_plain | (number_of[first] > 1))
+    if not places.size:
+        return None
+    place = int(places[0])
+    next_one = int(np.flatnonzero(first == first[place])[-1])
+    other = seen[place] if is_plain[place] else odd[next_one]
+    return len(places), (odd[place].as_py(), other.as_py())
+
+
+def _delimiter(text: Any) -> str:
+    import pyarrow.compute as pc
+
+    sample = text[0].as_py()
+    for sign in (",", ";", "|"):
+        if len(text) < 2 or sign not in sample:
+            continue
+        counts = pc.count_substring(text, sign)
+        spaced = pc.count_substring(text, f"{sign} ")
+        if (
+            len(counts.unique()) == 1
+            and not pc.all(pc.equal(counts, spaced)).as_py()
+            and not pc.all(pc.match_substring_regex(text, COORDINATES)).as_py()
+        ):
+            return sign
+    return ""

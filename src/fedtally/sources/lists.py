@@ -1,0 +1,329 @@
+"""Public lists in files: one word on each line, or a column of a table, FILE:COLUMN.
+
+A name says how a file is read: ``words.txt`` and names without a known suffix are lines as they
+stand, ``words.csv`` or ``words.parquet`` are tables. The column of a CSV or TSV must be named,
+unless it is called ``item``: without a header its first word would be taken for one. Candidates
+decide what can be found at all. So a list of candidates that looks like a table, or cannot be read
+whole, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fedtally._validate import did_you_mean, did_you_mean_file
+from fedtally.domain import (
+    Dictionary,
+    Domain,
+    IntegerSet,
+    OpenStrings,
+    load,
+    parse,
+)
+from fedtally.domain.columns import as_text, shown
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources.batches import Columns, Source
+from fedtally.sources.layout import Layout, check_text
+from fedtally.sources.memory import from_items
+from fedtally.sources.streams import ByteStream, reading
+from fedtally.sources.tables import column_names, table_source
+
+_WRITTEN_OUT = ("range", "grid", OpenStrings.kind)  # their descriptions are all there is to know
+_SIGNS = (  # of lines that are none of a list, if all lines have one
+    (r'^".*"$', "is in quotes, as in a CSV"),
+    (r"^\s*\{.*\}\s*$", "is an object of JSON"),
+    (r"\t", "holds a tab, as in a table"),
+)
+_MARK = "\ufeff"  # a byte order mark
+
+
+def list_path(text: str) -> tuple[str, str | None]:
+    """Return the path of a list, and the column that is named behind it, if one is.
+
+    >>> list_path("words.parquet:word")
+    ('words.parquet', 'word')
+    """
+    path, _, column = text.rpartition(":")
+    return (text, None) if os.path.exists(text) or not path or not column else (path, column)
+
+
+def open_list(value: Any) -> Source:
+    """Open a public list of words, of any size.
+
+    Args:
+        value: the path of a file, as the module's docstring says; or a column of text.
+
+    Raises:
+        InvalidInputError: the value is none of these, or the column must be named.
+        UnreadableFileError: there is no such file.
+
+    >>> [batch.items.to_pylist() for batch in open_list(["tea", "coffee"]).batches()]
+    [['tea', 'coffee']]
+    """
+    if not isinstance(value, str | os.PathLike):
+        return from_items(value)
+    path, column = list_path(os.fspath(value))
+    if not os.path.exists(path) or os.path.isdir(path):  # no pattern, no synthetic population
+        raise UnreadableFileError(
+            f"{os.fspath(value)}: there is no such file; name one with a word on each line, or a"
+            " table, FILE or FILE:COLUMN"
+        )
+    layout = Layout.detect(path, Columns(item=column))
+    if column is None and layout.format in ("csv", "tsv"):
+        names = column_names(path, layout)
+        if "item" not in names:
+            listed = ", ".join(map(repr, names[:9]))
+            raise InvalidInputError(
+                f"{path} is a table by its name, and its first line has the columns {listed}: name"
+                f" the column of the list ({path}:COLUMN), or call a list of one word a line"
+                f" {os.path.splitext(path)[0]}.txt"
+            )
+        column = "item"
+    return table_source(path, Columns(item=column, item_option=f"{path}:COLUMN"), layout)
+
+
+def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) -> Dictionary:
+    r"""Read public candidates from a file: a list, or FILE:COLUMN, as `open_list` has them.
+
+    The order in the file is the order of the candidates.
+
+    Args:
+        value: the path. Text is in UTF-8, and lines are taken with their white space.
+        is_checked: whether a digest tells if these are the right ones. Then lines may look like
+            those of a table.
+
+    Raises:
+        UnreadableFileError: the file cannot be read.
+        InvalidInputError: candidates are missing or repeated, are no text of one line, or are lines
+            of a table, in quotes or of JSON; the message names the first.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "drinks.txt")
+    >>> _ = file.write_text("tea\ncoffee\n", encoding="utf-8")
+    >>> read_candidates(file)
+    Dictionary(size=2, public=True)
+    """
+    path, column = list_path(os.fspath(value))
+    if not os.path.exists(path):
+        raise UnreadableFileError(f"cannot read {os.fspath(value)}: there is no such file")
+    layout = Layout.detect(path, Columns(item=column))
+    if layout.format == "text":
+        items, row = as_text(_lines(path)), "line"
+        if not is_checked:
+            _refuse_tables(path, items)
+    else:
+        items, row = _column(value, path), "row"
+    faults = _faults(path, items, row)
+    if faults:
+        raise InvalidInputError(f"{'; '.join(faults)}; remove such {row}s")
+    return Dictionary(items)
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a text file, without the byte order mark at its start."""
+    with reading(path, "utf8"), ByteStream(path, "utf8", of_lines=True) as stream:
+        data = stream.read()
+    if not data:
+        raise InvalidInputError(f"{path} is empty; write one item on each line")
+    if data.startswith((b"PAR1", b"ARROW1")):
+        raise UnreadableFileError(
+            f"{path} is a table: call it .parquet or .feather, and name its column, FILE:COLUMN"
+        )
+    check_text(data, path, "; save it as UTF-8")
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidInputError(
+            f"line {line} of {path} is not UTF-8; save the file as UTF-8"
+        ) from error
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _column(value: str | os.PathLike[str], path: str) -> Any:
+    """Return a column of a table as text."""
+    import pyarrow as pa
+
+    parts = []
+    with _as_of_lists(path):
+        for batch in open_list(value).batches(may_be_empty=True):
+            if batch.missing:
+                raise InvalidInputError(f"{path} has rows without a candidate: remove such rows")
+            parts.append(as_text(batch.items))
+    items = pa.concat_arrays([*parts, pa.array([], pa.large_string())])
+    if not len(items):
+        raise InvalidInputError(f"{path} is empty; write one item in each row")
+    return items
+
+
+@contextmanager
+def _as_of_lists(path: str) -> Iterator[None]:
+    """Say what helps where an error names an option, which is of the input alone."""
+    try:
+        yield
+    except InvalidInputError as error:
+        said = str(error)
+        if "--text-encoding" in said:
+            said = f"{path} is no UTF-8 text: save it as UTF-8"
+        elif "--delimiter" in said:
+            said = f"{said.partition('; if it is')[0]}: separate them by commas, or by tabs in .tsv"
+        raise type(error)(said) from error
+
+
+def _refuse_tables(path: str, lines: Any) -> None:
+    """Refuse lines that are sure to be those of a table, which would be found nowhere.
+
+    Commas may be part of any name ("Paris, France"), so they are no sign of a table.
+    """
+    import pyarrow.compute as pc
+
+    first = lines.slice(0, 3).to_pylist()
+    what = "is a list of JSON" if _is_json_list(first) else None
+    for pattern, said in _SIGNS:
+        # most lists differ from a table in their first lines
+        if all(re.search(pattern, text) for text in first) and (
+            pc.all(pc.match_substring_regex(lines, pattern)).as_py()
+        ):
+            what = said
+    if what is not None:
+        raise InvalidInputError(
+            f"each line of {path} {what}, and a list has one candidate a line, as it stands: call a"
+            " table .csv, .tsv or .jsonl and name its column, FILE:COLUMN"
+        )
+
+
+def _is_json_list(texts: list[str]) -> bool:
+    try:
+        return len(texts) == 1 and isinstance(json.loads(texts[0]), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _faults(path: str, items: Any, row: str) -> list[str]:
+    """Return what is wrong with candidates: those that are empty, repeated, or are no line.
+
+    >>> _faults("words.txt", as_text(["1", "", "1", "", ""]), "line")
+    ['line 2 of words.txt is empty (3 in all)', "line 3 of words.txt repeats line 1, '1'"]
+    """
+    import pyarrow.compute as pc
+
+    first = pc.index_in(items, value_set=items).to_numpy()
+    is_empty = pc.equal(items, "").to_numpy(zero_copy_only=False)
+    is_repeated = (first != np.arange(len(items))) & ~is_empty
+    is_broken = pc.match_substring_regex(items, "[\r\n]").to_numpy(zero_copy_only=False)
+    is_marked = pc.starts_with(items, _MARK).to_numpy(zero_copy_only=False)
+    faults = []
+    for places, fault in (
+        (np.flatnonzero(is_empty), "is empty"),
+        (np.flatnonzero(is_repeated), "repeats {row} {first}, {item}"),
+        (np.flatnonzero(is_broken), "holds a line end, {item}"),
+        (
+            np.flatnonzero(is_marked),
+            "begins with a byte order mark, as if files were joined there",
+        ),
+    ):
+        if places.size:
+            place = int(places[0])
+            said = fault.format(row=row, first=first[place] + 1, item=shown(items, place))
+            in_all = f" ({places.size:,} in all)" if places.size > 1 else ""
+            faults.append(f"{row} {place + 1} of {path} {said}{in_all}")
+    return faults
+
+
+def domain_of(value: Any) -> Domain | str:
+    """Return the domain that a value names, or "input", which names none before rows are read.
+
+    Args:
+        value: a `Domain`; "input"; "open", for `OpenStrings`; what `fedtally.domain.parse` reads;
+            the path of a list of candidates, as `read_candidates` has it; or a column of distinct
+            items, all text or all integers.
+
+    Raises:
+        InvalidInputError: the value is none of these.
+        UnreadableFileError: the file cannot be read.
+
+    >>> domain_of(["tea", "coffee"]).size, domain_of([3, 9]), domain_of("range:1..9").size
+    (2, IntegerSet(size=2, public=False), 9)
+    """
+    if isinstance(value, Domain):
+        return value
+    if isinstance(value, str) and value == OpenStrings.kind:  # a column compares value by value
+        return OpenStrings()
+    if isinstance(value, str) and (value == "input" or value.startswith(("range:", "grid:"))):
+        return value if value == "input" else parse(value)
+    if isinstance(value, str | os.PathLike):
+        if os.path.exists(list_path(os.fspath(value))[0]):
+            return read_candidates(value)
+        if isinstance(value, os.PathLike):
+            raise UnreadableFileError(f"domain {os.fspath(value)}: there is no such file")
+        if value.strip().startswith(("range:", "grid:")):
+            return parse(value)
+        meant = did_you_mean(value, ("input", "open")) or did_you_mean_file(value)
+        raise InvalidInputError(
+            f"cannot read the domain {value!r}: there is no such file; give the path of a file,"
+            " FILE or FILE:COLUMN, a list of items, 'input', 'open', range:FIRST..LAST or"
+            f" grid:SOUTH..NORTH,WEST..EAST,STEP{meant}"
+        )
+    if isinstance(value, bytes | Mapping) or not hasattr(value, "__len__"):
+        raise InvalidInputError(
+            "domain must be a Domain such as fedtally.Dictionary(...), a list of items, a path, or"
+            f" text, got {type(value).__name__}"
+        )
+    first: Any = next(iter(value), None)
+    first = first.as_py() if hasattr(first, "as_py") else first  # an Arrow column's
+    # A set has no order, and the order of a dictionary is part of a plan: sorted, it has one.
+    items = sorted(value) if isinstance(value, set | frozenset) else value
+    return Dictionary(items) if first is None or isinstance(first, str) else IntegerSet(items)
+
+
+def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] | None) -> Domain:
+    """Return the domain that a plan describes.
+
+    A range, a grid or an open domain is in the plan as a whole. Of a dictionary the plan holds the
+    digest alone: the candidates come from a file, and the digest tells whether it is the right one.
+
+    Args:
+        meta: what `Domain.describe` returned.
+        candidates: the path of a list of candidates, as `read_candidates` has it; None: there is
+            none.
+
+    Raises:
+        InvalidInputError: the file is missing, not needed, or holds other candidates; or the
+            domain is not public, so that no file can be checked against it.
+        UnreadableFileError: the file cannot be read.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> of_description(IntegerRange(1, 9).describe(), None)
+    IntegerRange(1, 9)
+    """
+    if meta.get("kind") in _WRITTEN_OUT:
+        if candidates is not None:
+            raise InvalidInputError(
+                "the plan holds its candidates as a whole: leave out the file"
+                f" {os.fspath(candidates)}"
+            )
+        return load(meta, {})
+    if meta.get("kind") != Dictionary.kind or not meta.get("public"):
+        raise InvalidInputError(
+            "the candidates of this plan are the distinct items of one input, which nobody else"
+            " has: plan with --domain FILE, range:FIRST..LAST or grid:..."
+        )
+    if candidates is None:
+        raise InvalidInputError(
+            "the plan holds only the digest of its candidates: name the file that it was planned"
+            " with, one candidate a line, or FILE:COLUMN (--candidates)"
+        )
+    domain = read_candidates(candidates, is_checked=True)
+    if any(meta.get(name) != value for name, value in domain.describe().items()):
+        raise InvalidInputError(
+            f"{os.fspath(candidates)} holds other candidates than those of the plan: the same lines"
+            " in the same order are needed"
+        )
+    return domain
