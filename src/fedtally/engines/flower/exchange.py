@@ -61,9 +61,7 @@ class Exchange:
     ) -> None:
         self._grid, self._steady, self._warn = grid, steady, warn
         self._asked: dict[str, tuple[int, float]] = {}  # by message: the node, until when
-        self._unread: set[str] = (
-            set()
-        )  # messages whose answer could not be read, as was told
+        self._unread: set[str] = set()  # messages whose answer could not be read, as was told
 
     @property
     def busy(self) -> set[int]:
