@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally._links import real_path
 from fedtally._sync import sync
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
 _HEADER = "header"  # the name of the entry that holds the JSON
 # A small file must not fill the memory of who reads it. An entry of 1 MiB is believed, and so many
@@ -331,7 +331,7 @@ class _Archive:
             try:
                 most = limits(self._meta, unpacked)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise UnreadableFileError(f"{self._name} is damaged: {error}") from error
+                raise UnreadableFileError(f"{self._name} is damaged{reason(error)}") from error
         for name in sorted(names):
             if name not in most:
                 raise UnreadableFileError(

@@ -47,3 +47,14 @@ class MissingExtraError(FedtallyError, ImportError):
     """An optional dependency is missing; the message says how to install it."""
 
     exit_code = 2
+
+
+def reason(error: Exception) -> str:
+    """Return what is wrong behind a colon, if an error says it in words of this package, else "".
+
+    Errors of NumPy, Arrow and Python speak of their own insides.
+
+    >>> reason(InvalidInputError("a counter is beyond 2^62")), reason(KeyError("noise"))
+    (': a counter is beyond 2^62', '')
+    """
+    return f": {error}" if isinstance(error, FedtallyError) else ""

@@ -150,6 +150,20 @@ def test_an_operator_is_told_what_owners_must_allow(
     assert f"min_honest = {honest} or less in agent.toml" in capsys.readouterr().err
 
 
+def test_what_is_waited_for_is_told_once_until_it_changes(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    progress = view.Progress(CampaignFolder.open(init(world, plan_of())), None, False)
+    capsys.readouterr()
+    for present in (0, 0, 0, 3, 3):
+        progress.show(present)
+        now[0] += 31
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"waits for clients: {present} are connected" for present in (0, 3)]
+
+
 def test_a_run_says_how_long_the_rest_takes_at_its_own_pace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

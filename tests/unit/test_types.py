@@ -415,7 +415,8 @@ def test_a_column_of_pandas(
 ) -> None:
     frame = pd.DataFrame({"v": make()})
     check(lambda: of_estimate(frame, item="v"), as_expected(expected))
-    check(lambda: read(from_items(frame["v"])), expected)
+    for column in (frame["v"], make(), frame["v"].array, pd.Index(frame["v"])):
+        check(lambda column=column: read(from_items(column)), expected)
     check(lambda: read(from_table(frame, Columns("v")), private=True), of_private(name, expected))
     try:
         frame.to_parquet(tmp_path / "t.parquet")
@@ -502,6 +503,30 @@ def test_a_lazy_frame_that_cannot_be_computed(tmp_path: Path) -> None:
             lambda frame=frame: read(from_table(frame, Columns("v"))),
             "cannot be computed .*pass the table",
         )
+
+
+def test_arrays_of_other_libraries_are_read_as_those_of_numpy_or_refused() -> None:
+    class Tensor:
+        """As one of PyTorch, whose elements are tensors, too."""
+
+        def __len__(self) -> int:
+            return 2
+
+        def __iter__(self) -> Any:
+            raise AssertionError("its elements are no numbers")
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.array([3, 5])
+
+    assert read(from_items(Tensor())) == ["3", "5"]
+
+    class Sparse:
+        """As one of SciPy, of which nobody knows how many values are meant."""
+
+        def __len__(self) -> int:
+            raise TypeError("sparse array length is ambiguous; use getnnz()")
+
+    check(lambda: read(from_items(Sparse())), "must be a column such as a list or a series, got Sp")
 
 
 def test_what_exports_the_stream_of_arrow_alone_is_a_table() -> None:

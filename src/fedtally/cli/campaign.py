@@ -204,8 +204,8 @@ _engine_options = options(
 def run(name: Path, **given: Any) -> int:
     """Run the campaign NAME until every round is as full as its plan allows, and show its result.
 
-    If nobody new comes for --wait seconds, it ends: with the result if every round landed, and else
-    so that resume goes on.
+    If nobody new comes for --wait seconds, or nobody answers, it ends: with the result if every
+    round landed, and else so that resume goes on.
     SIGTERM, or fedtally campaign drain, ends it after the open sessions. Exit code 0: every round
     landed. 3: some did, or it was drained. 1: none did. 2: bad input.
     """

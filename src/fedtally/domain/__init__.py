@@ -26,7 +26,7 @@ from fedtally.domain.grid import Grid
 from fedtally.domain.integers import IntegerRange, IntegerSet
 from fedtally.domain.open_strings import Names, OpenStrings, Unread
 from fedtally.domain.text import Dictionary, Strings, fingerprint_key, fingerprints
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
 __all__ = [
     "Dictionary",
@@ -100,7 +100,7 @@ def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Dom
         domain = _KINDS[kind].rebuild(meta, arrays)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableFileError(
-            f"the saved domain of kind {kind!r} is damaged: {error}"
+            f"the saved domain of kind {kind!r} is damaged{reason(error)}"
         ) from error
     saved, found = dict(meta), domain.describe()
     if any(saved.get(key) != value for key, value in found.items()):

@@ -614,9 +614,9 @@ def honesty(least: int) -> str:
     """Return what owners of agents must have written to take a plan whose sums have so many.
 
     >>> honesty(3)
-    'agents take it with min_honest = 3 or less in agent.toml'
+    'owners need min_honest = 3 or less in agent.toml'
     """
-    return f"agents take it with min_honest = {least} or less in agent.toml"
+    return f"owners need min_honest = {least} or less in agent.toml"
 
 
 def _cohorts(traffic: Mapping[str, Any], noun: str) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedtally import _archive, _validate
 from fedtally import domain as domains
-from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
+from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, reason
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import CONFIDENCE, Decoding
 from fedtally.recovery.joint import FoundFit
@@ -136,7 +136,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             result.evaluation = kept(**meta["evaluation"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # a file is data of strangers: anything in it that a constructor refuses is damage
-        raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
+        raise UnreadableFileError(f"{os.fspath(path)} is damaged{reason(error)}") from error
     return result
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fedtally import _archive, _validate, kernels
 from fedtally.encoding import Encoding
-from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
+from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError, reason
 from fedtally.sketch import hashing
 from fedtally.sketch.schedule import Schedule, ScheduleKind
 from fedtally.sketch.spelling import Spelling, positions_of
@@ -537,7 +537,7 @@ class CountSketch:
             sketch.num_silos = _validate.integer(0, num_silos=meta.get("num_silos", 0))
             sketch.num_clients = checked_number(meta["num_clients"], sketch)
         except (KeyError, TypeError, ValueError) as error:
-            raise UnreadableFileError(f"{name} is damaged: {error}") from error
+            raise UnreadableFileError(f"{name} is damaged{reason(error)}") from error
         return sketch
 
     def _accumulate(

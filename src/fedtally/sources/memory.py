@@ -224,9 +224,10 @@ def _sequence(values: Any, name: str) -> Any:
             f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got {values.ndim}"
             " dimensions"
         )
-    if hasattr(values, "__len__") and not isinstance(values, Set | ValuesView | KeysView):
-        return values
     try:
+        if hasattr(values, "__len__") and not isinstance(values, Set | ValuesView | KeysView):
+            len(values)  # a sparse matrix has none
+            return values
         return list(values)
     except TypeError as error:
         raise _no_column(values, name) from error
@@ -287,7 +288,7 @@ def _is_polars(kind: type) -> bool:
 def _unwrapped(values: Any, name: str, private: bool) -> Any:
     """Return a column in a form that Arrow reads, where its own form is none."""
     kind: Any = getattr(values, "dtype", None)
-    if type(kind).__name__ == "SparseDtype":  # of pandas
+    if type(kind).__name__ in ("SparseDtype", "NumpyEADtype"):  # of pandas
         return np.asarray(values)
     if type(kind).__name__ == "CategoricalDtype" and kind.categories.dtype == object:
         return _categories(values, name, private)
@@ -298,6 +299,9 @@ def _unwrapped(values: Any, name: str, private: bool) -> Any:
             return values.to_list()
         if str(kind) in ("Int128", "UInt128"):
             return _integers_of_polars(values, private)
+    is_array = isinstance(values, np.ndarray) or hasattr(values, "to_numpy")
+    if hasattr(values, "__array__") and not is_array and not _speaks_arrow(values):
+        return np.asarray(values)  # such as tensors
     return values
 
 

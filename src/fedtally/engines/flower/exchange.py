@@ -53,7 +53,7 @@ class Exchange:
     Args:
         grid: of the run.
         steady: returns seconds that nobody sets.
-        warn: called with a problem that the engine goes on after, in words.
+        warn: called with a problem that the engine goes on after, in words; once a message.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Exchange:
     ) -> None:
         self._grid, self._steady, self._warn = grid, steady, warn
         self._asked: dict[str, tuple[int, float]] = {}  # by message: the node, until when
+        self._unread: set[str] = set()  # messages whose answer could not be read, as was told
 
     @property
     def busy(self) -> set[int]:
@@ -96,7 +97,9 @@ class Exchange:
             try:
                 replies = list(self._grid.pull_messages([name]))
             except Exception as error:  # of any kind: a node chose these bytes
-                self._warn(f"an answer could not be read: {type(error).__name__}")
+                if name not in self._unread:  # it is asked for until its time is over
+                    self._warn(f"an answer could not be read: {type(error).__name__}")
+                self._unread.add(name)
                 replies = []
             # Only this tells the node: the sender of an error is the SuperLink.
             replies = [one for one in replies if one.metadata.reply_to_message_id == name]
@@ -105,3 +108,4 @@ class Exchange:
                 yield node, unpack(replies[0].content) if replies[0].has_content() else None
             elif self._steady() > until:
                 del self._asked[name]
+        self._unread &= self._asked.keys()

@@ -21,7 +21,7 @@ from fedtally.engines.local.encoding import Encoder, is_integer
 from fedtally.engines.local.partial_checks import ALIKE, check, limits
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 from fedtally.sources import Batch, Columns, Source
 
 _SCHEMA = "fedtally/partial-tally/1"
@@ -174,7 +174,9 @@ class Content:
             return cls._rebuilt(meta, arrays)
         # An impossible value can raise many kinds of errors: no list would be whole.
         except Exception as error:
-            raise UnreadableFileError(f"{_NAME} is damaged ({error}): count it anew") from error
+            raise UnreadableFileError(
+                f"{_NAME} is damaged{reason(error)}; count it anew"
+            ) from error
 
     def _document(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         part, rounds = self.part, self.part.rounds
