@@ -1,12 +1,13 @@
 """Cells unlike the grid of `limit`: whether belief propagation is ever worse than joint recovery.
 
 `FEW` are sketches of few cells: there the decoder sends no messages, and here it does, which shows
-why.
+why. `SMALL` are sketches of 700 to 1,500 cells, just above those, of laws with long flat tails.
 
 A line is a law, how rounds differ, a schedule, a size, noise, candidates, clients and rounds.
 
 Laws are those of `limit` and exponents (0: all alike), `geometric` (of .98), `half` (three items of
-a sixth each, six hundred of a twelve-hundredth, nobody else), plateaus of `coverage`, and tables.
+a sixth each, six hundred of a twelve-hundredth, nobody else), `cut` ((i + 8)^-.9, which falls off
+exponentially from a fifth of the items on), plateaus of `coverage`, and tables.
 Rounds are `alike`; or as in `coverage`: `gamma C`, `one round`, `1..K`, `missing`; or `silos`: six
 silos of `experiments.silos`, whose people hold items by laws of their own; or `several`: clients
 hold five items on average, each at most once; or `text`, alike, of items that are texts.
@@ -150,8 +151,25 @@ geometric    alike       shared    5x80    off      2000   5000    1
 """
 
 
+SMALL = """
+cut          alike       shared    7x120   off      30000  150000  1
+cut          alike       shared    5x150   off      30000  150000  1
+cut          alike       shared    5x300   off      30000  150000  1
+cut          alike       shared    7x200   on       30000  1500000 1
+cut          alike       hybrid    7x120   off      30000  150000  10
+0.5          alike       shared    7x120   off      2000   50000   1
+0.5          alike       shared    5x200   off      5000   50000   1
+1.1          alike       shared    7x120   off      10000  100000  1
+zm           alike       shared    7x200   off      10000  100000  1
+lognormal    alike       shared    7x120   off      10000  100000  1
+half         alike       shared    7x120   off      2000   50000   1
+plateaus     alike       shared    7x200   off      10000  100000  1
+"""
+LISTS = {"unlike": CELLS, "rows": CELLS, "few": FEW, "small": SMALL}
+
+
 class Task(NamedTuple):
-    """One campaign: a line of `CELLS` or `FEW`, and what it is repeated with."""
+    """One campaign: a line of one of `LISTS`, and what it is repeated with."""
 
     law: str
     kind: str
@@ -190,14 +208,14 @@ def tasks(repeats: int, data: Path | None, seed: int, cells: str = "unlike") -> 
         data: folder of the tables; without one, their cells are left out.
         seed: of all draws.
         cells: "unlike", those of `CELLS`; "rows", these with three rows instead of five, four
-            instead of more, and as many counters; "few", those of `FEW`.
+            instead of more, and as many counters; "few", those of `FEW`; "small", of `SMALL`.
 
     >>> tasks(1, None, 0, "rows")[2].cell
     '1.1, shared 4x52, 200 items, 5,000 clients, 1 round'
     """
     found = []
     for repeat in range(repeats):
-        for line in (FEW if cells == "few" else CELLS).strip().splitlines():
+        for line in LISTS[cells].strip().splitlines():
             law, *kind, schedule, sketch, noise, size, clients, num_rounds = line.split()
             if law in TABLES and data is None:
                 continue
@@ -221,6 +239,10 @@ def _population(task: Task, rng: np.random.Generator) -> tuple[rounds.F64, int]:
         return coverage.plateau(case, coverage.Scale(task.size, task.clients))[0], task.clients
     if task.law == "geometric":
         weights = 0.98 ** np.arange(task.size)
+        return weights / weights.sum(), task.clients
+    if task.law == "cut":
+        ranks = np.arange(1.0, task.size + 1)
+        weights = (ranks + 8) ** -0.9 * np.exp(-5 * ranks / task.size)
         return weights / weights.sum(), task.clients
     if task.law == "half":
         return promises.law("half", task.size, None), task.clients

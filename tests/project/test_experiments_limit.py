@@ -87,13 +87,18 @@ def test_verdicts_are_those_of_the_rows() -> None:
     good = row | bands | {"belief_linf": row["joint_linf"], "belief_shrunk_l2": 1.0}
     bad = good | {"cell": "worse", "belief_linf": 1.03 * row["joint_linf"]}
     gaps = good | {"cell": "gaps", "held_20": 33}
-    [table] = limit.summarise([good, bad, gaps]).values()
+    table, [single] = limit.summarise([good, bad, gaps]).values()
+    assert (single["campaigns"], single["larger"], single["by 10 %"]) == (3, 1, 0)
+    assert single["most"] == 1.03
+    answered = bad | {"fallback": "joint recovery answered", "belief_linf": 2 * row["joint_linf"]}
+    assert limit._single([good, answered])["campaigns"] == 1
+    assert limit._single([good | {"belief_linf": 1.2 * row["joint_linf"]}])["by 10 %"] == 1
     assert [line["verdict"] for line in table] == ["PASS", "MISS", "MISS"]
     assert table[2]["lowest coverage"] == 33 / 40
     assert table[0]["l2 over rows"] == 1.0 / row["rows_l2"] and table[0]["one end"] is True
     two_ends = good | {"rows_l2": 1.06 * row["informed_l2"]}
     not_told = two_ends | {"genie_linf": None, "joint_linf": 3.0 * row["joint_linf"]}
-    [[line]] = limit.summarise([two_ends, not_told]).values()
+    [line], _ = limit.summarise([two_ends, not_told]).values()
     assert line["one end"] is False
     assert line["genie linf"] == row["genie_linf"] / row["joint_linf"]
     assert line["genie l2 over rows"] == row["genie_l2"] / two_ends["rows_l2"]
@@ -105,7 +110,7 @@ def test_few_cells_send_messages_in_their_experiment_alone() -> None:
     found = unlike.measure(task)[0]
     assert found["fallback"] == "" and found["belief_linf"] != found["joint_linf"]
     assert unlike.measure(task._replace(few=False))[0]["fallback"].startswith("100 cells")
-    [[line]] = limit.summarise([found]).values()
+    [line], _ = limit.summarise([found]).values()
     assert line["joint held, 0-20"] == found["joint_held_0"] / 20
 
 
