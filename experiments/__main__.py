@@ -28,6 +28,7 @@ from experiments import (
     official,
     open_domain,
     open_planner,
+    open_tau,
     options,
     output,
     pilots,
@@ -90,6 +91,7 @@ for module in (
     releases,
     open_domain,
     open_planner,
+    open_tau,
     official,
 ):
     main.add_command(module.command)
