@@ -19,6 +19,7 @@ from experiments import (
     figure1,
     figure2,
     figure3,
+    foreseen,
     hashing,
     known,
     limit,
@@ -28,6 +29,7 @@ from experiments import (
     official,
     open_domain,
     open_planner,
+    open_tau,
     options,
     output,
     pilots,
@@ -60,6 +62,7 @@ for module in (
     figure1,
     figure2,
     figure3,
+    foreseen,
     epsilon,
     released,
     families,
@@ -90,6 +93,7 @@ for module in (
     releases,
     open_domain,
     open_planner,
+    open_tau,
     official,
 ):
     main.add_command(module.command)

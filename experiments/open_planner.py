@@ -84,7 +84,7 @@ def planned(
         length = name_length(strings, 2 * size_or_tau if is_tau else _NAMES_ABOVE)
         asked = {"tau": size_or_tau} if is_tau else {"max_bytes": int(size_or_tau)}
         spec = Request(domain=domain, epsilon=epsilon, delta=None, **asked).resolve()
-        search = Search(spec, domain, clients, law, bytes(32), length)
+        search = Search(spec, domain, clients, law, bytes(32), length, spare=1.0)
         plan = propose(search).plan
         assert plan.target is not None
         tau = plan.target.linf

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import band, coverage, lists
+from experiments import band, coverage, foreseen, lists
 from experiments.coverage import Case, Scale, Tally
 
 import fedtally
@@ -480,3 +480,16 @@ def test_lists_are_measured(tmp_path, monkeypatch):
     assert "MISS  counts.txt" in wrong.output
     with pytest.raises(InvalidInputError, match="--table must be one of readme"):
         run(lists.command, "--table", "brightkite")
+
+
+def test_foreseen_counts_where_belief_propagation_answers() -> None:
+    small = foreseen.Task("i^-0.3", "5x80", 1, 0, 0)
+    [row], [again] = foreseen.measure(small), foreseen.measure(small)
+    assert row == again and row["cells"] == 400
+    assert row["ratio"] == row["linf"] / row["foreseen"] > 0
+    [fallen] = foreseen.measure(small._replace(size="5x60"))  # 300 cells: joint recovery answers
+    assert fallen["ratio"] is None
+    rows = [row | {"ratio": ratio} for ratio in (0.5, 1.0, 1.5, None)]
+    by_cells, by_law = foreseen.summarise(rows).values()
+    assert [line["campaigns"] for line in by_cells] == ["400 to 700 cells"]
+    assert (by_law[0]["answered"], by_law[0]["of"], by_law[0]["median"]) == (3, 4, 1.0)

@@ -13,7 +13,14 @@ from pyarrow import parquet
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import open_domain, open_peers, open_planner, open_populations, study
+from experiments import (
+    open_domain,
+    open_peers,
+    open_planner,
+    open_populations,
+    open_tau,
+    study,
+)
 
 import fedtally.result.result
 from fedtally.domain import OpenStrings
@@ -267,3 +274,37 @@ def test_a_cell_says_what_it_needs(text: str) -> None:
 def test_a_tau_that_no_string_exceeds_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="tau must be smaller"):
         open_planner.name_length(strings(["tea", "milk"], [0.6, 0.4]), 0.7)
+
+
+# ---- tau ----
+
+
+def test_tables_have_the_flatness_that_their_energy_says() -> None:
+    domain = OpenStrings(bits=26)
+    assert open_tau.flatness(open_tau.law_of("zipf"), 0.001, domain) == pytest.approx(
+        2.13, abs=0.01
+    )
+    steep = np.arange(1.0, 1_000_001) ** -1.1
+    assert open_tau.flatness(steep / steep.sum(), 0.001, domain) == pytest.approx(1.0, abs=0.01)
+    for table in ("code", "files"):  # of this Python's own library
+        law = open_tau.law_of(table)
+        assert law.sum() == pytest.approx(1.0) and (np.diff(law) <= 0).all() and len(law) > 10_000
+    assert open_tau.law_of("files")[0] < open_tau.law_of("code")[0]
+
+
+def test_campaigns_above_tau_are_counted_where_the_table_is_not_too_flat(tmp_path: Path) -> None:
+    case = open_tau.Case("zipf", 20_000, 0.02, 4.0, bits=12)
+    [row], [again] = open_tau.measure(case), open_tau.measure(case)
+    assert row["error"] == again["error"] and 0 < row["error"] < 2 and row["bytes"] > 10
+    narrow = open_tau.plan_of(case._replace(spare=1.0))
+    assert narrow.bytes_per_client < row["bytes"]
+    rows = [row | {"error": 0.9}] * 9 + [row | {"error": 1.1}]
+    [table] = open_tau.summarise(rows).values()
+    assert [line["verdict"] for line in table] == [None, "PASS"] and table[1]["above tau"] == 1
+    [table] = open_tau.summarise(rows + rows[-1:]).values()
+    assert table[-1]["verdict"] == "MISS" and table[-1]["seeds"] == 11
+    [table] = open_tau.summarise([row | {"flatness": 2.5}]).values()  # shown alone
+    assert [line["verdict"] for line in table] == [None]
+    result = CliRunner().invoke(open_tau.command, ["--quick", "--output", str(tmp_path)])
+    assert result.exit_code == 0 and "above tau" in result.output
+    assert CliRunner().invoke(open_tau.command, ["--epsilon", "much"]).exit_code != 0

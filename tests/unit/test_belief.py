@@ -8,17 +8,20 @@ import pytest
 from scipy import stats
 
 import fedtally
+from fedtally import report
 from fedtally.domain import IntegerRange, IntegerSet
 from fedtally.errors import InvalidInputError
 from fedtally.recovery import belief, joint
 from fedtally.recovery.belief import BeliefDecoder, Messages
 from fedtally.recovery.belief_intervals import BeliefIntervals
-from fedtally.recovery.intervals import make_intervals
+from fedtally.recovery.intervals import NoisyNumberIntervals, make_intervals, predicted_range
 from fedtally.recovery.joint import JointDecoder, generator
+from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import Candidates, Landed
 from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.prior import FAR, Prior
 from fedtally.recovery.shrinkage import ShrunkDecoder
+from fedtally.report import wording
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 I64 = npt.NDArray[np.int64]
@@ -469,6 +472,61 @@ def test_lists_and_bands_are_wider_than_pointwise_limits() -> None:
     truth = draw("alike", 9).sum(axis=0)
     largest = np.abs(decoder.range(1, SIZE) - truth).max() / clients
     assert 0.5 < largest / found["pointwise"].predicted_linf < 2.0
+
+
+def foreseen(schedule: str, seed: int, width: int = 80) -> tuple[Intervals, float]:
+    """Return the intervals of a campaign of 5 rows, and its largest error; belief answers."""
+    counts = draw("alike", seed)
+    sketches, domain = land(counts, schedule, width=width, seed=seed), IntegerRange(1, SIZE)
+    decoder = BeliefDecoder(sketches, domain)
+    assert not decoder.fallback
+    largest = np.abs(decoder.range(1, SIZE) - counts.sum(axis=0)).max() / decoder.num_clients
+    return make_intervals(decoder, sketches, domain), float(largest)
+
+
+def test_of_few_cells_the_largest_error_is_foreseen_as_a_range() -> None:
+    few, _ = foreseen("batched:3", 1)  # 1,200 cells
+    low, high = predicted_range(few) or (0.0, 0.0)
+    assert low == 0.6 * few.predicted_linf > 0 and high == 1.7 * few.predicted_linf
+    assert predicted_range(NoisyNumberIntervals(few, 0.01, 0.95)) == (low, high)
+    for schedule, width in (("batched:3", 100), ("hybrid", 80)):  # 1,500 and 2,400
+        assert predicted_range(foreseen(schedule, 1, width)[0]) is None
+    # nor is it one where joint recovery answers
+    assert predicted_range(make_intervals(*joint_of(draw("alike", 1)))) is None
+
+
+def joint_of(counts: I64) -> tuple[JointDecoder, list[CountSketch], IntegerRange]:
+    """Return joint recovery of 400 cells, its sums and its candidates."""
+    sketches, domain = land(counts, "shared"), IntegerRange(1, SIZE)
+    return JointDecoder(sketches, domain), sketches, domain
+
+
+def test_the_range_mostly_holds() -> None:
+    """Of ranges that hold in .85 of campaigns, 5 or fewer of 12 do with a probability of .001."""
+    held = 0
+    for seed in range(12):
+        intervals, largest = foreseen("shared", seed)
+        low, high = predicted_range(intervals) or (0.0, 0.0)
+        held += low <= largest <= high
+    assert held > 5
+
+
+def test_a_range_is_said_wherever_the_error_is_foreseen() -> None:
+    asked = {"domain": "range:1..900", "rows": 6, "width": 90, "seed": 1, "evaluate": True}
+    said = {}
+    for width in (90, 300):  # 540 and 1,800 cells
+        result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", **asked | {"width": width})
+        shown = report.plain(report.answer(result, result.top(3), (), details=True), 300)
+        fields = report.intervals_fields(result)
+        assert fields is not None and result.intervals is not None
+        expected = wording.expected_error(result.intervals)
+        numbers = expected.removesuffix(" points")
+        assert f"about ± {expected}, predicted from the sums" in " ".join(shown.split())
+        assert f"({numbers} predicted)" in wording.sure(result, [], [])
+        said[width] = expected, fields["predicted_linf_range"]
+    (few, between), (many, none) = said[90], said[300]
+    assert " to " in few and between is not None and " to " not in many and none is None
+    assert between == [pytest.approx(factor * between[0] / 0.6) for factor in (0.6, 1.7)]
 
 
 def test_other_ids_that_nobody_holds_have_the_errors_that_are_stated() -> None:

@@ -528,6 +528,7 @@ def test_the_document_says_how_it_was_decoded():
         "named": {"kind": "pointwise", "covers": report.covers("pointwise")},
         "about": result.intervals.about,
         "predicted_linf": result.intervals.predicted_linf,
+        "predicted_linf_range": None,
     }
     assert document["intervals"]["about"]
     assert document["estimates"][0]["sampling_error"] == result.top(1)[0].sampling_error > 0

@@ -329,9 +329,9 @@ def _propose(
     if isinstance(domain, OpenStrings):
         length = read_name_length(options, domain)
         rare = options["allow_rare_names"]
-        if distribution is None:
-            distribution = names.assumed(domain, spec.max_items)
-        search = open_domain.Search(spec, domain, number, distribution, seed, length, rare)
+        law = distribution or names.assumed(domain, spec.max_items)
+        spare = open_domain.FINDER_SPARE if distribution is None else 1.0
+        search = open_domain.Search(spec, domain, number, law, seed, length, rare, spare)
         return open_domain.propose(search, find_epsilon=find_epsilon, like=about)
     asked = (spec, domain, number, distribution)
     is_drawn = options["seed"] is None

@@ -18,6 +18,9 @@ from fedtally.recovery.linear_system import F64, U64, Ids
 
 # Standard deviations: `list_lows` asks for the threshold of a fit, which there is none of here.
 _NO_FIT = 2.0
+# Cells, up to which the prior rests on too few to tell how near rare items are to each other. The
+# largest error is then these times the predicted one (`python -m experiments foreseen`).
+FEW_CELLS, OFF = 1500, (0.6, 1.7)
 
 
 class BeliefIntervals:
@@ -31,6 +34,10 @@ class BeliefIntervals:
         confidence: level of each interval, above 0 and below 1.
         size: number of candidates.
         kind: as for `make_intervals`, but "order".
+
+    Attributes:
+        predicted_range: where the largest error mostly is, as a frequency, in a sketch of few
+            cells; None: in others, of which `predicted_linf` says enough.
     """
 
     def __init__(
@@ -56,6 +63,10 @@ class BeliefIntervals:
         self.predicted_linf = or_none(
             messages.prior.largest_error(*messages.beliefs) / self._clients, decoder.num_clients
         )
+        self.predicted_range: tuple[float, float] | None = None
+        if landed.cells * len(landed.clients) < FEW_CELLS and self.predicted_linf:
+            low, high = (factor * self.predicted_linf for factor in OFF)
+            self.predicted_range = low, high
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""

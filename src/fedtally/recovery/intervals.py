@@ -98,6 +98,16 @@ def make_intervals(
     return known.limits(decoder, sketches, domain, confidence, kind)
 
 
+def predicted_range(intervals: Intervals) -> tuple[float, float] | None:
+    """Return between what the largest error of all frequencies mostly is.
+
+    The answer is None where `predicted_linf` is close enough: everywhere but where belief
+    propagation answers of few cells.
+    """
+    plain = intervals.intervals if isinstance(intervals, NoisyNumberIntervals) else intervals
+    return plain.predicted_range if isinstance(plain, BeliefIntervals) else None
+
+
 def merged_intervals(
     made: Sequence[Intervals], shares: Sequence[float], domain: Domain, confidence: float, kind: str
 ) -> Intervals | None:

@@ -12,6 +12,7 @@ from typing import Any
 from fedtally.domain import OpenStrings, Unread
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
+from fedtally.recovery.intervals import predicted_range
 from fedtally.report.wording import covers
 from fedtally.result import Estimate, Result
 
@@ -172,7 +173,11 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
     if intervals is None:
         return None
     said = limits_fields(result.confidence, result.interval_kind, intervals.about)
-    return said | {"predicted_linf": intervals.predicted_linf}
+    between = predicted_range(intervals)
+    return said | {
+        "predicted_linf": intervals.predicted_linf,
+        "predicted_linf_range": None if between is None else list(between),
+    }
 
 
 def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:

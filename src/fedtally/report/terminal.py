@@ -25,6 +25,7 @@ from fedtally.report.wording import (
     drawn_away,
     encoded,
     evaluated_names,
+    expected_error,
     left_out,
     none_expected,
     part_of_sum,
@@ -494,7 +495,7 @@ def certainty(
     if not intervals.predicted_linf:
         return [*rows, ("Expected", none_expected(result, [*listed, *named]))]
     before = " before shrinkage" if result.objective == "l2" else ""
-    expected = f"largest error of all candidates{before} about ± {points(intervals.predicted_linf)}"
+    expected = f"largest error of all candidates{before} about ± {expected_error(intervals)}"
     # no items share a counter of a histogram: its noise is all that may be wrong
     source = "the plan's noise" if result.plan.is_histogram else "the sums"
     return [*rows, ("Expected", f"{expected}, predicted from {source}")]

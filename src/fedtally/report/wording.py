@@ -15,6 +15,8 @@ from fedtally._text import escaped
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
+from fedtally.recovery.intervals import predicted_range
+from fedtally.recovery.limits import Intervals
 from fedtally.result import Estimate, NameEvaluation, Result, uncertainty_of
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
@@ -698,6 +700,24 @@ def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:
     return f"{way} {size(traffic[name])} a {noun}{': ' if parts else ''}{', '.join(parts)}"
 
 
+def expected_error(intervals: Intervals) -> str:
+    """Return the predicted largest error: about how large it is, or between what it is.
+
+    >>> import fedtally
+    >>> asked = {"domain": "range:1..900", "rows": 6, "seed": 1}
+    >>> for width in (90, 300):
+    ...     result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", width=width, **asked)
+    ...     print(expected_error(result.intervals))
+    0.039 to 0.111 points
+    0.066 points
+    """
+    between = predicted_range(intervals)
+    if between is None:
+        return points(intervals.predicted_linf)
+    low, high = (points(error, decimals(between)) for error in between)
+    return f"{low.removesuffix(' points')} to {high}"
+
+
 def sure(
     result: Result,
     listed: Sequence[Estimate],
@@ -719,7 +739,7 @@ def sure(
     'none beyond rounding: recovery looks exact'
     """
     said, found, intervals = [], result.evaluation, result.intervals
-    expected = "" if intervals is None else points(intervals.predicted_linf)
+    expected = "" if intervals is None else expected_error(intervals)
     if found is not None:
         number = expected.removesuffix(" points")
         known = f" ({number} predicted)" if intervals and intervals.predicted_linf else ""
