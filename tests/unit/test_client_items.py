@@ -148,7 +148,7 @@ def test_what_is_read_in_bulk_is_what_is_read_one_by_one(held: list[Any]) -> Non
         pa.array([decimal.Decimal(7)]),
         (7, "tea"),
     ],
-    ids=repr,
+    ids=lambda column: str(getattr(column, "dtype", getattr(column, "type", "a tuple"))),
 )
 def test_columns_of_every_kind_are_read_as_their_values_are(domain: Domain, column: Any) -> None:
     def value(item: Any) -> Any:
