@@ -582,7 +582,7 @@ MUTATIONS = (
     _mutation(
         "input-as-public-list",
         "engines/local/estimate.py",
-        "        return known and os.path.samefile(data, domain)",
+        "        return known and os.path.samefile(data, listed)",
         "        return False",
         "test_cli.py::test_the_input_is_no_public_list",
     ),

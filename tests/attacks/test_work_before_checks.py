@@ -316,7 +316,10 @@ async def run_session(
                     if server.state is ServerState.COLLECT:
                         await asyncio.sleep(0)
                         invite = session_of(plan, "other", round=1).invite
-                        assert said(await other.ask(invite)) is Kind.ADVERTISE
+                        answered = said(await other.ask(invite))
+                        # items that were read in the meantime have left, on a busy machine
+                        left = not is_stuck and answered is AbortCode.ITEM_SPENT
+                        assert answered is Kind.ADVERTISE or left
                         took[Kind.INVITE] = time.monotonic() - began
                         assert not (is_stuck and asking.done())
                     answer = await asking
