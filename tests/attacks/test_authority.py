@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from datetime import date
@@ -33,6 +34,7 @@ UNKNOWN = (
     "refused (POLICY): the plan is over: the record does not know that it was accepted so last"
 )
 LATE = end_of(date(2100, 1, 31))
+OTHER = 54_321  # a user, by number
 
 
 @pytest.fixture
@@ -346,5 +348,28 @@ def test_a_folder_of_an_earlier_version_is_named(owner: Owner) -> None:
     (place / "until").write_text("soon")
     assert owner.run("agent", "check", "--agent", str(owner.agent)) == 2
     assert "until holds no day: accept the plan anew" in owner.err
+    (place / "until").unlink()
+    (place / "until").mkdir()  # as where root accepted it, and the agent's user cannot read it
+    assert owner.run("agent", "check", "--agent", str(owner.agent)) == 2
+    assert "until (Is a directory): give it to the agent's user" in owner.err
     assert owner.accept("one", "--yes") == 0
     assert owner.asked(owner.start(), plan) is Kind.ADVERTISE
+
+
+def test_root_accepts_nothing_for_an_agent_of_another_user(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of the mark would be root's, and the agent could write no session any more."""
+    owner.publish("one")
+    (owner.agent / "key" / ".record.mark.lock").unlink(missing_ok=True)
+    if os.geteuid() == 0:
+        for folder, _, files in os.walk(owner.agent):
+            for name in ("", *files):
+                os.chown(os.path.join(folder, name), OTHER, OTHER)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert owner.accept("one", "--yes") == 2
+    assert "belongs to user" in owner.err
+    assert "run this command as that user (sudo -u '#" in owner.err
+    assert owner.accepted == []
+    assert not (owner.agent / "key" / ".record.mark.lock").exists()

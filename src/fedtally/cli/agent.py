@@ -143,6 +143,7 @@ def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) 
     settings, now = _settings(folder), time.time()
     if plan is None and revocation is None:
         raise InvalidInputError("name a plan, or what the registrar revoked (--revocation)")
+    settings.check_user()
     if revocation is not None:
         _end_revoked(settings, revocation, now)
     if plan is not None:
