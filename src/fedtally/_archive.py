@@ -366,5 +366,6 @@ class _Archive:
         if size > (most := _most(name, packed)):
             raise UnreadableFileError(
                 f"{self._name} would fill the memory, and is not read: its entry {name} has"
-                f" {size:,} bytes in {packed:,} packed ones, which may hold {most:,}"
+                f" {size:,} bytes in {packed:,} packed ones, which may hold {most:,}; if an earlier"
+                " fedtally saved it for you, make it anew"
             )
