@@ -560,7 +560,8 @@ def _authority(
     if number is None:
         number = book.next_number(purpose)
     book.check_number(purpose, number)
-    return Authority(purpose, number, parse_day(until, now) or default_day(now), replaces)
+    last_day, ended = parse_day(until, now) or default_day(now), [one.lower() for one in replaces]
+    return Authority(purpose, number, last_day, tuple(ended))
 
 
 def _show_signing(
@@ -615,7 +616,7 @@ def revoke(key: str, plans: tuple[str, ...], output: str, as_json: bool) -> None
     console.check_files([output], [key, str(book_path(key))])
     check_overwritable(output)
     signing = load_registrar_key(key)
-    revocation = revoke_plans(signing, plans)
+    revocation = revoke_plans(signing, map(str.lower, plans))
     book = SigningBook(book_path(key), signing.public)
     book.add(revocation)
     save_revocation(output, revocation)
