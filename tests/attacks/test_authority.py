@@ -120,11 +120,13 @@ def test_two_copies_of_a_registrars_key_give_no_number_to_two_plans(owner: Owner
     one, two = owner.publish("one"), owner.plan(seed=1)
     two.save(owner.place / "two.toml")
     assert owner.sign("two", key="copy.key") == 0
+    assert "copy.key.signed is new: if this key has signed before" in owner.err
     assert load_signature(owner.place / "two.sig").authority.number == 1
     assert owner.accept("one", "--yes") == 0
     assert owner.accept("two", "--yes") == 2
     assert f"plan {one.fingerprint} with the number 1 was accepted" in owner.err
     assert owner.sign("two", "--number", "2", key="copy.key") == 0
+    assert "is new" not in owner.err
     assert owner.accept("two", "--yes") == 0
 
 

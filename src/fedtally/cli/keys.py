@@ -523,6 +523,12 @@ def sign(
     signature = sign_plan(signing, loaded, _authority(book, now, **said))
     asks = is_attended() and not yes
     _show_signing(signature, loaded, book, now, as_json and not asks)
+    if said["number"] is None and not book_path(key).exists():
+        console.note(
+            f"note: {book_path(key)} is new: if this key has signed before, put that file back, or"
+            " name a --number above all that were signed; owners take no lower one",
+            as_json and not asks,
+        )
     if asks:
         confirm("Sign this plan?", "not signed: nothing was written")
     book.add(signature)  # before it leaves: no number is given out twice
