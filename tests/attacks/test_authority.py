@@ -334,6 +334,10 @@ def test_the_owner_sees_how_each_plan_stands(owner: Owner) -> None:
     assert owner.run("agent", "check", "--agent", str(owner.agent)) == 2
     assert f"plan {gone}: its registrar replaced or revoked it" in owner.err
     assert f"plan {stays}:" not in owner.err
+    place = next(one for one in (owner.agent / "campaigns").iterdir() if one.name.startswith(gone))
+    assert f"(delete {place} to hear no more of it)" in owner.err
+    shutil.rmtree(place)
+    assert owner.run("agent", "check", "--agent", str(owner.agent)) == 0
 
 
 def test_a_folder_of_an_earlier_version_is_named(owner: Owner) -> None:
