@@ -282,6 +282,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Archive]:
             raise UnreadableFileError(f"there is no file {name}{hint}") from None
         except OSError as error:
             raise UnreadableFileError(f"{name} {_FOREIGN}") from error
+        # zipfile looks for the end of a file, and a device may have none
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise UnreadableFileError(f"{name} {_FOREIGN}")
         yield _Archive(stream, name)
 
 
