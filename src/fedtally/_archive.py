@@ -282,6 +282,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Archive]:
             raise UnreadableFileError(f"there is no file {name}{hint}") from None
         except OSError as error:
             raise UnreadableFileError(f"{name} {_FOREIGN}") from error
+        # zipfile looks for the end of a file, and a device may have none
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise UnreadableFileError(f"{name} {_FOREIGN}")
         yield _Archive(stream, name)
 
 
@@ -366,5 +369,6 @@ class _Archive:
         if size > (most := _most(name, packed)):
             raise UnreadableFileError(
                 f"{self._name} would fill the memory, and is not read: its entry {name} has"
-                f" {size:,} bytes in {packed:,} packed ones, which may hold {most:,}"
+                f" {size:,} bytes in {packed:,} packed ones, which may hold {most:,}; if an earlier"
+                " fedtally saved it for you, make it anew"
             )

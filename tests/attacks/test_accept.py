@@ -233,3 +233,17 @@ def test_a_plan_of_the_largest_size_is_read_and_one_more_byte_is_not(tmp_path: P
     place.write_text(text + "#" * (MAX_BYTES + 1 - len(text)))
     with pytest.raises(UnreadableFileError, match="plan.toml: a plan has at most"):
         Plan.load(place)
+
+
+def test_digits_in_capitals_are_the_same_digits(owner: Owner) -> None:
+    """Public keys are taken so, too."""
+    plan = owner.plan()
+    plan.save(owner.place / "one.toml")
+    named, gone = plan.fingerprint.upper(), "ab" * 32
+    assert owner.sign("one", "--fingerprint", named, "--replaces", gone.upper()) == 0
+    assert f"Replaces     {gone}" in owner.err
+    assert owner.accept("one", "--yes", "--fingerprint", named) == 0
+    notice = str(owner.place / "ended.revoked")
+    assert owner.run("keys", "revoke", str(owner.place / "registrar.key"), named, "-o", notice) == 0
+    assert owner.hear() == 0
+    assert f"ended by the registrar: plan {plan.fingerprint}" in owner.err

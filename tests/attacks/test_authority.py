@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from datetime import date
@@ -33,6 +34,7 @@ UNKNOWN = (
     "refused (POLICY): the plan is over: the record does not know that it was accepted so last"
 )
 LATE = end_of(date(2100, 1, 31))
+OTHER = 54_321  # a user, by number
 
 
 @pytest.fixture
@@ -118,11 +120,13 @@ def test_two_copies_of_a_registrars_key_give_no_number_to_two_plans(owner: Owner
     one, two = owner.publish("one"), owner.plan(seed=1)
     two.save(owner.place / "two.toml")
     assert owner.sign("two", key="copy.key") == 0
+    assert "copy.key.signed is new: if this key has signed before" in owner.err
     assert load_signature(owner.place / "two.sig").authority.number == 1
     assert owner.accept("one", "--yes") == 0
     assert owner.accept("two", "--yes") == 2
     assert f"plan {one.fingerprint} with the number 1 was accepted" in owner.err
     assert owner.sign("two", "--number", "2", key="copy.key") == 0
+    assert "is new" not in owner.err
     assert owner.accept("two", "--yes") == 0
 
 
@@ -330,6 +334,10 @@ def test_the_owner_sees_how_each_plan_stands(owner: Owner) -> None:
     assert owner.run("agent", "check", "--agent", str(owner.agent)) == 2
     assert f"plan {gone}: its registrar replaced or revoked it" in owner.err
     assert f"plan {stays}:" not in owner.err
+    place = next(one for one in (owner.agent / "campaigns").iterdir() if one.name.startswith(gone))
+    assert f"(delete {place} to hear no more of it)" in owner.err
+    shutil.rmtree(place)
+    assert owner.run("agent", "check", "--agent", str(owner.agent)) == 0
 
 
 def test_a_folder_of_an_earlier_version_is_named(owner: Owner) -> None:
@@ -346,5 +354,28 @@ def test_a_folder_of_an_earlier_version_is_named(owner: Owner) -> None:
     (place / "until").write_text("soon")
     assert owner.run("agent", "check", "--agent", str(owner.agent)) == 2
     assert "until holds no day: accept the plan anew" in owner.err
+    (place / "until").unlink()
+    (place / "until").mkdir()  # as where root accepted it, and the agent's user cannot read it
+    assert owner.run("agent", "check", "--agent", str(owner.agent)) == 2
+    assert "until (Is a directory): give it to the agent's user" in owner.err
     assert owner.accept("one", "--yes") == 0
     assert owner.asked(owner.start(), plan) is Kind.ADVERTISE
+
+
+def test_root_accepts_nothing_for_an_agent_of_another_user(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of the mark would be root's, and the agent could write no session any more."""
+    owner.publish("one")
+    (owner.agent / "key" / ".record.mark.lock").unlink(missing_ok=True)
+    if os.geteuid() == 0:
+        for folder, _, files in os.walk(owner.agent):
+            for name in ("", *files):
+                os.chown(os.path.join(folder, name), OTHER, OTHER)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert owner.accept("one", "--yes") == 2
+    assert "belongs to user" in owner.err
+    assert "run this command as that user (sudo -u '#" in owner.err
+    assert owner.accepted == []
+    assert not (owner.agent / "key" / ".record.mark.lock").exists()

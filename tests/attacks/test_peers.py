@@ -207,6 +207,19 @@ def test_without_peers_the_items_may_lie_where_they_lay(agent: Path) -> None:
     assert Settings.load(agent).items.client(PLAN)
 
 
+@pytest.mark.parametrize("mask", [0o002, 0o000])
+def test_a_lax_umask_opens_nothing_that_the_agent_makes(place: Path, mask: int) -> None:
+    """Where each user has a group of its own, 002 is the usual umask."""
+    folder, before = place / "agent", os.umask(mask)
+    try:
+        create(folder, stream("agent"))
+    finally:
+        os.umask(before)
+    held(folder / "items" / "items.csv")
+    fill(folder)
+    assert Settings.load(folder).peers == {PEER}
+
+
 def test_another_name_of_the_items_does_not_show_their_size(agent: Path, place: Path) -> None:
     """Attack 6, by a second name of the file in a folder that everybody may search."""
     path = agent / "items" / "items.csv"

@@ -333,6 +333,10 @@ def test_what_is_no_place_for_a_socket_is_refused_in_words(folder: Path) -> None
         open_to_all.mkdir()
         open_to_all.chmod(mode)
         refused(open_to_all / "a.sock", "may be written by others")
+    if os.geteuid() == 0:  # as where root runs the agent of another user
+        (folder / "theirs").mkdir(mode=0o750)
+        os.chown(folder / "theirs", 54_321, 54_321)
+        refused(folder / "theirs" / "a.sock", "belongs to user 54321.*: run the agent as that user")
     refused(folder / ("x" * 120) / "a.sock", "107 bytes")
     refused(folder / "no" / "such" / "a.sock", "cannot make the folder")
     (folder / "file").write_text("mine")

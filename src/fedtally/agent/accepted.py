@@ -364,7 +364,12 @@ def _read_day(place: Path) -> date | None:
             return date.fromisoformat(file.read(_MOST_BYTES).decode("ascii").strip())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read {place} ({error.strerror}): give it to the agent's user, or delete its"
+            " folder and accept the plan anew as that user"
+        ) from None
+    except ValueError:
         raise InvalidInputError(f"{place} holds no day: accept the plan anew") from None
 
 

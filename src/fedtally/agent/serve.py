@@ -204,6 +204,11 @@ def _check_folder(path: Path) -> None:
             f"cannot make the folder of the socket {path} ({error.strerror}): make it, and give it"
             " to the agent's user"
         ) from None
+    if found.uid not in (0, os.geteuid()):
+        raise InvalidInputError(
+            f"{found} belongs to user {found.uid}, who could put a socket of their own there: run"
+            " the agent as that user, or name a socket in a folder of its own user"
+        )
     if others_may_write(found, os.geteuid()):
         raise InvalidInputError(
             f"{found} of user {found.uid} may be written by others, who could put a socket of their"

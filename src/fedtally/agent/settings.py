@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -202,6 +203,20 @@ class Settings:
     def identity(self) -> SigningKey:
         """Return the client's key."""
         return load_client_key(self.key)
+
+    def check_user(self) -> None:
+        """Refuse root where the agent is another user's, who could not use what root writes.
+
+        Raises:
+            InvalidInputError: names the user.
+        """
+        holder = self.folder.stat().st_uid
+        if os.geteuid() == 0 != holder:
+            raise InvalidInputError(
+                f"{self.folder} belongs to user {holder}, whose agent could not use what root"
+                f" writes there: run this command as that user (sudo -u '#{holder}'), or, if the"
+                f" agent runs as root, chown -R 0 {shlex.quote(os.fspath(self.folder))}"
+            )
 
     def check_writable(self) -> None:
         """Refuse a record or a mark that cannot be written, before the agent counts on it.

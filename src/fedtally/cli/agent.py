@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedtally.agent.agent import Agent, Note
     from fedtally.agent.log import Log
     from fedtally.agent.settings import Settings
+    from fedtally.store import ClientRecord
 
 _DIGITS = 16  # of a fingerprint or a key
 
@@ -143,6 +144,7 @@ def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) 
     settings, now = _settings(folder), time.time()
     if plan is None and revocation is None:
         raise InvalidInputError("name a plan, or what the registrar revoked (--revocation)")
+    settings.check_user()
     if revocation is not None:
         _end_revoked(settings, revocation, now)
     if plan is not None:
@@ -185,7 +187,7 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
         accepted = settings.accepted()
         campaigns = list(accepted.values())
         problems = list(accepted.problems())
-        over = [campaign.why_over(record, now) for campaign in campaigns]
+        over = [_over(settings, campaign, record, now) for campaign in campaigns]
     else:
         campaigns, problems = _files(plan, allow_list, signature).load_or_problems(
             settings.registrar, settings.policy
@@ -275,6 +277,13 @@ def _files(plan: str, allow_list: str | None, signature: str | None) -> Campaign
         None if allow_list is None else Path(allow_list),
         None if signature is None else Path(signature),
     )
+
+
+def _over(settings: Settings, campaign: Campaign, record: ClientRecord, now: float) -> str | None:
+    """Return why an accepted plan is over, and how to hear no more of it; None: it is not."""
+    why = campaign.why_over(record, now)
+    place = settings.campaigns / campaign.plan.fingerprint
+    return why and f"{why} (delete {place} to hear no more of it)"
 
 
 def _refusals(settings: Settings, campaign: Campaign) -> list[str]:

@@ -523,6 +523,12 @@ def sign(
     signature = sign_plan(signing, loaded, _authority(book, now, **said))
     asks = is_attended() and not yes
     _show_signing(signature, loaded, book, now, as_json and not asks)
+    if said["number"] is None and not book_path(key).exists():
+        console.note(
+            f"note: {book_path(key)} is new: if this key has signed before, put that file back, or"
+            " name a --number above all that were signed; owners take no lower one",
+            as_json and not asks,
+        )
     if asks:
         confirm("Sign this plan?", "not signed: nothing was written")
     book.add(signature)  # before it leaves: no number is given out twice
@@ -560,7 +566,8 @@ def _authority(
     if number is None:
         number = book.next_number(purpose)
     book.check_number(purpose, number)
-    return Authority(purpose, number, parse_day(until, now) or default_day(now), replaces)
+    last_day, ended = parse_day(until, now) or default_day(now), [one.lower() for one in replaces]
+    return Authority(purpose, number, last_day, tuple(ended))
 
 
 def _show_signing(
@@ -615,7 +622,7 @@ def revoke(key: str, plans: tuple[str, ...], output: str, as_json: bool) -> None
     console.check_files([output], [key, str(book_path(key))])
     check_overwritable(output)
     signing = load_registrar_key(key)
-    revocation = revoke_plans(signing, plans)
+    revocation = revoke_plans(signing, map(str.lower, plans))
     book = SigningBook(book_path(key), signing.public)
     book.add(revocation)
     save_revocation(output, revocation)

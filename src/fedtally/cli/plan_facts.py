@@ -28,7 +28,7 @@ def check_fingerprint(given: str | None, plan: Plan) -> None:
     """Refuse a plan whose fingerprint is not the one that was named; None: none was."""
     if given is None:
         return
-    if not re.fullmatch("[0-9a-f]{64}", given):
+    if not re.fullmatch("[0-9a-f]{64}", given := given.lower()):
         raise InvalidInputError(
             f"--fingerprint must be all 64 hexadecimal digits, got {given!a:.80}: whoever makes two"
             " plans can give both the same first digits"

@@ -25,6 +25,7 @@ from fedtally.store.database import WAIT_SECONDS, StoreError
 
 _DIGITS = 19  # of the number: as many as the largest integer of SQLite has
 _SECTOR = 512  # bytes: a mark has fewer
+_MODE = 0o644  # less the umask: an agent refuses a mark that a group may write
 
 
 def read_mark(path: Path, name: str) -> int | None:
@@ -66,7 +67,7 @@ def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
     """
     place = real_path(mark)  # the lock and the folder are those of the file
     try:
-        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
     except FileExistsError:
         raise InvalidInputError(
             f"the mark {mark} exists already: name another file, or remove it if its campaign is"
@@ -131,7 +132,7 @@ def write_mark(path: Path, name: str, writes: int) -> None:
     """
     is_new = not os.path.exists(path)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
         try:
             line = f"{name} {writes:0{_DIGITS}}\n".encode()
             if os.write(handle, line) != len(line):  # a disk may take a part before it is full
