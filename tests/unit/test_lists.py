@@ -140,6 +140,22 @@ def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, message: str
         read_candidates(file)
 
 
+def test_ids_in_braces_are_a_list(tmp_path: Path) -> None:
+    ids = ["{6B29FC40-CA47-1067-B31D-00DD010662DA}", "{}", "{a}"]
+    assert read_candidates(written(tmp_path / "ids.txt", "\n".join(ids))) == Dictionary(ids)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "C:\\t.parquet", "a:b:t.parquet"])
+@pytest.mark.parametrize("column", ["w", "dc:title", "a:b:c"])
+def test_paths_and_columns_of_lists_may_hold_colons(tmp_path: Path, name: str, column: str) -> None:
+    path = tmp_path / name
+    parquet.write_table(pa.table({column: ["tea", "rice"], "n": [1, 2]}), path)
+    assert read_candidates(f"{path}:{column}") == Dictionary(["tea", "rice"])
+    assert domain_of(f"{path}:{column}") == Dictionary(["tea", "rice"])
+    with pytest.raises(UnreadableFileError, match="no such file"):
+        read_candidates(f"{tmp_path / 'none.parquet'}:{column}")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -147,6 +163,7 @@ def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, message: str
         ("t.csv:w", "w,n\na,1\na,2\n", "row 2 of .*t.csv repeats row 1, 'a'"),
         ("t.csv:w", "w,n\na,1\n,2\n", "has rows without a candidate"),
         ("t.csv:w", "w,n\n", "t.csv is empty"),
+        ("t.csv:w", "w,n", "t.csv is empty"),
         ("t.csv:w", b"w\n\xe9\n", "is no UTF-8 text: save it as UTF-8"),
         ("t.csv:w", "w;n\na;1\n", r"columns 'w;n': separate them by commas, or by tabs in \.tsv"),
         ("t.json:w", '[{"w": "a"}]', "one object a line"),

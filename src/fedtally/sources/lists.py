@@ -38,7 +38,7 @@ from fedtally.sources.tables import column_names, table_source
 _WRITTEN_OUT = ("range", "grid", OpenStrings.kind)  # their descriptions are all there is to know
 _SIGNS = (  # of lines that are none of a list, if all lines have one
     (r'^".*"$', "is in quotes, as in a CSV"),
-    (r"^\s*\{.*\}\s*$", "is an object of JSON"),
+    (r'^\s*\{\s*(".*)?\}\s*$', "is an object of JSON"),  # {6B29FC40-...} is an id of Windows
     (r"\t", "holds a tab, as in a table"),
 )
 _MARK = "\ufeff"  # a byte order mark
@@ -50,8 +50,14 @@ def list_path(text: str) -> tuple[str, str | None]:
     >>> list_path("words.parquet:word")
     ('words.parquet', 'word')
     """
+    parts = text.split(":")
+    # Paths and columns may hold colons themselves: the longest path that exists is meant.
+    for end in range(len(parts), 0, -1):
+        path, column = ":".join(parts[:end]), ":".join(parts[end:])
+        if os.path.exists(path) and (column or end == len(parts)):
+            return path, column or None
     path, _, column = text.rpartition(":")
-    return (text, None) if os.path.exists(text) or not path or not column else (path, column)
+    return (path, column) if path and column else (text, None)
 
 
 def open_list(value: Any) -> Source:
