@@ -224,6 +224,38 @@ def test_a_list_that_is_none_costs_no_budget(
     assert books.export() == before
 
 
+@pytest.mark.parametrize("name", ["latin.txt", "wide.txt", "empty.txt", "t.csv:w", "cut.txt.gz"])
+def test_a_dictionary_that_is_no_list_costs_no_budget(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = {
+        "latin.txt": "caf\u00e9\n".encode("latin-1"),
+        "wide.txt": "tea\n".encode("utf-16"),
+        "empty.txt": b"",
+        "t.csv:w": b"v,n\na,1\n",
+        "cut.txt.gz": gzip.compress(b"tea\n")[:-4],
+    }
+    written(tmp_path / name.partition(":")[0], contents[name])
+    rows = written(tmp_path / "c.csv", ROWS)
+    books = Ledger.open(str(tmp_path / "books.db"), create=True)
+    books.grant("clients", epsilon=9.0, delta=1e-5, time=0)
+    before = books.export()
+    asked = ["estimate", str(rows), "--domain", "open", "--dictionary", f"{tmp_path / name}"]
+    assert run([*asked, "--epsilon", "4", "--ledger", str(tmp_path / "books.db")]) == 2
+    told = capsys.readouterr().err
+    assert name.partition(":")[0] in told and "--text-encoding" not in told
+    assert books.export() == before
+
+
+@pytest.mark.parametrize("content", ["caf\u00e9\n".encode("latin-1"), "tea\n".encode("utf-16")])
+def test_a_list_of_another_encoding_names_no_option_of_the_input(
+    tmp_path: Path, content: bytes
+) -> None:
+    file = written(tmp_path / "words.txt", content)
+    with pytest.raises(InvalidInputError, match="is no UTF-8 text: save it as UTF-8"):
+        list(open_list(file).batches())
+
+
 def test_a_column_of_the_input_is_the_input(tmp_path: Path) -> None:
     rows = written(tmp_path / "c.csv", "v\na\nb\n")
     with pytest.raises(InvalidInputError, match="the domain is the input itself"):

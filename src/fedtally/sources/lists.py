@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fedtally.domain import (
 )
 from fedtally.domain.columns import as_text, shown
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sources.batches import Columns, Source
+from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import Layout, check_text
 from fedtally.sources.memory import from_items
 from fedtally.sources.streams import ByteStream, reading
@@ -92,7 +93,13 @@ def open_list(value: Any) -> Source:
                 f" {os.path.splitext(path)[0]}.txt"
             )
         column = "item"
-    return table_source(path, Columns(item=column, item_option=f"{path}:COLUMN"), layout)
+    source = table_source(path, Columns(item=column, item_option=f"{path}:COLUMN"), layout)
+
+    def read(private: bool) -> Iterator[Batch]:
+        with _as_of_lists(path):
+            yield from source.read(private)
+
+    return replace(source, read=read)
 
 
 def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) -> Dictionary:
@@ -158,11 +165,10 @@ def _column(value: str | os.PathLike[str], path: str) -> Any:
     import pyarrow as pa
 
     parts = []
-    with _as_of_lists(path):
-        for batch in open_list(value).batches(may_be_empty=True):
-            if batch.missing:
-                raise InvalidInputError(f"{path} has rows without a candidate: remove such rows")
-            parts.append(as_text(batch.items))
+    for batch in open_list(value).batches(may_be_empty=True):
+        if batch.missing:
+            raise InvalidInputError(f"{path} has rows without a candidate: remove such rows")
+        parts.append(as_text(batch.items))
     items = pa.concat_arrays([*parts, pa.array([], pa.large_string())])
     if not len(items):
         raise InvalidInputError(f"{path} is empty; write one item in each row")
