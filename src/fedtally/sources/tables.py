@@ -37,6 +37,7 @@ _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
 _PARQUET = b"PAR1"  # the first bytes of a Parquet file, and its last ones
 _ARROW = b"ARROW1"  # of an Arrow file
+_STREAM = b"\xff\xff\xff\xff"  # of a stream of Arrow
 _SHOWN = 60  # characters of a value in a message
 _SMALL = 8  # bytes of a value in a Parquet file that say that most values are in its dictionary
 
@@ -613,6 +614,11 @@ def _open_feather(place: Any, name: str) -> Any:
 
     if isinstance(place, str):
         place = pa.memory_map(place)
+    if place.read(len(_STREAM)) == _STREAM:
+        raise UnreadableFileError(
+            f"{name} is a stream of Arrow, as Hugging Face writes, and no file: hand it over in"
+            " Python, fedtally.estimate(pyarrow.ipc.open_stream(FILE).read_all(), item=COLUMN)"
+        )
     try:
         return pa.ipc.open_file(place)
     # Packages such as pandas register types with Arrow, and their readers raise errors of Python.
