@@ -131,13 +131,33 @@ def test_the_first_word_of_a_csv_is_not_taken_for_a_header(tmp_path: Path) -> No
         (b'{"v": "a"}\r{"v": "b"}\r', "each line of .* is an object of JSON"),
         (b'["a", "b"]\n', "each line of .* is a list of JSON"),
         (b"item\tn\na\t1\n", "each line of .* holds a tab"),
-        (b"PAR1\0\0", r"is a table: call it \.parquet"),
+        (b"PAR1\x15\x04\0", r"is a table: call it \.parquet"),
+        (b"ARROW1\0\0", r"is a table: call it \.parquet"),
     ],
 )
 def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     file = written(tmp_path / "words.txt", content)
     with pytest.raises(InvalidInputError, match=message):
         read_candidates(file)
+
+
+@pytest.mark.parametrize("word", ["PAR1", "PAR1B", "ARROW1"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_a_word_may_begin_as_a_format_does(tmp_path: Path, word: str, end: str) -> None:
+    words = [word, "tea"] if end else [word]
+    file = written(tmp_path / "genes.txt", end.join([*words, ""]) if end else word)
+    assert read_candidates(file) == Dictionary(words)
+    assert {one.item for one in fedtally.estimate(file, seed=1).top(9)} == set(words)
+    table = parquet_of(words, tmp_path / "genes.txt")
+    with pytest.raises(UnreadableFileError, match="is a table"):
+        read_candidates(table)
+    with pytest.raises(UnreadableFileError, match="is a Parquet file"):
+        fedtally.estimate(table, seed=1)
+
+
+def parquet_of(words: list[str], path: Path) -> Path:
+    parquet.write_table(pa.table({"item": words}), path)
+    return path
 
 
 def test_ids_in_braces_are_a_list(tmp_path: Path) -> None:

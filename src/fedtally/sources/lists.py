@@ -145,7 +145,7 @@ def _lines(path: str) -> list[str]:
         data = stream.read()
     if not data:
         raise InvalidInputError(f"{path} is empty; write one item on each line")
-    if data.startswith((b"PAR1", b"ARROW1")):
+    if data.startswith((b"PAR1\x15", b"ARROW1\0")):  # PAR1 alone may be a word: it is a gene
         raise UnreadableFileError(
             f"{path} is a table: call it .parquet or .feather, and name its column, FILE:COLUMN"
         )
