@@ -131,13 +131,49 @@ def test_the_first_word_of_a_csv_is_not_taken_for_a_header(tmp_path: Path) -> No
         (b'{"v": "a"}\r{"v": "b"}\r', "each line of .* is an object of JSON"),
         (b'["a", "b"]\n', "each line of .* is a list of JSON"),
         (b"item\tn\na\t1\n", "each line of .* holds a tab"),
-        (b"PAR1\0\0", r"is a table: call it \.parquet"),
+        (b"PAR1\x15\x04\0", r"is a table: call it \.parquet"),
+        (b"ARROW1\0\0", r"is a table: call it \.parquet"),
     ],
 )
 def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     file = written(tmp_path / "words.txt", content)
     with pytest.raises(InvalidInputError, match=message):
         read_candidates(file)
+
+
+@pytest.mark.parametrize("word", ["PAR1", "PAR1B", "ARROW1"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_a_word_may_begin_as_a_format_does(tmp_path: Path, word: str, end: str) -> None:
+    words = [word, "tea"] if end else [word]
+    file = written(tmp_path / "genes.txt", end.join([*words, ""]) if end else word)
+    assert read_candidates(file) == Dictionary(words)
+    assert {one.item for one in fedtally.estimate(file, seed=1).top(9)} == set(words)
+    table = parquet_of(words, tmp_path / "genes.txt")
+    with pytest.raises(UnreadableFileError, match="is a table"):
+        read_candidates(table)
+    with pytest.raises(UnreadableFileError, match="is a Parquet file"):
+        fedtally.estimate(table, seed=1)
+
+
+def parquet_of(words: list[str], path: Path) -> Path:
+    parquet.write_table(pa.table({"item": words}), path)
+    return path
+
+
+def test_ids_in_braces_are_a_list(tmp_path: Path) -> None:
+    ids = ["{6B29FC40-CA47-1067-B31D-00DD010662DA}", "{}", "{a}"]
+    assert read_candidates(written(tmp_path / "ids.txt", "\n".join(ids))) == Dictionary(ids)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "C:\\t.parquet", "a:b:t.parquet"])
+@pytest.mark.parametrize("column", ["w", "dc:title", "a:b:c"])
+def test_paths_and_columns_of_lists_may_hold_colons(tmp_path: Path, name: str, column: str) -> None:
+    path = tmp_path / name
+    parquet.write_table(pa.table({column: ["tea", "rice"], "n": [1, 2]}), path)
+    assert read_candidates(f"{path}:{column}") == Dictionary(["tea", "rice"])
+    assert domain_of(f"{path}:{column}") == Dictionary(["tea", "rice"])
+    with pytest.raises(UnreadableFileError, match="no such file"):
+        read_candidates(f"{tmp_path / 'none.parquet'}:{column}")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +183,7 @@ def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, message: str
         ("t.csv:w", "w,n\na,1\na,2\n", "row 2 of .*t.csv repeats row 1, 'a'"),
         ("t.csv:w", "w,n\na,1\n,2\n", "has rows without a candidate"),
         ("t.csv:w", "w,n\n", "t.csv is empty"),
+        ("t.csv:w", "w,n", "t.csv is empty"),
         ("t.csv:w", b"w\n\xe9\n", "is no UTF-8 text: save it as UTF-8"),
         ("t.csv:w", "w;n\na;1\n", r"columns 'w;n': separate them by commas, or by tabs in \.tsv"),
         ("t.json:w", '[{"w": "a"}]', "one object a line"),
@@ -205,6 +242,38 @@ def test_a_list_that_is_none_costs_no_budget(
     with pytest.raises(InvalidInputError, match=name):
         fedtally.estimate(rows, domain=file, **PRIVATE)
     assert books.export() == before
+
+
+@pytest.mark.parametrize("name", ["latin.txt", "wide.txt", "empty.txt", "t.csv:w", "cut.txt.gz"])
+def test_a_dictionary_that_is_no_list_costs_no_budget(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = {
+        "latin.txt": "caf\u00e9\n".encode("latin-1"),
+        "wide.txt": "tea\n".encode("utf-16"),
+        "empty.txt": b"",
+        "t.csv:w": b"v,n\na,1\n",
+        "cut.txt.gz": gzip.compress(b"tea\n")[:-4],
+    }
+    written(tmp_path / name.partition(":")[0], contents[name])
+    rows = written(tmp_path / "c.csv", ROWS)
+    books = Ledger.open(str(tmp_path / "books.db"), create=True)
+    books.grant("clients", epsilon=9.0, delta=1e-5, time=0)
+    before = books.export()
+    asked = ["estimate", str(rows), "--domain", "open", "--dictionary", f"{tmp_path / name}"]
+    assert run([*asked, "--epsilon", "4", "--ledger", str(tmp_path / "books.db")]) == 2
+    told = capsys.readouterr().err
+    assert name.partition(":")[0] in told and "--text-encoding" not in told
+    assert books.export() == before
+
+
+@pytest.mark.parametrize("content", ["caf\u00e9\n".encode("latin-1"), "tea\n".encode("utf-16")])
+def test_a_list_of_another_encoding_names_no_option_of_the_input(
+    tmp_path: Path, content: bytes
+) -> None:
+    file = written(tmp_path / "words.txt", content)
+    with pytest.raises(InvalidInputError, match="is no UTF-8 text: save it as UTF-8"):
+        list(open_list(file).batches())
 
 
 def test_a_column_of_the_input_is_the_input(tmp_path: Path) -> None:

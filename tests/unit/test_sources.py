@@ -519,6 +519,32 @@ def test_nothing_to_read(tmp_path: Path, suffix: str) -> None:
     fails(write(tmp_path / f"t.{suffix}", b""), "is empty: it has no rows")
 
 
+@pytest.mark.parametrize("content", ["user,item", "\ufeffuser,item", "\n\r\nuser,item", '"item"'])
+@pytest.mark.parametrize("private", [False, True])
+def test_a_header_without_the_end_of_its_line_has_no_rows(
+    tmp_path: Path, content: str, private: bool
+) -> None:
+    for name in ("t.csv", "t.csv.gz"):
+        data = content.encode()
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        source = open_source(tmp_path / name, Columns("item"))
+        with pytest.raises(InvalidInputError, match="is empty: it has no rows"):
+            list(source.batches(private=private))
+    rows = f"{content}\n" + "a,b\n" * 2
+    path = write(tmp_path / "t.csv", rows if "," in content else "item\na\nb\n")
+    assert sum(map(len, open_source(path, Columns("item")).batches(private=private))) == 2
+
+
+@pytest.mark.parametrize("name", ["t.arrow", "t.arrow.gz"])
+def test_a_stream_of_arrow_is_named(tmp_path: Path, name: str) -> None:
+    table, sink = pa.table({"item": ["tea"]}), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = sink.getvalue()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    fails(str(tmp_path / name), "is a stream of Arrow.*ipc.open_stream")
+
+
 def test_no_rows(tmp_path: Path) -> None:
     fails(write(tmp_path / "t.csv", "item,b\n"), "no rows")
     fails(write(tmp_path / "u.csv", "\n\n\n"), "no rows")

@@ -19,7 +19,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import fedtally
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources import Columns, Source, from_items, from_table, open_source
 from fedtally.sources.layout import Layout
 from fedtally.sources.tables import table_source
@@ -128,6 +128,11 @@ ARROW: list[Column] = [
         "runs",
         lambda: pa.RunEndEncodedArray.from_arrays([2, 3], pa.array(["a", "b"])),
         ["a", "a", "b"],
+    ),
+    (
+        "runs of categories",
+        lambda: pa.RunEndEncodedArray.from_arrays([2, 3], pa.array(["a", "b"]).dictionary_encode()),
+        refused("run_end_encoded<"),
     ),
     ("dictionary", lambda: pa.array(["a", "b", "a"]).dictionary_encode(), ["a", "b", "a"]),
     ("dictionary of durations", lambda: pa.array(HOURS).dictionary_encode(), HOUR_TEXTS),
@@ -587,3 +592,14 @@ def test_a_file_that_cannot_be_read_is_told_in_our_own_words(
     path.write_bytes(content)
     layout = Layout({"jsonl": "json"}.get(path.suffix[1:], path.suffix[1:]), block_size=4096)
     check(lambda: read(table_source(str(path), Columns("b"), layout)), message)
+
+
+def test_a_type_that_its_package_cannot_read_from_a_file(tmp_path: Path) -> None:
+    """Reading categories of intervals, pandas itself raises an error of Python."""
+    frame = pd.DataFrame({"v": pd.cut([1, 9], [0, 5, 10])})
+    path = tmp_path / "t.feather"
+    frame.to_feather(path)
+    for private in (False, True):
+        source = open_source(path, Columns("v"))
+        with pytest.raises(UnreadableFileError, match="parameters .*: write that column as text"):
+            list(source.batches(private=private))

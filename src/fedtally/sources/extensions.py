@@ -43,7 +43,12 @@ def values_of(column: Any, field: Any, what: str) -> Any:
 
     kind = column.type
     if pa.types.is_run_end_encoded(kind):
-        column = pc.run_end_decode(column)
+        try:
+            column = pc.run_end_decode(column)
+        except pa.ArrowNotImplementedError as error:  # such as runs of categories
+            raise InvalidInputError(
+                f"{what} is of type {kind}: cast it to integers or text first"
+            ) from error
         kind = column.type
     if pa.types.is_dictionary(kind) and isinstance(kind.value_type, pa.BaseExtensionType):
         values = values_of(column.dictionary, pa.field("", kind.value_type), what)

@@ -53,7 +53,7 @@ _BY_SUFFIX = {
     **dict.fromkeys(("orc", "avro", "dta", "sav", "sas7bdat", "rds", "pkl", "h5", "npy"), _OTHER),
 }
 _BY_CONTENT = {
-    b"PAR1": "is a Parquet file: use --format parquet",
+    b"PAR1\x15": "is a Parquet file: use --format parquet",
     b"ARROW1\0": "is an Arrow (Feather) file: use --format feather",
     b"FEA1\0": "is a Feather file of version 1: write it anew with a current pandas or pyarrow",
     b"SQLite format 3\0": _DATABASE,

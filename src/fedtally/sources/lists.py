@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fedtally.domain import (
 )
 from fedtally.domain.columns import as_text, shown
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sources.batches import Columns, Source
+from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import Layout, check_text
 from fedtally.sources.memory import from_items
 from fedtally.sources.streams import ByteStream, reading
@@ -38,7 +39,7 @@ from fedtally.sources.tables import column_names, table_source
 _WRITTEN_OUT = ("range", "grid", OpenStrings.kind)  # their descriptions are all there is to know
 _SIGNS = (  # of lines that are none of a list, if all lines have one
     (r'^".*"$', "is in quotes, as in a CSV"),
-    (r"^\s*\{.*\}\s*$", "is an object of JSON"),
+    (r'^\s*\{\s*(".*)?\}\s*$', "is an object of JSON"),  # {6B29FC40-...} is an id of Windows
     (r"\t", "holds a tab, as in a table"),
 )
 _MARK = "\ufeff"  # a byte order mark
@@ -50,8 +51,14 @@ def list_path(text: str) -> tuple[str, str | None]:
     >>> list_path("words.parquet:word")
     ('words.parquet', 'word')
     """
+    parts = text.split(":")
+    # Paths and columns may hold colons themselves: the longest path that exists is meant.
+    for end in range(len(parts), 0, -1):
+        path, column = ":".join(parts[:end]), ":".join(parts[end:])
+        if os.path.exists(path) and (column or end == len(parts)):
+            return path, column or None
     path, _, column = text.rpartition(":")
-    return (text, None) if os.path.exists(text) or not path or not column else (path, column)
+    return (path, column) if path and column else (text, None)
 
 
 def open_list(value: Any) -> Source:
@@ -86,7 +93,13 @@ def open_list(value: Any) -> Source:
                 f" {os.path.splitext(path)[0]}.txt"
             )
         column = "item"
-    return table_source(path, Columns(item=column, item_option=f"{path}:COLUMN"), layout)
+    source = table_source(path, Columns(item=column, item_option=f"{path}:COLUMN"), layout)
+
+    def read(private: bool) -> Iterator[Batch]:
+        with _as_of_lists(path):
+            yield from source.read(private)
+
+    return replace(source, read=read)
 
 
 def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) -> Dictionary:
@@ -132,7 +145,7 @@ def _lines(path: str) -> list[str]:
         data = stream.read()
     if not data:
         raise InvalidInputError(f"{path} is empty; write one item on each line")
-    if data.startswith((b"PAR1", b"ARROW1")):
+    if data.startswith((b"PAR1\x15", b"ARROW1\0")):  # PAR1 alone may be a word: it is a gene
         raise UnreadableFileError(
             f"{path} is a table: call it .parquet or .feather, and name its column, FILE:COLUMN"
         )
@@ -152,11 +165,10 @@ def _column(value: str | os.PathLike[str], path: str) -> Any:
     import pyarrow as pa
 
     parts = []
-    with _as_of_lists(path):
-        for batch in open_list(value).batches(may_be_empty=True):
-            if batch.missing:
-                raise InvalidInputError(f"{path} has rows without a candidate: remove such rows")
-            parts.append(as_text(batch.items))
+    for batch in open_list(value).batches(may_be_empty=True):
+        if batch.missing:
+            raise InvalidInputError(f"{path} has rows without a candidate: remove such rows")
+        parts.append(as_text(batch.items))
     items = pa.concat_arrays([*parts, pa.array([], pa.large_string())])
     if not len(items):
         raise InvalidInputError(f"{path} is empty; write one item in each row")

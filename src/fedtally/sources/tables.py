@@ -37,6 +37,7 @@ _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
 _PARQUET = b"PAR1"  # the first bytes of a Parquet file, and its last ones
 _ARROW = b"ARROW1"  # of an Arrow file
+_STREAM = b"\xff\xff\xff\xff"  # of a stream of Arrow
 _SHOWN = 60  # characters of a value in a message
 _SMALL = 8  # bytes of a value in a Parquet file that say that most values are in its dictionary
 
@@ -125,6 +126,8 @@ def _rows_of_csv(
             header if layout.header else [str(position) for position in range(1, len(header) + 1)]
         )
         resolved = columns.resolve(names, name)
+        if layout.header and _is_one_line(stream):  # Arrow would take it for a damaged file
+            return
         # Blank lines before the first row are no rows.
         is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
         # Arrow does not say that a quote was left open, so the bytes that it takes are watched.
@@ -245,6 +248,12 @@ def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
     lines = stream.peek(max(_PEEK, layout.block_size)).splitlines(keepends=True)
     rows = csv.reader((line.decode() for line in lines), delimiter=layout.delimiter)
     return next((row for row in rows if row), [])
+
+
+def _is_one_line(stream: ByteStream) -> bool:
+    """Return whether nothing ends the first line that is not blank: there is no other."""
+    head = stream.peek(_PEEK)
+    return len(head) < _PEEK and not re.search(rb"[\r\n]", head.lstrip(b"\r\n"))
 
 
 def _read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
@@ -584,7 +593,7 @@ def _read_feather(
 
     size = 0 if path == "-" else _file_size(path) or 0
     most = max(1, layout.block_size // 64)  # rows, as if one took 64 bytes
-    with _seekable(path) as place, _open_feather(place) as file:
+    with _seekable(path) as place, _open_feather(place, name) as file:
         _check_single_feather(place, name)
         resolved = columns.resolve(file.schema.names, name)
         schema = pa.schema([file.schema.field(column) for column in resolved.names()])
@@ -599,13 +608,27 @@ def _read_feather(
                 yield part, resolved, int(done / file.num_record_batches)
 
 
-def _open_feather(place: Any) -> Any:
+def _open_feather(place: Any, name: str) -> Any:
     """Open an Arrow file; one on disk is mapped, so that its columns alone are read."""
     import pyarrow as pa
 
     if isinstance(place, str):
         place = pa.memory_map(place)
-    return pa.ipc.open_file(place)
+    if place.read(len(_STREAM)) == _STREAM:
+        raise UnreadableFileError(
+            f"{name} is a stream of Arrow, as Hugging Face writes, and no file: hand it over in"
+            " Python, fedtally.estimate(pyarrow.ipc.open_stream(FILE).read_all(), item=COLUMN)"
+        )
+    try:
+        return pa.ipc.open_file(place)
+    # Packages such as pandas register types with Arrow, and their readers raise errors of Python.
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        if isinstance(error, pa.ArrowException):
+            raise
+        raise UnreadableFileError(
+            f"{name} has a column of a type whose parameters are not known here: write that column"
+            " as text"
+        ) from error
 
 
 def _check_single_feather(place: Any, name: str) -> None:
@@ -654,7 +677,7 @@ def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
         if format == "parquet":
             schema = parquet.read_schema(place)
         else:
-            with _open_feather(place) as file:
+            with _open_feather(place, path) as file:
                 schema = file.schema
         return {
             name: kind_of(schema.field(name))

@@ -20,6 +20,7 @@ from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.screening import Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
+from fedtally.domain.columns import as_text
 from fedtally.engines.local import notes, unit
 from fedtally.engines.local.ahead import read_ahead
 from fedtally.engines.local.clipping import clip_rounds
@@ -87,7 +88,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if spec.decoding.confidence and spec.decoding.intervals == "order":
         order_statistic(spec.rows or DEFAULT_ROWS, spec.decoding.confidence)
     spec.decoding.check_domain(declared(spec.domain, source))
-    words = None if simulation.dictionary is None else open_list(simulation.dictionary)
+    words = None if simulation.dictionary is None else _words(simulation.dictionary)
     seed = spec.plan.seed if spec.plan is not None else campaign_seed(simulation.seed)
     given = None if spec.plan is None else spec.plan.fingerprint
     books = _books(simulation.ledger, spec.population, given)
@@ -560,6 +561,15 @@ def encode(
         sketch.num_silos = len(tally.silos)
         report("encode", number + 1, len(rounds))
         yield sketch
+
+
+def _words(dictionary: Any) -> Source:
+    """Return a public list of words that can be read: one that is refused must cost no budget."""
+    words = open_list(dictionary)
+    if words.repeatable:  # of a pipe, reading would take the words away
+        for batch in words.batches():
+            as_text(batch.items)
+    return words
 
 
 def _check_memory(plan: Plan, num_rounds: int, columns: Columns | None) -> None:
