@@ -1053,6 +1053,20 @@ def test_no_way_to_plan_a_second_campaign_exceeds_delta(granted):
     assert 0 < spent <= left
 
 
+def test_an_order_is_chosen_with_one_look_at_the_noise(monkeypatch):
+    """A ledger is locked meanwhile, and large noise has 2^17 probabilities."""
+    looks = []
+
+    def ive(*asked):
+        looks.append(asked)
+        return bessel(*asked)
+
+    bessel = loss_distribution.ive
+    monkeypatch.setattr(loss_distribution, "ive", ive)
+    accounting.filter_order(replace(LITTLE, variance=3456.789), 5.0, DELTA)
+    assert len(looks) == 1
+
+
 def test_an_order_is_taken_only_where_more_campaigns_fit():
     much = [event for event in ADAPTIVE if event.is_clipped or event.noise_variance > 20]
     for event in (*much, replace(LITTLE, variance=80.0), gaussian(1, variance=2.0)):

@@ -110,6 +110,25 @@ def test_bytes_without_a_target_promise_what_the_hardest_allow() -> None:
     assert found.target.linf > max(*shapes.named.values(), easy.target.linf)
 
 
+@pytest.mark.parametrize(("clients", "candidates", "most"), [(3000, 225, 150), (2000, 60, 60)])
+def test_a_sketch_of_a_few_counters_promises_what_plateaus_allow(
+    clients: int, candidates: int, most: int
+) -> None:
+    """At the very plateau that the model finds, decoding may be exact: a few more items are hard.
+    What is promised holds in campaigns of these, which are tried here, and for named shapes."""
+    spec = Request(max_bytes=most).resolve()
+    found = propose(spec, IntegerRange(1, candidates), clients, seed=SEED)
+    assert found.plan.rows * found.plan.width <= 150 and not found.plan.is_histogram
+    shapes = found.shapes()
+    assert shapes is not None
+    worst, p = shapes.hardest, found.target.failure_probability
+    for factor in (1, 1.4, 2):
+        known = hardest.plateau(round(factor * worst.items), candidates)
+        tried = predict_linf(found.plan, known, found.target.recovery, p, 40)
+        assert tried <= found.target.linf, factor
+    assert max(shapes.named.values()) < found.linf <= found.target.linf
+
+
 def test_several_items_of_a_client_and_noise_are_planned_for() -> None:
     found = proposal(tau=0.05, max_items=3, epsilon=2.0)
     assert found.plan.max_items == 3 and found.linf <= 0.05

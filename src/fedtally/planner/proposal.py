@@ -356,13 +356,18 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
         if is_dear or steps > _STEPS:
             raise unreachable(draft, worst.distribution)
         worst = _hardest(draft, plan, careful)
+    # Campaigns that are tried may fit the very items that the model takes for too rare to be seen.
+    # A few more of these are then hard, so that a trial of them alone would promise too much.
     recovery = recovery_with(draft, plan)
     asked = (plan, worst.distribution, recovery)
     if spec.tau is None:
-        linf = predict_linf(*asked, careful, expected=draft.expected)
+        linf = max(worst.linf, predict_linf(*asked, careful, expected=draft.expected))
         check_learns(linf)
         plan = replace(plan, target=make_target(linf, p, recovery))
-    linf = predict_linf(*asked, p, tau=spec.tau, expected=draft.expected)
+    linf = max(
+        predict_linf(*asked, p, 0, expected=draft.expected),
+        predict_linf(*asked, p, tau=spec.tau, expected=draft.expected),
+    )
     return _Made(draft, plan, size, linf, worst.distribution)
 
 

@@ -296,6 +296,8 @@ def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
     return (loss[matters], mass[matters]) if matters.sum() <= _FEW_ATOMS else None
 
 
+# Cached: a ledger chooses one of many orders (`accounting.filter_order`), while it is locked.
+@lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
     """Return the probabilities of the integers around 0, symmetric, until they vanish."""
     if mechanism is Mechanism.GEOMETRIC:
