@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as parquet
@@ -24,6 +22,10 @@ from hypothesis import strategies as st
 
 import fedtally
 from fedtally.sources import Columns, Source, from_items, from_table, open_source
+
+pytestmark = pytest.mark.extras  # the frames that it compares
+pd: Any = pytest.importorskip("pandas")
+pl: Any = pytest.importorskip("polars")
 
 COLUMNS = Columns("item", client="user", round="day", silo="silo")
 HEADER = ["item", "user", "day", "silo"]

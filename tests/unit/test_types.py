@@ -24,6 +24,7 @@ from fedtally.sources import Columns, Source, from_items, from_table, open_sourc
 from fedtally.sources.layout import Layout
 from fedtally.sources.tables import table_source
 
+pytestmark = pytest.mark.extras
 pd: Any = pytest.importorskip("pandas")
 pl: Any = pytest.importorskip("polars")
 
