@@ -1986,7 +1986,7 @@ MUTATIONS = (
     _mutation(
         "first-digits-of-a-fingerprint-pin-it",
         "cli/plan_facts.py",
-        """    if not re.fullmatch("[0-9a-f]{64}", given):\n""",
+        """    if not re.fullmatch("[0-9a-f]{64}", given := given.lower()):\n""",
         "    if plan.fingerprint.startswith(given):\n        return\n    if False:\n",
         _ACCEPT,
     ),
