@@ -259,7 +259,7 @@ class Search:
                 chosen = wider
         plan = draft.plan(*chosen)
         planned = self.spec.failure_probability * RISK
-        needed = replace(plan, width=max(1, math.floor(plan.width / self.spare)))
+        needed = draft.plan(*_scaled(chosen, 1.0 / self.spare, 1.0))
         linf = predict_linf(needed, self.law, draft.recovery, planned, expected=draft.expected)
         names = predict(plan, self.law, 2 * linf, self.name_length, draft.expected)
         return Bought(draft, chosen, linf, names)

@@ -185,7 +185,8 @@ class Content:
             "columns": {
                 name: value
                 for name, value in asdict(self.columns).items()
-                if name not in ("folders", "given")  # of a path, which only readers need
+                # of a path and of its messages, which only readers need
+                if name not in ("folders", "given", "item_option")
             },
             "labels": list(part.labels),
             "num_clients": [tally.num_clients for tally in rounds],
