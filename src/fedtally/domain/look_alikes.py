@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ def oddities(text: Any) -> Oddities:
     if not len(odd):
         return Oddities(delimiter=delimiter)
     hidden = odd.filter(pc.match_substring_regex(odd, _HIDDEN))
-    decomposed = odd.filter(pc.not_equal(odd, pc.utf8_normalize(odd, "NFC")))
+    decomposed = odd.filter(pc.not_equal(odd, _composed(odd)))
     return Oddities(
         _alike(text, odd),
         (len(hidden), hidden[0].as_py()) if len(hidden) else None,
@@ -72,7 +73,7 @@ def _alike(text: Any, odd: Any) -> tuple[int, tuple[str, str]] | None:
     import pyarrow.compute as pc
 
     seen = pc.replace_substring_regex(pc.replace_substring_regex(odd, _UNSEEN, ""), r"\p{Zs}", " ")
-    seen = pc.utf8_normalize(seen, "NFC")
+    seen = _composed(seen)
     changed = pc.not_equal(seen, odd)
     odd, seen = odd.filter(changed), seen.filter(changed)
     if not len(odd):
@@ -87,6 +88,15 @@ def _alike(text: Any, odd: Any) -> tuple[int, tuple[str, str]] | None:
     next_one = int(np.flatnonzero(first == first[place])[-1])
     other = seen[place] if is_plain[place] else odd[next_one]
     return len(places), (odd[place].as_py(), other.as_py())
+
+
+def _composed(text: Any) -> Any:
+    """Return texts in Unicode's form NFC, by Python: `pyarrow.compute.utf8_normalize` decomposes
+    them in PyArrow 24."""
+    import pyarrow as pa
+
+    texts = [unicodedata.normalize("NFC", one) for one in text.to_pylist()]
+    return pa.array(texts, pa.large_string())
 
 
 def _delimiter(text: Any) -> str:
