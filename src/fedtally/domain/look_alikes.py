@@ -92,7 +92,8 @@ def _alike(text: Any, odd: Any) -> tuple[int, tuple[str, str]] | None:
 
 def _composed(text: Any) -> Any:
     """Return texts in Unicode's form NFC, by Python: `pyarrow.compute.utf8_normalize` decomposes
-    them in PyArrow 24."""
+    them in PyArrow 24.
+    """
     import pyarrow as pa
 
     texts = [unicodedata.normalize("NFC", one) for one in text.to_pylist()]
