@@ -11,14 +11,14 @@ import sqlite3
 import stat
 import struct
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from campaign_world import plan_of
 from cases import each_case
+from other_users import as_user, open_folder  # noqa: F401
 from secagg_cohort import stream
 
 from fedtally.agent.folder import create
@@ -37,17 +37,6 @@ min_honest = 5
 epsilon = 1.0
 delta = 1e-8
 """
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder that every user may enter: pytest's own are closed."""
-    with tempfile.TemporaryDirectory() as made:
-        found = Path(made).resolve()
-        found.chmod(0o755)
-        if not all(folder.stat().st_mode & stat.S_IXOTH for folder in found.parents):
-            pytest.skip("others may not enter the folder for temporary files")
-        yield found
 
 
 @pytest.fixture
@@ -80,18 +69,7 @@ def as_peer(folder: Path, ask: Callable[[], bool]) -> bool:
     """Return what a process of the peer finds, which is in the group that the socket has."""
     if os.geteuid() != 0:
         pytest.skip("only root can be the peer")
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([(folder / "run").stat().st_gid])
-            os.setgid(PEER)
-            os.setuid(PEER)
-            os._exit(int(ask()))
-        finally:
-            os._exit(7)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 1)
-    return bool(code)
+    return as_user(PEER, [(folder / "run").stat().st_gid], ask)
 
 
 def sees(path: Path) -> bool:

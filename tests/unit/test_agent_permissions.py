@@ -6,13 +6,12 @@ import os
 import stat
 import struct
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
 import pytest
 from cases import each_case
+from other_users import as_user, open_folder  # noqa: F401
 
 from fedtally.agent import permissions as module
 from fedtally.agent.permissions import (
@@ -157,33 +156,6 @@ def test_elsewhere_than_on_linux_there_is_no_agent(monkeypatch: pytest.MonkeyPat
 
 
 # ---- what the kernel says ----
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder that every user may enter."""
-    with tempfile.TemporaryDirectory() as made:
-        found = Path(made).resolve()
-        found.chmod(0o755)
-        if not all(folder.stat().st_mode & stat.S_IXOTH for folder in found.parents):
-            pytest.skip("others may not enter the folder for temporary files")
-        yield found
-
-
-def as_user(uid: int, groups: list[int], ask: Callable[[], bool]) -> bool:
-    """Return what a process of another user finds."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups(groups)
-            os.setgid(uid)
-            os.setuid(uid)
-            os._exit(int(ask()))
-        finally:
-            os._exit(7)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 1)
-    return bool(code)
 
 
 def acl_of(user: int, rights: int) -> bytes:
