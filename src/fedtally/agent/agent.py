@@ -72,7 +72,7 @@ class _Awaited(FrequencyClient):
     answered before the items are known, and where they cannot be had, zeros stand for them.
 
     Attributes:
-        reading: of the items; None: the session has not begun.
+        reading: the reading of the items; None: the session has not begun.
     """
 
     reading: Reading | None = None
@@ -130,7 +130,7 @@ class _Live:
 
     Attributes:
         client: its state machine.
-        items: those of the client.
+        items: the items of the client.
         journal: what the record says of its round.
         plan: the fingerprint, in hexadecimal.
         not_after: when it ends, Unix seconds.

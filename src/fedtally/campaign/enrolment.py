@@ -560,7 +560,7 @@ def revoke_plans(key: SigningKey, fingerprints: Iterable[str]) -> Revocation:
 
     Args:
         key: the registrar's key.
-        fingerprints: of 1 to 32 plans. It ends those alone that this key has signed.
+        fingerprints: 1 to 32 fingerprints of plans. It ends those alone that this key has signed.
 
     Raises:
         InvalidInputError: there is none, there are too many, or one has not this form.

@@ -42,7 +42,7 @@ class SigningBook:
     """The lines of a registrar's book, as they are now, and a way to add one.
 
     Args:
-        path: of the book; it need not be there.
+        path: the file of the book; it need not be there.
         registrar: the public key that signs, 32 bytes.
 
     Raises:

@@ -468,7 +468,7 @@ def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
 
     Args:
         place: the path of the file, or the file.
-        metadata: of the file.
+        metadata: the metadata of the file.
         name: the file in messages.
     """
     if not metadata.num_row_groups:
