@@ -114,9 +114,9 @@ def verdict(
 
     >>> tea = Estimate("tea", 0.5, 0.49, 0.51, 500.0, 0.031, 0.467, 0.533)
     >>> for sentence in verdict([tea], 1000, "clients", 0.95):
-    ...     print(sentence[:61])
+    ...     print(sentence.partition(", and")[0])
     “tea” is held by 50.00 % of clients.
-    Right within 1.00 points among these 1,000 clients, and 3.26
+    Right within 1.00 points among these 1,000 clients
     """
     sure = [estimate for estimate in listed if is_told_from_zero(estimate)]
     if not sure:
