@@ -183,8 +183,9 @@ def test_a_saved_result_is_reported_by_a_command(
     text = (tmp_path / "r.html").read_text("utf-8")
     assert "<h1>Most frequent items in r.fed</h1>" in text
     assert "Share of each item among 3 clients; 2 candidates." in text
-    assert run(["report", "r.fed", "-o", "page.html", "--top", "1"]) == 0
-    assert "milk" not in (tmp_path / "page.html").read_text("utf-8")
+    assert run(["report", "r.fed", "-o", "page.html", "--top", "1", "--title", "Drinks"]) == 0
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert "milk" not in text and "<h1>Drinks</h1>" in text
     capsys.readouterr()
     assert run(["report", "r.fed", "-o", "page.pdf"]) == 2
     assert run(["report", "r.fed", "-o", "r.fed"]) == 2
@@ -494,6 +495,13 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
         *(f"in at most {sure} % of cases" for sure in ("88.1", "95.3")),
     ):
         assert said in text, said
+    assert "<h1>Most frequent items in &lt;i&gt;.fed and two.fed</h1>" in markup
+    assert f"is held by {wording.percent(merged.top(1)[0].frequency)} of clients" in _plain(markup)
+    day = date(2020, 2, 3)
+    titled = {"title": "Both months", "day": day, "command": "", "path": path}
+    write_merged_page(merged, files, merged.top(2), **titled)
+    markup = path.read_text("utf-8")
+    assert "<h1>Both months</h1>" in markup and "two.fed, 3 February 2020." in _plain(markup)
     exact = [fedtally.estimate(["milk"] * 9, domain=domain, seed=seed) for seed in (1, 2)]
     for every, of in (((parts[0], exact[0]), " (two.fed)"), (exact, "")):
         write_merged_page(Merged(every), files, [], command="", path=path)
