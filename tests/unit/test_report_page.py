@@ -377,8 +377,12 @@ def test_the_curve_has_all_estimates_and_the_line_of_noise() -> None:
 
 
 def test_a_picture_that_would_say_nothing_is_left_out() -> None:
-    few = fedtally.estimate(["tea"] * 30 + ["milk"] * 20, domain=["tea", "milk"], epsilon=1)
-    exact = fedtally.estimate(list(range(50)) * 3, domain="range:0..49", seed=1)
+    drinks = ["tea", "milk", "rice", "oats"]  # two of them are nobody's
+    few = fedtally.estimate(["tea"] * 90 + ["milk"] * 60, domain=drinks, epsilon=1)
+    found = standing(few)
+    assert found is not None and found.floor > 0
+    exact = fedtally.estimate(list(range(50)) * 3, domain="range:0..99", seed=1)
+    assert exact.is_exact
     bare = fedtally.estimate(list(range(50)) * 3, domain="range:0..99", width=60, confidence=0)
     strings = _of_strings()
     for result in (few, exact, bare, strings):

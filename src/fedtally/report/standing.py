@@ -24,21 +24,23 @@ class Standing:
         above: int64 [n], positions of the candidates above noise, largest estimate first.
         shares: float64 [n], their estimates.
         confidence: with which all of them are held by somebody.
+        is_exact: whether the estimates are the counts themselves, without noise.
     """
 
     frequencies: F64
     above: np.ndarray[tuple[int], np.dtype[np.int64]]
     shares: F64
     confidence: float
+    is_exact: bool
 
     @property
     def floor(self) -> float:
-        """The share that as many estimates exceed as stand above noise; 0 where all do.
+        """The share that as many estimates exceed as stand above noise; 0 where there is none.
 
         It lies between two estimates, since limits differ a little from item to item.
         """
         number = len(self.above)
-        if not 0 < number < len(self.frequencies):
+        if self.is_exact or not 0 < number < len(self.frequencies):
             return 0.0
         upper, lower = self.frequencies[number - 1 : number + 1].tolist()
         return float(np.sqrt(upper * lower)) if lower > 0 else upper / 2
@@ -62,4 +64,6 @@ def standing(result: Result) -> Standing | None:
     frequencies = result.frequencies()
     order = np.argsort(-frequencies, kind="stable")
     above = order[(limits.low > 0)[order]]
-    return Standing(frequencies[order], above, frequencies[above], result.confidence)
+    return Standing(
+        frequencies[order], above, frequencies[above], result.confidence, result.is_exact
+    )
