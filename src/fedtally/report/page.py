@@ -393,9 +393,7 @@ def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
     """
     if not estimates:
         return []
-    bars = Figure(
-        of.draw, "The estimated shares, most frequent first.", summary.bars_said(estimates)
-    )
+    bars = Figure(of.draw, "", summary.bars_said(estimates))  # its title says the rest
     drawn = [*_map(of, estimates), bars, *_curve(of)]
     from fedtally import charts
 
@@ -411,7 +409,7 @@ def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
 
 
 class Figure(NamedTuple):
-    """A figure: what draws it, for a phone if it is called with True, and two texts for it."""
+    """A figure: what draws it, for a phone if called with True, its caption, and its text."""
 
     draw: Callable[[bool], Any]
     caption: str
