@@ -917,20 +917,29 @@ def protects(plan: Plan) -> list[str]:
     terms, of_silos = plan.privacy, plan.is_of_silos
     if terms.not_private:
         return ["This run is marked not private: nobody may rely on any protection."]
-    # An (epsilon, delta) guarantee bounds every test between neighbours of equal prior chance.
-    found = terms.guarantee
-    weight = math.exp(-found.epsilon)
-    right = (1 + found.delta * weight) / (1 + weight)
-    most = min(100.0, math.ceil(1000 * right) / 10)
+    most = right_guesses(terms.guarantee.epsilon, terms.guarantee.delta)
     return [
         f"What is published changes little {changed(terms.event.relation, of_silos)}.",
         (
             "Somebody who holds the two cases equally likely, and guesses from all that was"
-            f" published, is right in at most {most:g} % of cases, whatever else that person"
+            f" published, is right in at most {most} % of cases, whatever else that person"
             " knows; 50 % is chance."
         ),
         f"This protects {unit(terms.event, of_silos)}, over {period(terms.event, of_silos)}.",
     ]
+
+
+def right_guesses(epsilon: float, delta: float) -> str:
+    """Return in how many percent of cases a guess between two equal chances is right at most.
+
+    An (epsilon, delta) guarantee bounds every test between neighbours. It is rounded up.
+
+    >>> right_guesses(1.0, 1e-7), right_guesses(0.5, 0.0), right_guesses(20.0, 0.0)
+    ('73.2', '62.3', '100')
+    """
+    weight = math.exp(-epsilon)
+    right = (1 + delta * weight) / (1 + weight)
+    return f"{min(100.0, math.ceil(1000 * right) / 10):g}"
 
 
 def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
