@@ -26,6 +26,7 @@ from fedtally.report.terminal import (
     estimates_table,
     facts,
     heading,
+    next_rows,
     plain,
 )
 from fedtally.report.wording import (
@@ -46,6 +47,7 @@ from fedtally.report.wording import (
     points,
     privacy_rows,
     secure_sum_rows,
+    short_cost,
     size,
     sizing_rows,
     target_rows,
@@ -85,6 +87,7 @@ __all__ = [
     "merged_answer",
     "merged_document",
     "new_table",
+    "next_rows",
     "percent",
     "plain",
     "plan_fields",
@@ -93,6 +96,7 @@ __all__ = [
     "privacy_fields",
     "privacy_rows",
     "secure_sum_rows",
+    "short_cost",
     "size",
     "sizing_rows",
     "target_rows",

@@ -198,17 +198,21 @@ def _rendered(content: Content) -> str:
     template, style, script = (
         (folder / f"page.{kind}").read_text("utf-8") for kind in ("html.j2", "css", "js")
     )
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
-        " img-src data:; base-uri 'none'; form-action 'none'"
-    )
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(template).render(
-        policy=policy,
+        policy=policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file, and so is the script
         script=Markup(script),  # noqa: S704
         content=content,
         version=metadata.version("fedtally"),
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """Return what a browser may load and run on a page: its one style and its one script."""
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        " img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
