@@ -519,7 +519,7 @@ def test_a_result_is_no_plan(call: Call, words: str) -> None:
 
 def test_nothing_is_said_of_errors_where_recovery_is_exact(call: Call, words: str) -> None:
     call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
-    code, out, _ = call("query", "r.fed", "the")
+    code, out, _ = call("query", "r.fed", "the", "--details")
     assert code == 0 and "recovery looks exact" in out and "errors of fitted items" not in out
     assert answered(call, "query", "r.fed", "the")["intervals"]["about"] == ""
 

@@ -25,7 +25,6 @@ from fedtally.report.terminal import (
     estimates_table,
     facts,
     heading,
-    is_told_from_zero,
     plain,
 )
 from fedtally.report.wording import (
@@ -79,7 +78,6 @@ __all__ = [
     "heading",
     "honesty",
     "intervals_fields",
-    "is_told_from_zero",
     "level",
     "merged_answer",
     "merged_document",
