@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -253,6 +254,12 @@ _privacy_options = options(
     help="Chart of error against bytes (extra `plot`).",
 )
 @option(
+    "Answer",
+    "--details",
+    is_flag=True,
+    help="Print the whole account: privacy, sums, each stage, other sizes.",
+)
+@option(
     "Run",
     "--calibrate",
     is_flag=True,
@@ -309,7 +316,33 @@ def plan(**options: Any) -> None:
     if options["as_json"]:
         console.show_json(plan_view.document(proposal, host))
     else:
-        console.show(plan_view.view(proposal, host))
+        hints = _hints(proposal, options)
+        console.show(
+            plan_view.view(proposal, host)
+            if options["details"]
+            else plan_view.screen(proposal, host, hints)
+        )
+
+
+def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what may be typed next, each with its purpose."""
+    from fedtally.planner import hardest
+
+    plan, path = proposal.plan, options["output"]
+    hints = [("--details", "privacy, sums, each stage, and other sizes")]
+    if path is None:
+        hints.append(("-o plan.toml", "write the plan"))
+    elif not plan.is_of_silos:  # which fedtally simulate refuses
+        tried = shlex.join(["fedtally", "simulate", "--plan", path])
+        hints.append((f"{tried} SOURCE", "does it keep its error?"))
+    if proposal.found != "bytes" or plan.is_histogram or plan.is_open:
+        return hints
+    if proposal.is_for_any and plan.max_items == 1:
+        like = f"--like {hardest.USUAL},d={plan.domain_size}"
+        hints.append((like, "fewer bytes, if you know that frequencies fall so"))
+    if plan.num_rounds == 1:  # collisions cancel over rounds
+        hints.append(("--rounds 10", "may take fewer bytes"))
+    return hints
 
 
 def _propose(
@@ -554,11 +587,7 @@ def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
     path = options["output"]
     if path:
         proposal.plan.save(path)
-        # fedtally simulate refuses silos
-        next_step = f": try fedtally simulate --plan {path} SOURCE"
-        if proposal.plan.is_of_silos:
-            next_step = ""
-        console.note(f"wrote {path}{next_step}", quiet)
+        console.note(f"wrote {path}", quiet)
     if options["plot"]:
         plan_view.plot(proposal, options["plot"])
         console.note(f"wrote {options['plot']}: predicted error against bytes", quiet)

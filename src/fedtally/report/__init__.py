@@ -25,6 +25,7 @@ from fedtally.report.terminal import (
     estimates_table,
     facts,
     heading,
+    next_rows,
     plain,
 )
 from fedtally.report.wording import (
@@ -45,6 +46,7 @@ from fedtally.report.wording import (
     points,
     privacy_rows,
     secure_sum_rows,
+    short_cost,
     size,
     sizing_rows,
     target_rows,
@@ -82,6 +84,7 @@ __all__ = [
     "merged_answer",
     "merged_document",
     "new_table",
+    "next_rows",
     "percent",
     "plain",
     "plan_fields",
@@ -90,6 +93,7 @@ __all__ = [
     "privacy_fields",
     "privacy_rows",
     "secure_sum_rows",
+    "short_cost",
     "size",
     "sizing_rows",
     "target_rows",

@@ -112,7 +112,7 @@ def answer(
         parts += _like_hashes(result, queried)
     if details:
         rows = [*_how(result, estimates, queried, charged), *noted(result.warnings)]
-        return Group(*parts, Text(), facts([*rows, *_next(hints)]))
+        return Group(*parts, Text(), facts([*rows, *next_rows(hints)]))
     more = more_lines(estimates, queried)
     rows = _short(result, estimates, queried, how)
     alarms = len(result.alarms)
@@ -163,7 +163,7 @@ class Screen:
             hidden = len(notes) - shown
             more = f"{counted(hidden, 'more note')}, and " if hidden else ""
             last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]
-            view = facts([*self.rows, *notes[:shown], *_next(last)])
+            view = facts([*self.rows, *notes[:shown], *next_rows(last)])
             # where fewer columns break more lines, notes get more of them, and hints do not
             most = LINES if hints or options.max_width >= 80 else _LINES_IF_NARROW
             if taken + len(console.render_lines(view, options, pad=False)) <= most:
@@ -171,7 +171,8 @@ class Screen:
         yield view
 
 
-def _next(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
+def next_rows(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
+    """Return the row of what to try next: commands or options, each with its purpose."""
     return [("Try", _Hints(hints))] if hints else []
 
 
