@@ -163,7 +163,7 @@ def _rendered(content: Content) -> str:
         (folder / f"page.{kind}").read_text("utf-8") for kind in ("html.j2", "css", "js")
     )
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        f"default-src 'none'; style-src '{content_hash(style)}'; script-src '{content_hash(script)}';"
         " img-src data:; base-uri 'none'; form-action 'none'"
     )
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
@@ -182,7 +182,8 @@ def _rendered(content: Content) -> str:
     )
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
+    """Return what a page's policy names a style or a script by."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
