@@ -48,6 +48,20 @@ def test_document_is_json_and_complete(result: Result) -> None:
     assert "queries" not in report.document(result, [])
 
 
+def test_a_document_has_both_readings_of_the_whole_list() -> None:
+    result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", domain="range:1..900", width=90, seed=1)
+    top, asked = result.top(20), result.estimates([3, 899])
+    error = report.document(result, top, asked)["error"]
+    off = uncertainty_of([e for e in [*top, *asked] if is_told_from_zero(e)])
+    assert off is not None and error == {
+        "clients": off.clients.max(),
+        "population": off.population.max(),
+    }
+    assert 0 < error["clients"] < error["population"]
+    for nothing in ([], result.decoded(confidence=0).top(3), result.estimates([899])):
+        assert report.document(result, nothing)["error"] is None
+
+
 def text_of(result: Result, columns: int = 300, **options: Any) -> str:
     top = options.pop("top", 3)
     return report.plain(report.answer(result, result.top(top), **options), columns)
@@ -79,7 +93,10 @@ def test_an_answer_is_in_the_order_of_its_questions(result: Result) -> None:
     parts = ("Share of each", " tea ", "\nError ", "\nPrivacy ", "\nUpload ", "\nTry ", "--more  ")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
-    assert f"an exact histogram takes only {result.plan.one_hot_bytes_per_client} B" in text
+    exact = result.plan.one_hot_bytes_per_client
+    assert f"; over a declared list an exact histogram takes only {exact} B" in " ".join(
+        text.split()
+    )
     assert "fingerprint" not in text and result.plan.fingerprint[:16] not in text
 
 

@@ -10,6 +10,7 @@ decimal units (1 kB = 1000 bytes).
 from fedtally.report.fields import (
     SCHEMA,
     document,
+    error_fields,
     estimate_fields,
     field_name,
     intervals_fields,
@@ -73,6 +74,7 @@ __all__ = [
     "dimensions",
     "document",
     "encoded",
+    "error_fields",
     "estimate_fields",
     "estimates_table",
     "facts",

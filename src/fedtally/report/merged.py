@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedtally._text import escaped
 from fedtally.report import page, wording
-from fedtally.report.fields import limits_fields, privacy_fields
+from fedtally.report.fields import error_fields, limits_fields, privacy_fields
 from fedtally.report.terminal import (
     Screen,
     estimates_table,
@@ -58,10 +58,11 @@ def merged_document(
     ]
     about = merged.about
     fields = {
-        "schema": "fedtally-merged/1",
+        "schema": "fedtally-merged/2",
         "num_clients": merged.num_clients,
         "warnings": list(merged.warnings),
         "intervals": about and limits_fields(merged.confidence, merged.interval_kind, about),
+        "error": error_fields([*estimates, *queried]),
         "results": parts,
         "together": merged.joint_guarantee.to_dict(),
     }

@@ -94,10 +94,13 @@ def answer(
     from rich.console import Group
     from rich.text import Text
 
+    every = estimates
+    if result.plan.is_open and not details:  # the line on names counts the others
+        estimates = [e for e in estimates if not isinstance(e.item, Unread)]
     parts: list[RenderableType] = [heading(question(result))]
     if drawn_away(result.draw):
         parts.append(Text(drawn_away(result.draw), style="yellow"))
-    if estimates or not queried:
+    if estimates or not (queried or every):
         parts += [Text(), _top_table(result, estimates)]
     if queried:
         truth = result.true_frequencies([e.item for e in queried])
@@ -114,7 +117,9 @@ def answer(
         rows = [*_how(result, estimates, queried, charged), *noted(result.warnings)]
         return Group(*parts, Text(), facts([*rows, *next_rows(hints)]))
     more = more_lines(estimates, queried)
-    rows = _short(result, estimates, queried, how)
+    rows = _short(result, estimates, queried)
+    if result.plan.is_open and every:
+        rows.insert(1, ("Names", _names(result, every, how)))
     alarms = len(result.alarms)
     return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how, alarms)
 
@@ -203,7 +208,7 @@ class _Hints:
 
 
 def _short(
-    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], how: str
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, RenderableType]]:
     """Return the rows of an answer on one screen: error, privacy, sums and bytes."""
     from rich.text import Text
@@ -213,7 +218,6 @@ def _short(
     sums = attendance(result.secure_sum, part_of_sum(result))
     return [
         ("Error", sure(result, [*listed, *named])),
-        *([("Names", _names(result, listed, how))] if result.plan.is_open and listed else []),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
         ("Upload", short_cost(result.plan)),
@@ -225,22 +229,37 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
 
     Args:
         result: the whole answer.
-        listed: the top items.
-        how: the option or the command that shows the details; it takes `--top`, too.
+        listed: the top items, whose hashes without a name are not shown.
+        how: the option or the command that shows them; it takes `--top`, too.
     """
     found, unread = result.num_found, result.num_unread
-    if unread:
-        said = f"{unread:,} of {found:,} strings could not be read, shown by #"
-        hidden = [is_told_from_zero(each) for each in listed if isinstance(each.item, Unread)]
-        if not all(hidden):  # those that are not listed are rarer still
-            some = f"{unread - sum(hidden):,} of them cannot" if any(hidden) else "none of them can"
-            said += f"; {some} be told from 0, so they may be noise"
-    else:
+    longer = f" --top {found}" * (len(listed) < found)
+    if not unread:
         said = {0: "no string stands out", 1: "the one string that stands out could be read"}.get(
             found, f"all {found:,} strings that stand out could be read"
         )
-    all_of_them = f"{how.removesuffix('--details')}--top {found} lists all"
-    return f"{said}; {all_of_them}" if 0 < len(listed) < found else said
+        return (
+            said if not longer else f"{said}; {how.removesuffix('--details')}{longer[1:]} lists all"
+        )
+    lists = f"{how}{longer} lists {'them' if unread > 1 else 'it'}"
+    return f"{counted(unread, 'more string')} could not be read{_unread(result)}; {lists}"
+
+
+def _unread(result: Result) -> str:
+    """Return what is known of the strings without a name, and what would name them."""
+    hashes = [e for e in result.top(result.num_found) if isinstance(e.item, Unread)]
+    if result.intervals is None:
+        return ""
+    told = [e.frequency for e in hashes if is_told_from_zero(e)]
+    if not told:
+        return ", none of them told from 0" if len(hashes) > 1 else ", nor told from 0"
+    more = "a larger epsilon" if result.plan.privacy else "more bytes"
+    some = "all " if len(told) == len(hashes) else f"{len(told):,} of them "
+    some, up_to = ("", "") if len(hashes) == 1 else (some, "up to ")
+    return (
+        f", {some}told from 0, with {up_to}{percent(max(told))} of the {result.unit}: a public list"
+        f" of words (--dictionary), or {more}, may name more"
+    )
 
 
 def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:

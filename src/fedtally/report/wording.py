@@ -264,11 +264,16 @@ def cost(plan: Plan) -> str:
 def short_cost(plan: Plan) -> str:
     """Return what a client uploads, beside the exact histogram, in words.
 
+    A histogram needs candidates that all clients know. Those of the input itself are none.
+
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
     ...             max_items=1, seed=bytes(32))
+    >>> from dataclasses import replace
     >>> short_cost(plan)
     '49 B per client; an exact histogram takes 675 B'
+    >>> short_cost(replace(plan, domain=plan.domain | {"public": False}))
+    '49 B per client; over a declared list an exact histogram takes 675 B'
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
     if plan.is_open:
@@ -277,7 +282,8 @@ def short_cost(plan: Plan) -> str:
         return f"{size(plan.bytes_per_client)} {per}, a counter for each candidate"
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
-    return f"{size(plan.bytes_per_client)} {per}; an exact histogram {takes} {size(exact)}"
+    over = "" if plan.domain["public"] else "over a declared list "
+    return f"{size(plan.bytes_per_client)} {per}; {over}an exact histogram {takes} {size(exact)}"
 
 
 def spelled(plan: Plan) -> str:
