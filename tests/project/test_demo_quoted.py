@@ -34,8 +34,8 @@ def quoted(page: str, marker: str) -> tuple[str, str]:
 
 def test_the_pages_show_the_demo() -> None:
     """To the letter under the Python that is named; the words of another one are others."""
-    version, rows = quoted("README.md", "demo: its first rows")
-    same_version, whole = quoted("docs/start.md", "demo")
+    version, rows = quoted("README.md", "demo")
+    same_version, whole = quoted("docs/start.md", "demo: all of it")
     ran = subprocess.run(
         [sys.executable, "-m", "fedtally", "demo"],
         env=os.environ | {"COLUMNS": "80", "PYTHONIOENCODING": "utf-8"},
