@@ -47,13 +47,19 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
     return run_and_read
 
 
+@pytest.fixture
+def account(call: Call) -> Call:
+    """Return a function that runs the command with --details."""
+    return lambda *arguments: call(*arguments, "--details")
+
+
 def words_of(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
+def test_a_plan_says_what_it_is_for_and_costs(account: Call) -> None:
     asked = ("--tau", "0.005", "--encoding", "sketch", "--rows", "8")
-    code, out, err = call(*FLEET, *asked, "--output", "plan.toml")
+    code, out, err = account(*FLEET, *asked, "--output", "plan.toml")
     assert code == 0
     plan = Plan.load("plan.toml")
     said = words_of(out)
@@ -69,8 +75,8 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     # what they would save who know more: the command that is named makes that plan
     cheaper = re.search(r"--like (zipf:a=1.1,d=2000) would take (\d+ x \d+) and", said)
     assert cheaper is not None
-    assumed = words_of(call(*FLEET, *asked, "--like", cheaper[1])[1])
-    in_rounds = words_of(call(*FLEET, *asked, "--like", cheaper[1], "--rounds", "10")[1])
+    assumed = words_of(account(*FLEET, *asked, "--like", cheaper[1])[1])
+    in_rounds = words_of(account(*FLEET, *asked, "--like", cheaper[1], "--rounds", "10")[1])
     assert "the fewest bytes for that; predicted" in in_rounds
     assert _upload(in_rounds) < _upload(assumed)
     assert f"{cheaper[2]} (the plan)" in assumed
@@ -81,23 +87,140 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     assert "(minimax)" in said and "one-hot vector" in said
     assert "CPU is that of another machine" in said
     assert plan.target is not None and plan.target.linf == 0.005
-    assert "wrote plan.toml: try fedtally simulate --plan plan.toml" in err
+    assert err == "wrote plan.toml\n"
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def lines_of(out: str) -> dict[str, str]:
+    """Return the texts of a screen by their names; a name without a text of its own is joined."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in out.splitlines()[2:]:
+        name = line[:9].strip() or name
+        found[name] = f"{found.get(name, '')} {line[9:].strip()}".strip()
+    return found
+
+
+def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
+    """Each in a line of its own at 80 columns, below the title; the rest is behind --details."""
+    asked = (*FLEET, "--max-bytes", "6kB", "--rows", "8", "--rounds", "4", "--secure-sum", "secagg")
+    code, out, err = call(*asked, "--epsilon", "2", "--failure-probability", "0.05", "--seed", "1")
+    assert (code, err) == (0, "")
+    found = json.loads(
+        call(*asked, "--epsilon", "2", "--failure-probability", "0.05", "--seed", "1", "--json")[1]
+    )
+    title, blank, sent, error, private, cost, *rest = out.splitlines()
+    assert (title, blank) == ("Plan for 50,000 clients and 2,000 candidates", "")
+    plan, bill = found["plan"], found["bill"]
+    size, exact = map(report.size, (plan["bytes_per_client"], plan["one_hot_bytes_per_client"]))
+    assert sent == f"Bytes    {size} per client and round; an exact histogram takes {exact}"
+    most = report.points(found["target"]["linf"])
+    assert error == (f"Error    at most {most} in 19 of 20 campaigns, whatever the frequencies")
+    # the bound of `report.wording.protects`: e^2 : 1, rounded up
+    right = "epsilon 2: a guess is right in at most 88.1 % of cases; 50 % is chance"
+    assert private == f"Privacy  {right}"
+    down, in_all = report.size(bill["download_bytes"]), report.size(bill["received_bytes"])
+    assert cost.startswith(f"Cost     a client: {down} down, ")
+    assert f" CPU; the server: {in_all}, " in cost and cost.endswith(" CPU")
+    said = words_of(" ".join(rest))
+    assert "not published: it can be simulated" in said and "Try --details" in said
+    # what no decision waits for is behind --details
+    hidden = ("rho", "honest", "standard deviation", "What it costs", "minimax", "CPU is that of")
+    details = words_of(call(*asked, "--epsilon", "2", "--details")[1])
+    assert all(word not in words_of(out) and word in details for word in hidden)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--max-bytes", "2kB", "--rows", "8"),
+            {
+                "Privacy": "no differential privacy: the sums of each round are exact",
+                "Note": "for simulations: fedtally campaign runs plans of --secure-sum",
+            },
+        ),
+        (
+            ("--tau", "0.01", "--rows", "8", "--like", "zipf:a=1.1,d=2000", "--epsilon", "none"),
+            {"Note": "frequencies are assumed to be like zipf:a=1.1,d=2000; if they are not,"},
+        ),
+        (
+            ("--encoding", "histogram"),
+            {"Error": "none: each candidate has a counter of its own, and counts are exact"},
+        ),
+        (
+            ("--encoding", "histogram", "--epsilon", "1"),
+            {"Bytes": "per client, a counter for each candidate", "Error": "whatever the freq"},
+        ),
+        (
+            ("--encoding", "histogram", "--epsilon", "1", "--not-private"),
+            {"Privacy": "not private: nothing is guaranteed; the noise is for epsilon 1"},
+        ),
+        (
+            ("--encoding", "histogram", "--epsilon", "20"),
+            {"Privacy": "hides next to nothing: a guess may be right in nearly all cases"},
+        ),
+        (
+            ("--encoding", "histogram", "--secure-sum", "two-server"),
+            {"Note": "nobody may run it without leader_key", "Bytes": " per client, a counter"},
+        ),
+    ],
+)
+def test_each_kind_of_plan_says_in_short_what_matters(
+    call: Call, options: tuple[str, ...], said: dict[str, str]
+) -> None:
+    code, out, _ = call(*FLEET, *options)
+    found = lines_of(out)
+    assert code == 0 and [*found][:4] == ["Bytes", "Error", "Privacy", "Cost"]
+    assert {name: text in found[name] for name, text in said.items()} == dict.fromkeys(said, True)
+    assert ("whatever the frequencies" in found["Error"]) == (
+        "--like" not in options and "none: " not in found["Error"]
+    )
+
+
+def test_silos_and_open_domains_say_in_short_who_is_seen(call: Call) -> None:
+    found = lines_of(call(*SILOS, "--epsilon", "1", "--secure-sum", "secagg")[1])
+    assert re.search(r"learns a silo's size to ± \d+ people, if it knows all others", found["Note"])
+    assert found["Cost"].startswith("a silo: ") and "per silo" in found["Bytes"]
+    found = lines_of(call(*SILOS, "--secure-sum", "secagg")[1])
+    assert "learns a silo's size exactly" in found["Note"]
+    found = lines_of(call("--clients", "20000", "--domain", "open", "--tau", "0.01")[1])
+    assert re.search(r"names held by about [\d,]+ clients or more can be read", found["Names"])
+    assert "assumed to fall like i^-1.1" in found["Note"]
+
+
+def test_the_next_step_is_a_command_that_runs(
+    call: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (*FLEET, "--tau", "0.02", "--encoding", "sketch", "--rows", "8")
+    out = call(*asked)[1]
+    tries = lines_of(out)["Try"]
+    for line in ("--details", "-o plan.toml", "--like zipf:a=1.1,d=2000", "--rounds 10"):
+        assert line in tries
+        assert call(*asked, *line.split())[0] == 0
+    assert "-o plan.toml" not in lines_of(call(*asked, "-o", "my plan.toml")[1])["Try"]
+    out = call(*asked, "-o", "my plan.toml")[1]
+    assert "fedtally simulate --plan 'my plan.toml' SOURCE" in out
+    source = "zipf:a=1.1,d=2000,n=50000"
+    assert run(["simulate", "--plan", "my plan.toml", source, "--repeats", "1"]) == 0
+    assert "Target" in capsys.readouterr().out
+    assert "simulate" not in call(*SILOS, "-o", "silos.toml")[1]
+
+
 def test_a_plan_for_known_frequencies_names_the_smaller_one(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+    account: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where little is saved, none is named."""
     asked = ("--rounds", "5", "--rows", "8", "--like", "zipf:a=1.2,d=5000")
     asked = ("--clients", "400000", "--tau", "0.0003", *asked)
     smaller = re.search(
-        r"if they are sure, --recovery belief would take (8 x \d+) and", words_of(call(*asked)[1])
+        r"if they are sure, --recovery belief would take (8 x \d+) and",
+        words_of(account(*asked)[1]),
     )
     assert smaller is not None
     monkeypatch.setattr(plan_view, "_WORTH", 0.1)
-    assert "if they are sure" not in words_of(call(*asked)[1])
-    found = json.loads(call(*asked, "--json")[1])["by_belief"]
+    assert "if they are sure" not in words_of(account(*asked)[1])
+    found = json.loads(account(*asked, "--json")[1])["by_belief"]
     assert f"{found['rows']} x {found['width']}" == smaller[1]
 
 
@@ -106,17 +229,17 @@ def _upload(said: str) -> float:
     return float(number) * (1000 if unit == "kB" else 1)
 
 
-def test_bytes_that_gain_little_are_said_to(call: Call) -> None:
+def test_bytes_that_gain_little_are_said_to(account: Call) -> None:
     noisy = (*FLEET, "--epsilon", "0.5", "--trust", "distributed", "--rows", "8")
     noisy += ("--like", "zipf:a=1.1,d=2000")
     note = "of the bytes: its error is hardly larger"
-    assert note in words_of(call(*noisy, "--max-bytes", "64kB")[1])
-    assert note not in words_of(call(*FLEET, "--max-bytes", "2kB", "--rows", "8")[1])
+    assert note in words_of(account(*noisy, "--max-bytes", "64kB")[1])
+    assert note not in words_of(account(*FLEET, "--max-bytes", "2kB", "--rows", "8")[1])
 
 
-def test_few_rows_are_said_to_say_less(call: Call) -> None:
+def test_few_rows_are_said_to_say_less(account: Call) -> None:
     note = "with fewer than 7 rows campaigns differ more than is predicted"
-    few, enough = (call(*FLEET, "--max-bytes", "2kB", "--rows", rows)[1] for rows in ("4", "7"))
+    few, enough = (account(*FLEET, "--max-bytes", "2kB", "--rows", rows)[1] for rows in ("4", "7"))
     assert note in words_of(few) and note not in words_of(enough)
 
 
@@ -224,7 +347,7 @@ def test_a_plan_has_no_keys_but_those_that_are_given(
     assert keyed.fingerprint != plan.fingerprint and keyed.bytes_per_client == plan.bytes_per_client
 
 
-def test_a_plan_says_whether_reports_have_proofs_and_why_not(call: Call) -> None:
+def test_a_plan_says_whether_reports_have_proofs_and_why_not(account: Call) -> None:
     again = ("--seed", "1", "--output", "plan.toml")
     none = "reports have no proofs: a client that lies is not found out"
     for options, said, named in (
@@ -232,24 +355,24 @@ def test_a_plan_says_whether_reports_have_proofs_and_why_not(call: Call) -> None
         (("--validity", "none"), "reports have no proofs: --validity proofs asks for them", "none"),
         (("--max-items", "2"), "a client contributes up to 2", "none"),
     ):
-        code, out, _ = call(*SECURE, "two-server", *options, *again)
+        code, out, _ = account(*SECURE, "two-server", *options, *again)
         plan = Plan.load("plan.toml")
         assert code == 0 and said in words_of(out), options
         assert (none in words_of(out)) == (named == "none")
         assert plan.secure_sum.summary()["validity"] == named  # type: ignore[union-attr]
-        found = json.loads(call(*SECURE, "two-server", *options, "--json")[1])["validity"]
+        found = json.loads(account(*SECURE, "two-server", *options, "--json")[1])["validity"]
         assert (found["proofs"], found["reason"] == "") == (named == "proofs",) * 2
         assert found["reason"] in words_of(out)
-    assert json.loads(call(*SECURE, "ideal", "--json")[1])["validity"] is None
+    assert json.loads(account(*SECURE, "ideal", "--json")[1])["validity"] is None
 
 
-def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:
+def test_a_plan_for_the_clients_of_a_list(account: Call) -> None:
     people = AllowList(sorted(SigningKey(Secret(bytes([n]) * 32)).public for n in range(1, 41)))
     save_allow_list("clients.allow", people)
     save_allow_list("few.allow", AllowList(people.key(rank) for rank in range(39)))
     asked = (*SECURE[:-1], "--secure-sum", "secagg", "--adversary", "active", "--cohort", "40")
     listed = (*asked, "--cohort-min", "30", "--output", "plan.toml", "--allow-list")
-    code, out, _ = call(*listed, "clients.allow")
+    code, out, _ = account(*listed, "clients.allow")
     plan = Plan.load("plan.toml")
     assert code == 0 and isinstance(plan.secure_sum, SecAggConfig)
     assert "secagg, active: cohorts of 30 to 40 clients" in words_of(out)
@@ -258,10 +381,10 @@ def test_a_plan_for_the_clients_of_a_list(call: Call) -> None:
     assert plan.secure_sum.allow_list == people.digest
     assert (plan.secure_sum.parameters.n_min, plan.secure_sum.parameters.n_max) == (30, 40)
     Path("plan.toml").unlink()
-    code, out, err = call(*listed, "few.allow")
+    code, out, err = account(*listed, "few.allow")
     assert (code, out) == (2, "")
     assert "at least 40 clients, as many as a full cohort of the plan, got 39: enrol" in err
-    code, out, err = call(*SECURE, "two-server", "--cohort", "40", "--output", "plan.toml")
+    code, out, err = account(*SECURE, "two-server", "--cohort", "40", "--output", "plan.toml")
     assert (code, "cohort goes with the secure sum secagg, got two-server" in err) == (2, True)
     assert not Path("plan.toml").exists()
 
@@ -285,10 +408,10 @@ def test_a_histogram_is_tried_on_other_candidates_by_rank(
     assert "name it (--domain), not open" in words_of(capsys.readouterr().err)
 
 
-def test_no_frequencies_are_named_that_like_refuses(call: Call) -> None:
+def test_no_frequencies_are_named_that_like_refuses(account: Call) -> None:
     asked = (*FLEET, "--tau", "0.01", "--encoding", "sketch")
-    assert "--like zipf" in words_of(call(*asked)[1])
-    assert "--like zipf" not in words_of(call(*asked, "--max-items", "3")[1])
+    assert "--like zipf" in words_of(account(*asked)[1])
+    assert "--like zipf" not in words_of(account(*asked, "--max-items", "3")[1])
 
 
 def test_two_of_three_find_the_third(call: Call) -> None:
@@ -488,10 +611,10 @@ def test_the_chart_marks_the_plan(call: Call) -> None:
 SILOS = ("--clients", "10", "--people", "5000", "--domain-size", "1000", "--tau", "0.01")
 
 
-def test_a_plan_of_silos_is_published_and_says_what_is_special(call: Call) -> None:
+def test_a_plan_of_silos_is_published_and_says_what_is_special(account: Call) -> None:
     key = SigningKey(Secret(bytes(range(32)))).public.hex()
     asked = (*SILOS, "--epsilon", "1", "--secure-sum", "secagg", "--server-key", key)
-    code, out, err = call(*asked, "-o", "plan.toml")
+    code, out, err = account(*asked, "-o", "plan.toml")
     assert code == 0
     plan, said = Plan.load("plan.toml"), words_of(out)
     assert plan.is_published and plan.people == 5000 and plan.num_clients == 10
@@ -502,7 +625,7 @@ def test_a_plan_of_silos_is_published_and_says_what_is_special(call: Call) -> No
     assert plan.privacy is not None
     shown = 1.96 * plan.privacy.stddev
     assert f"a silo's size to ± {shown:.0f} people" in said
-    code, out, _ = call(*asked, "--silos-per-person", "2", "--expected-people", "9000", "--json")
+    code, out, _ = account(*asked, "--silos-per-person", "2", "--expected-people", "9000", "--json")
     found = json.loads(out)["silos"]
     assert (found["people"], found["expected_people"]) == (5000, 9000)
     assert found["size_shown"] > 1.9 * shown
@@ -516,10 +639,10 @@ def test_options_of_silos_need_people(call: Call, flag: str) -> None:
     assert f"{flag} goes with silos: give --people" in err
 
 
-def test_a_one_hot_vector_costs_its_protocol_too(call: Call) -> None:
+def test_a_one_hot_vector_costs_its_protocol_too(account: Call) -> None:
     """Compared without it, a vector of 600 counters looked smaller than a sketch of 400."""
     asked = ("--clients", "3000", "--domain", "range:0..599", "--max-bytes", "4kB", "--rows", "7")
-    code, out, _ = call(*asked, "--secure-sum", "secagg", "--output", "plan.toml")
+    code, out, _ = account(*asked, "--secure-sum", "secagg", "--output", "plan.toml")
     plan = Plan.load("plan.toml")
     assert code == 0 and isinstance(plan.secure_sum, SecAggConfig)
     entries = 600 - plan.rows * plan.width
@@ -532,9 +655,9 @@ def test_the_tables_of_a_bill_are_whole_in_any_terminal(
 ) -> None:
     shown: list[RenderableType] = []
     view = plan_view.view
-    monkeypatch.setattr(plan_view, "view", lambda *given: shown.append(view(*given)) or "")
+    monkeypatch.setattr(plan_view, "view", lambda *given: shown.append(view(*given)) or "-")
     asked = ("--clients", "2000", "--domain-size", "99", "--max-bytes", "4kB", "--rows", "7")
-    assert call(*asked, "--secure-sum", "secagg")[0] == 0
+    assert call(*asked, "--secure-sum", "secagg", "--details")[0] == 0
     figures = set(report.plain(shown[0], 200).partition("What it costs")[2].split())
     for columns in (36, 60, 72, 80):
         out = report.plain(shown[0], columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -214,6 +215,10 @@ _privacy_options = options(
             ),
         ),
         ("does it meet its target?", "fedtally simulate --plan plan.toml profile:gowalla-us"),
+        (
+            "a page to look at: error against bytes, and what would halve the error",
+            "fedtally plan --clients 5000 --domain-size 1000 --tau 0.02 --report plan.html",
+        ),
         ("CPU of this very machine", "fedtally plan --calibrate"),
     ],
 )
@@ -251,6 +256,19 @@ _privacy_options = options(
     type=click.Path(),
     metavar="FILE",
     help="Chart of error against bytes (extra `plot`).",
+)
+@option(
+    "Files",
+    "--report",
+    type=click.Path(),
+    metavar="FILE",
+    help="Page with error against bytes, costs and alternatives: .html (extra `report`).",
+)
+@option(
+    "Answer",
+    "--details",
+    is_flag=True,
+    help="Print the whole account: privacy, sums, each stage, other sizes.",
 )
 @option(
     "Run",
@@ -305,11 +323,39 @@ def plan(**options: Any) -> None:
         proposal = _propose(options, spec, domain, distribution, about, find_epsilon)
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
-    _write_files(proposal, options)
+    _write_files(proposal, host, options)
     if options["as_json"]:
         console.show_json(plan_view.document(proposal, host))
     else:
-        console.show(plan_view.view(proposal, host))
+        hints = _hints(proposal, options)
+        console.show(
+            plan_view.view(proposal, host)
+            if options["details"]
+            else plan_view.screen(proposal, host, hints)
+        )
+
+
+def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what may be typed next, each with its purpose."""
+    from fedtally.planner import hardest
+
+    plan, path = proposal.plan, options["output"]
+    hints = [("--details", "privacy, sums, each stage, and other sizes")]
+    if path is None:
+        hints.append(("-o plan.toml", "write the plan"))
+    elif not plan.is_of_silos:  # which fedtally simulate refuses
+        tried = shlex.join(["fedtally", "simulate", "--plan", path])
+        hints.append((f"{tried} SOURCE", "does it keep its error?"))
+    if options["report"] is None:
+        hints.append(("--report plan.html", "error against bytes, and what would halve it"))
+    if proposal.found != "bytes" or plan.is_histogram or plan.is_open:
+        return hints
+    if proposal.is_for_any and plan.max_items == 1:
+        like = f"--like {hardest.USUAL},d={plan.domain_size}"
+        hints.append((like, "fewer bytes, if you know that frequencies fall so"))
+    if plan.num_rounds == 1:  # collisions cancel over rounds
+        hints.append(("--rounds 10", "may take fewer bytes"))
+    return hints
 
 
 def _propose(
@@ -355,7 +401,7 @@ def _compared(host: Host) -> str:
 
 def _check_outputs(options: dict[str, Any]) -> None:
     console.check_files(
-        [options["output"], options["plot"]],
+        [options["output"], options["plot"], options["report"]],
         [options["domain"], options["like"], options["allow_list"]],
     )
     if options["output"] and not options["output"].endswith((".toml", ".json")):
@@ -369,6 +415,10 @@ def _check_outputs(options: dict[str, Any]) -> None:
         from fedtally import charts
 
         charts.check(options["plot"])
+    if options["report"]:
+        from fedtally import report
+
+        report.check_report_path(options["report"])
 
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
@@ -549,16 +599,16 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
     return distribution, about, result.domain.size
 
 
-def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
+def _write_files(proposal: Proposal, host: Host | None, options: dict[str, Any]) -> None:
     quiet = options["quiet"] or options["as_json"]
     path = options["output"]
     if path:
         proposal.plan.save(path)
-        # fedtally simulate refuses silos
-        next_step = f": try fedtally simulate --plan {path} SOURCE"
-        if proposal.plan.is_of_silos:
-            next_step = ""
-        console.note(f"wrote {path}{next_step}", quiet)
+        console.note(f"wrote {path}", quiet)
     if options["plot"]:
         plan_view.plot(proposal, options["plot"])
         console.note(f"wrote {options['plot']}: predicted error against bytes", quiet)
+    if options["report"]:
+        with console.Progress(quiet) as progress:
+            plan_view.write_page(proposal, host, options["report"], progress)
+        console.note(f"wrote {options['report']}", quiet)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedtally.cli import console
 from fedtally.cli.keys import lacking
 
 if TYPE_CHECKING:
@@ -110,15 +111,73 @@ def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
     return {"rows": worst.rows, "width": worst.width, "bytes_per_client": cost}
 
 
-def view(proposal: Proposal, host: Host | None) -> RenderableType:
-    """Return the terminal's view of a proposal; the arguments are those of `document`."""
+def screen(
+    proposal: Proposal, host: Host | None, hints: Sequence[tuple[str, str]]
+) -> RenderableType:
+    """Return a proposal in a few lines: bytes, error, privacy, cost, and what to type next.
+
+    Args:
+        proposal: as for `document`.
+        host: as for `document`.
+        hints: commands and options that may be next, each with its purpose.
+    """
     from rich.console import Group
     from rich.text import Text
 
     from fedtally import report
+    from fedtally.report import plan_words
+
+    plan, bill = proposal.plan, proposal.bill(host)
+    is_marked = plan.privacy is not None and plan.privacy.not_private
+    rows: list[tuple[str, RenderableType]] = [
+        ("Bytes", report.short_cost(plan)),
+        ("Error", plan_words.error(proposal)),
+        ("Privacy", Text(plan_words.privacy(plan), style="yellow" if is_marked else "")),
+        *_names(proposal, bill)[:1],
+        ("Cost", plan_words.effort(proposal, bill)),
+    ]
+    parts = [report.heading(plan_words.title(plan)), Text()]
+    return Group(
+        *parts, report.facts([*rows, *_noted(_cautions(proposal)), *report.next_rows(hints)])
+    )
+
+
+def _noted(notes: Sequence[str]) -> list[tuple[str, RenderableType]]:
+    from rich.text import Text
+
+    return [("Note", Text(text, style="yellow")) for text in notes]
+
+
+def view(proposal: Proposal, host: Host | None) -> RenderableType:
+    """Return the whole account of a proposal; the arguments are those of `document`."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+    from fedtally.report import plan_words
+
+    chosen, bill = proposal.plan, proposal.bill(host)
+    rows: list[tuple[str, RenderableType]] = [*_account(proposal, bill)]
+    return Group(
+        report.heading(plan_words.title(chosen)),
+        Text(),
+        report.facts([*rows, *_noted(_notes(proposal, host))]),
+        Text(),
+        report.heading("What it costs"),
+        Text(),
+        _stages(bill, report.who(chosen)),
+        Text(),
+        report.heading("What other sizes cost"),
+        Text(),
+        _neighbours(proposal, host),
+    )
+
+
+def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
+    """Return the rows of the whole account of a plan, without notes and tables."""
+    from fedtally import report
 
     chosen, target = proposal.plan, proposal.target
-    bill = proposal.bill(host)
     heading, sketch = report.encoded(chosen)
     linf, expected = report.points(target.linf), report.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
@@ -134,7 +193,7 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
         "error": "the smallest for these bytes",
         "epsilon": "the least epsilon for that",
     }[proposal.found]
-    rows: list[tuple[str, RenderableType]] = [
+    return [
         ("Target", asked),
         ("", f"{how}; predicted {expected}{_if(proposal)}"),
         *_frequencies(proposal),
@@ -146,22 +205,24 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
         (heading, f"{sketch}, {target.recovery} recovery"),
         ("Plan", chosen.fingerprint[:16]),
     ]
-    notes = [("Note", Text(text, style="yellow")) for text in _notes(proposal, host)]
-    what = "all strings" if chosen.is_open else report.counted(chosen.domain_size, "candidate")
-    title = f"Plan for {report.counted(chosen.num_clients, report.who(chosen))} and {what}"
-    return Group(
-        report.heading(title),
-        Text(),
-        report.facts([*rows, *notes]),
-        Text(),
-        report.heading("What it costs"),
-        Text(),
-        _stages(bill, report.who(chosen)),
-        Text(),
-        report.heading("What other sizes cost"),
-        Text(),
-        _neighbours(proposal, host),
-    )
+
+
+def write_page(
+    proposal: Proposal, host: Host | None, path: str, report: Callable[..., None]
+) -> None:
+    """Write the page of a plan; the first arguments are those of `document`.
+
+    Args:
+        proposal: as for `document`.
+        host: as for `document`.
+        path: the file, which ends in .html.
+        report: called with a stage, the sizes that are done, and all.
+    """
+    from fedtally.report import plan_page
+
+    account = _account(proposal, proposal.bill(host))
+    said = plan_page.Said(account, _cautions(proposal), console.command_line())
+    plan_page.write_plan_page(proposal, host, said, path=path, report=report)
 
 
 def _if(proposal: Proposal) -> str:
@@ -218,6 +279,7 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows on the names that are read, where nobody has the list of candidates."""
     from fedtally import report
+    from fedtally.report import plan_words
 
     found, plan = proposal.names, proposal.plan
     if found is None:
@@ -257,7 +319,7 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
             f"so with {releases}; one release would name {alone.named:.0%}, for {cost} of a client"
         )
         rows.append(("", said))
-    seconds = _seconds(bill.decoding_seconds + found.seconds)
+    seconds = plan_words.seconds(bill.decoding_seconds + found.seconds)
     rows.append(("", f"the server decodes hashes and names in about {seconds} of CPU"))
     return rows
 
@@ -288,15 +350,20 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
             for each in found["fitting"]
         )
         rows.append(("", f"numbers of silos in a sum that fit, up to 12: {fitting}"))
-    if plan.privacy is None:
-        learns = "exactly, if it knows all others"
-    else:
-        learns = (
-            f"to ± {found['size_shown']:,.0f} people, if it knows all others, and to ±"
-            f" {found['size_shown_by_two']:,.0f} of two such sums, in 95 of 100 campaigns"
-        )
+    learns = _size_learnt(proposal)
     rows.append(("", f"who reads the result, as silos may, learns a silo's size {learns}"))
     return rows
+
+
+def _size_learnt(proposal: Proposal) -> str:
+    """Return how well a reader who knows all other silos learns the size of one, in words."""
+    if proposal.plan.privacy is None:
+        return "exactly, if it knows all others"
+    found = _silo_fields(proposal)
+    return (
+        f"to ± {found['size_shown']:,.0f} people, if it knows all others, and to ±"
+        f" {found['size_shown_by_two']:,.0f} of two such sums, in 95 of 100 campaigns"
+    )
 
 
 def _silo_fields(proposal: Proposal) -> dict[str, Any]:
@@ -355,7 +422,50 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
     return [("Secure sum", text), ("", report.honesty(p.honest_survivors))]
 
 
+def _cautions(proposal: Proposal) -> list[str]:
+    """Return what a reader must know before anything is done with a plan."""
+    return [*_assumed(proposal), *_shown_of_silos(proposal), *_facts(proposal)]
+
+
+def _assumed(proposal: Proposal) -> list[str]:
+    """Return the note on frequencies that were assumed, if the error depends on them."""
+    if proposal.is_for_any or proposal.plan.is_histogram:
+        return []
+    like = proposal.target.frequencies
+    said = _ASSUMED if like is None else f"assumed to be like {like}"
+    return [f"frequencies are {said}; if they are not, errors may be larger"]
+
+
+def _shown_of_silos(proposal: Proposal) -> list[str]:
+    """Return the note on what a result shows of a silo's size, if clients are silos."""
+    if not proposal.plan.is_of_silos:
+        return []
+    return [f"who reads the result learns a silo's size {_size_learnt(proposal)}"]
+
+
 def _notes(proposal: Proposal, host: Host | None) -> list[str]:
+    """Return all notes on a plan."""
+    notes = _facts(proposal)
+    is_exact = proposal.plan.is_histogram
+    notes += _on_histogram(proposal) if is_exact else []
+    for other, error in proposal.neighbours:
+        if (
+            not is_exact
+            and other.width < proposal.plan.width
+            and error <= (1 + _HARDLY) * proposal.linf
+        ):
+            saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
+            notes.append(
+                f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is"
+                " hardly larger"
+            )
+    if host is None:
+        notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
+    return notes
+
+
+def _facts(proposal: Proposal) -> list[str]:
+    """Return the notes that limit what a plan is good for."""
     from fedtally.recovery.decoding import kind_of
     from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 
@@ -374,30 +484,15 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more
-    is_exact = proposal.plan.is_histogram
-    if is_exact:
-        notes += _on_histogram(proposal)
-    elif proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
+    plan = proposal.plan
+    if not plan.is_histogram and plan.bytes_per_client >= plan.one_hot_bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
     least = min(kind_of(proposal.target.recovery).planned_rows)
-    if proposal.plan.rows < least:
+    if plan.rows < least:
         notes.append(
             f"with fewer than {least} rows campaigns differ more than is predicted: check it"
             " against its target"
         )
-    for other, error in proposal.neighbours:
-        if (
-            not is_exact
-            and other.width < proposal.plan.width
-            and error <= (1 + _HARDLY) * proposal.linf
-        ):
-            saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
-            notes.append(
-                f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is"
-                " hardly larger"
-            )
-    if host is None:
-        notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
     return notes
 
 
@@ -414,6 +509,7 @@ def _on_histogram(proposal: Proposal) -> list[str]:
 
 def _stages(bill: Bill, unit: str) -> RenderableType:
     from fedtally import report
+    from fedtally.report import plan_words
 
     rows: list[tuple[str, Sequence[float]]] = [
         (
@@ -435,10 +531,10 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
     columns = (  # with the order in which they go where there is no room for all
         (a_client, "sends", _bytes, 0),
         (a_client, "gets", _bytes, 3),
-        (a_client, "CPU", _seconds, 2),
+        (a_client, "CPU", plan_words.seconds, 2),
         ("the server", "gets", _bytes, 0),
         ("the server", "sends", _bytes, 1),
-        ("the server", "CPU", _seconds, 0),
+        ("the server", "CPU", plan_words.seconds, 0),
     )
     return report.FittedTable(
         heading="stage",
@@ -454,6 +550,7 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
 
 def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
     from fedtally import report
+    from fedtally.report import plan_words
 
     unit = report.who(proposal.plan)
     # by width, and not by error: a wider sketch may have the larger predicted error by chance
@@ -469,9 +566,9 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
             (
                 f"{report.dimensions(other)}{mark}",
                 report.size(cost.upload_bytes),
-                _seconds(cost.client_seconds),
+                plan_words.seconds(cost.client_seconds),
                 report.size(cost.received_bytes),
-                _seconds(cost.server_seconds + cost.decoding_seconds),
+                plan_words.seconds(cost.server_seconds + cost.decoding_seconds),
                 report.points(error, digits).removesuffix(" points"),
             )
         )
@@ -506,29 +603,6 @@ def _bytes(number: float) -> str:
     from fedtally import report
 
     return report.size(number) if number else ""
-
-
-def _seconds(seconds: float) -> str:
-    """Return a time with two digits, in the unit that suits it.
-
-    >>> _seconds(0.0), _seconds(2.34e-5), _seconds(0.0123), _seconds(4.56), _seconds(456.0)
-    ('', '23 µs', '12 ms', '4.6 s', '7.6 min')
-    """
-    if seconds <= 0:
-        return ""
-    for limit, unit, factor in (
-        (1e-3, "µs", 1e6),
-        (1.0, "ms", 1e3),
-        (120.0, "s", 1.0),
-        (7200.0, "min", 1 / 60),
-    ):
-        if seconds < limit:
-            return (
-                f"{seconds * factor:.2g} {unit}"
-                if seconds * factor < 100
-                else f"{seconds * factor:.0f} {unit}"
-            )
-    return f"{seconds / 3600:.2g} h"
 
 
 def plot(proposal: Proposal, path: str) -> None:

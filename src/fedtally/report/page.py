@@ -23,8 +23,8 @@ from fedtally.plan import Plan
 from fedtally.report import wording
 from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
 from fedtally.report.tables import printable
-from fedtally.report.terminal import certainty, digits_of, has_widths, is_told_from_zero
-from fedtally.result import Estimate, Result
+from fedtally.report.terminal import certainty, digits_of, has_widths
+from fedtally.result import Estimate, Result, is_told_from_zero
 
 LIST, ASKED = "Most frequent items", "Items asked for"
 _BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
@@ -162,13 +162,9 @@ def _rendered(content: Content) -> str:
     template, style, script = (
         (folder / f"page.{kind}").read_text("utf-8") for kind in ("html.j2", "css", "js")
     )
-    policy = (
-        f"default-src 'none'; style-src '{content_hash(style)}'; script-src '{content_hash(script)}';"
-        " img-src data:; base-uri 'none'; form-action 'none'"
-    )
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(template).render(
-        policy=policy,
+        policy=policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file, and so is the script
         script=Markup(script),  # noqa: S704
         title=content.title,
@@ -182,8 +178,15 @@ def _rendered(content: Content) -> str:
     )
 
 
-def content_hash(text: str) -> str:
-    """Return what a page's policy names a style or a script by."""
+def policy(style: str, script: str) -> str:
+    """Return what a browser may load and run on a page: its one style and its one script."""
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        " img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -200,7 +203,7 @@ def _content(
         banner=wording.banner(result.plan),
         drawn=wording.drawn_away(result.draw),
         short=[
-            ("Error", wording.sure(result, estimates, queried, limits="the limits cover")),
+            ("Error", wording.sure(result, [*estimates, *queried])),
             ("Privacy", wording.privacy_sentence(result.plan)),
             ("Upload", wording.short_cost(result.plan)),
         ],
