@@ -29,6 +29,7 @@ _CHANGED = {  # what halves the error, in words
     "cohort": "larger cohorts",
 }
 
+_ALIKE = 0.95  # of the error: noise takes hardly any of it
 _ANOTHER = "CPU is that of another machine: fedtally plan --calibrate measures this one."
 
 
@@ -204,8 +205,10 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
     free = None if own is None else curves.get(None)
     if free is None:
         return found
-    rest = wording.points(free.sizes[-1].linf)
-    return f"{found} Without differential privacy it would be {rest} there."
+    rest = free.sizes[-1].linf
+    if rest > _ALIKE * most.linf:
+        return f"{found} Without differential privacy it would be about the same."
+    return f"{found} Without differential privacy it would be {wording.points(rest)} there."
 
 
 def _costs(proposal: Proposal, bill: Bill) -> Table:
