@@ -13,7 +13,13 @@ author = "The fedtally authors"
 copyright = "The fedtally authors, Apache License 2.0"
 version = release = fedtally.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
 html_theme = "furo"
 html_title = f"fedtally {release}"
 html_static_path = ["_static"]
@@ -30,6 +36,13 @@ nb_execution_mode = "force"  # a page that shows numbers computes them
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True  # lines that a cell prints stand in one box
+
+# What is typed gets a button to copy it, without prompts and what is printed.
+copybutton_selector = ", ".join(
+    f"div.highlight-{kind} pre" for kind in ("sh", "python", "toml", "ipython3")
+)
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 napoleon_use_ivar = True  # attributes are described once, with their class
 default_role = "code"  # docstrings write `code` as the pages do

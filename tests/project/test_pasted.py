@@ -57,6 +57,7 @@ NOT_PASTED = {
     ("docs/flower.md", ""): _FLOWER,
     ("docs/gallery.md", "python -m experiments"): _MINUTES,
     ("docs/gallery.md", "chromium"): "needs a browser: tests/system/test_report_browser.py has one",
+    ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,

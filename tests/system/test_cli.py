@@ -191,7 +191,7 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     title = "Share of each item among 4,000 clients in 2 results; 500 candidates"
     assert out.startswith(title) and "1.fedtally: 2,000 clients, 7 x" in out
     document = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
-    assert (document["schema"], document["num_clients"]) == ("fedtally-merged/1", 4000)
+    assert (document["schema"], document["num_clients"]) == ("fedtally-merged/2", 4000)
     assert [len(document[name]) for name in ("results", "estimates", "queries")] == [2, 3, 1]
     # What the two kinds of limits hold for is said here as it is of one result.
     [alone] = [answered(call, "query", "1.fedtally", "7")["intervals"]]
@@ -276,7 +276,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "timings",
     ]
     assert document["open"] is None
-    assert document["schema"] == "fedtally-result/1"
+    assert document["schema"] == "fedtally-result/2"
     assert document["privacy"] is None
     assert document["evaluation"] is None
     assert document["secure_sum"] == {"method": "ideal"}
@@ -474,7 +474,7 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
         ]
     (tmp_path / "more.txt").write_text("and\r\n\nof\n")
     asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")
-    assert asked["schema"] == "fedtally-query/1"
+    assert asked["schema"] == "fedtally-query/2"
     assert [(e["item"], e["count"]) for e in asked["estimates"]] == [
         ("the", 50),
         ("and", 20),
@@ -519,7 +519,7 @@ def test_a_result_is_no_plan(call: Call, words: str) -> None:
 
 def test_nothing_is_said_of_errors_where_recovery_is_exact(call: Call, words: str) -> None:
     call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
-    code, out, _ = call("query", "r.fed", "the")
+    code, out, _ = call("query", "r.fed", "the", "--details")
     assert code == 0 and "recovery looks exact" in out and "errors of fitted items" not in out
     assert answered(call, "query", "r.fed", "the")["intervals"]["about"] == ""
 

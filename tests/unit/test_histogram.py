@@ -931,8 +931,8 @@ def test_counts_without_noise_are_whole_and_are_their_own_limits() -> None:
     top = result.top(20)
     shown = " ".join(report.plain(report.answer(result, top, result.estimates(["Lima"]))).split())
     assert "1 more candidate has an estimate below half a client" in shown
-    assert "Error each count is exact; if these clients are a sample" in shown
-    assert "±" not in shown.replace("add ±", "") and "told from 0" not in shown
+    assert "Error exact among these 3,000 clients; ± 1.2" in shown
+    assert "± more" in shown and "± these" not in shown and "told from 0" not in shown
     details = report.plain(report.answer(result, top, details=True))
     assert "Intervals each count is exact" in " ".join(details.split())
     assert "more candidate" not in report.plain(report.answer(result, result.top(2)))

@@ -615,29 +615,65 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     assert "500 clients, no list of candidates" in notebook
     assert f"<bdi>{first.item}</bdi>" in notebook and "<bdi>tea</bdi>" in notebook
     assert "could not be read" in notebook
-    shown = report.plain(report.answer(result, result.top(3)))
-    assert f"Names    {result.num_unread} of {result.num_found} strings could not be read" in shown
-    assert f"shown by #; --top {result.num_found} lists all" in " ".join(shown.split())
-    assert "may be noise" not in shown
-    doubtful = [replace(each, low=0.0) for each in result.top(3)]
-    shown = " ".join(report.plain(report.answer(result, doubtful)).split())
-    assert "none of them can be told from 0, so they may be noise" in shown
-    second = replace(result.top(2)[1], item=Unread.of(5), low=0.0)
-    shown = " ".join(report.plain(report.answer(result, [first, second])).split())
-    rest = f"{result.num_unread - 1} of them cannot be told from 0, so they may be noise"
-    assert first.low > 0 and rest in shown
-    unsure = [replace(each, low=None, high=None) for each in result.top(3)]
-    shown = " ".join(report.plain(report.answer(result, unsure, how="show it --details")).split())
-    assert "may be noise" not in shown  # without intervals nobody knows
-    assert f"show it --top {result.num_found} lists all" in shown
-    result.names = dict.fromkeys(result.found.tolist(), "x")
-    shown = " ".join(report.plain(report.answer(result, result.top(100))).split())
-    assert f"Names all {result.num_found} strings that stand out could be read" in shown
-    assert "lists all" not in shown
     result.names = read
     assert result.num_unread > 0 and min(result._found.values()) * result.num_clients >= 0.5
     said = report.plain(report.answer(result, result.top(3), details=True))
     assert "no list of candidates" in said and "one-hot" not in said
+
+
+def shown_names(result, listed, **options):
+    """Return the line on names, and the list that stands above it."""
+    text = report.plain(report.answer(result, listed, **options), 300)
+    names = [line.rstrip() for line in text.splitlines() if line.startswith("Names ")]
+    return (*names, text.partition("\nError ")[0])
+
+
+def test_hashes_are_one_line_and_details_list_them(monkeypatch):
+    """A list has names. What they hide is counted, with the largest that is no noise."""
+    result = fedtally.estimate(["a" * 9] * 200 + WORDS, **ASKED, allow_rare_names=True)
+    read, every = result.names, result.top(result.num_found)
+    first = every[0]
+    assert isinstance(first.item, Unread) and first.low > 0
+    line, table = shown_names(result, every)
+    assert "#" not in table.partition("#")[2] and "tea" in table
+    helps = "a public list of words (--dictionary), or more bytes, may name more"
+    share = f"{100 * first.frequency:.2f} % of the clients"
+    assert line == (
+        f"Names    1 more string could not be read, told from 0, with {share}: {helps};"
+        " --details lists it"
+    )
+    others = [hash for hash, name in read.items() if name != "tea"]
+    monkeypatch.setattr(result, "names", {hash: read[hash] for hash in read if hash != others[0]})
+    every = result.top(result.num_found)
+    hashes = [e for e in every if isinstance(e.item, Unread)]
+    line, _ = shown_names(result, every)
+    assert len(hashes) == 2 and line.startswith(
+        f"Names    2 more strings could not be read, all told from 0, with up to {share}: {helps};"
+    )
+    details = report.plain(report.answer(result, every, details=True), 300)
+    assert all(str(e.item) in details for e in hashes)
+    # a shorter list says how to see them all
+    line, _ = shown_names(result, every[:3], how="show it --details")
+    assert line.endswith(f"; show it --details --top {len(every)} lists them")
+    # of what may be noise nothing more is said, nor without intervals, when nobody knows
+    monkeypatch.setattr(result, "top", lambda k: [replace(e, low=0.0) for e in every])
+    line, _ = shown_names(result, every)
+    assert line.startswith(
+        f"Names    {len(hashes)} more strings could not be read, none of them told"
+    )
+    assert "may name" not in line
+    bare = result.decoded(confidence=0)
+    bare.names = read
+    line, _ = shown_names(bare, bare.top(100))
+    assert "could not be read; --details" in line
+    # a list of hashes alone has no table, and one that is read through counts them all
+    text = report.plain(report.answer(result, [first]))
+    assert "none is shown" not in text and "could not be read" in text
+    monkeypatch.setattr(result, "names", dict.fromkeys(result.found.tolist(), "x"))
+    line, _ = shown_names(result, every)
+    assert line == f"Names    all {len(every)} strings that stand out could be read"
+    line, _ = shown_names(result, every[:1])
+    assert line.endswith(f"could be read; --top {len(every)} lists all")
     assert first.frequency == pytest.approx(0.4, abs=0.02)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +18,18 @@ from rich.cells import cell_len
 import fedtally
 from fedtally import report
 from fedtally.domain import Strings
+from fedtally.privacy.accounting import Guarantee, Method
+from fedtally.privacy.events import Relation
+from fedtally.privacy.guarantee_text import right_guesses
+from fedtally.recovery.limits import Limits
 from fedtally.report import wording
-from fedtally.result import Estimate, Result
+from fedtally.result import (
+    Estimate,
+    Result,
+    is_told_from_zero,
+    uncertainty,
+    uncertainty_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +46,20 @@ def test_document_is_json_and_complete(result: Result) -> None:
     assert [entry["count"] for entry in document["queries"]] == [30.0, 0.0]
     assert document["plan"]["bytes_per_client"] == result.plan.bytes_per_client
     assert "queries" not in report.document(result, [])
+
+
+def test_a_document_has_both_readings_of_the_whole_list() -> None:
+    result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", domain="range:1..900", width=90, seed=1)
+    top, asked = result.top(20), result.estimates([3, 899])
+    error = report.document(result, top, asked)["error"]
+    off = uncertainty_of([e for e in [*top, *asked] if is_told_from_zero(e)])
+    assert off is not None and error == {
+        "clients": off.clients.max(),
+        "population": off.population.max(),
+    }
+    assert 0 < error["clients"] < error["population"]
+    for nothing in ([], result.decoded(confidence=0).top(3), result.estimates([899])):
+        assert report.document(result, nothing)["error"] is None
 
 
 def text_of(result: Result, columns: int = 300, **options: Any) -> str:
@@ -53,7 +79,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
         "no differential privacy",
         "not public: taken from the input itself",
         "with probability at most",
-        "largest 0.00 points",
+        "largest error found: none among these 100 clients",
         plan.fingerprint[:16],
         "Items asked for",
         "hybrid schedule, joint recovery",
@@ -67,7 +93,10 @@ def test_an_answer_is_in_the_order_of_its_questions(result: Result) -> None:
     parts = ("Share of each", " tea ", "\nError ", "\nPrivacy ", "\nUpload ", "\nTry ", "--more  ")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
-    assert f"an exact histogram takes only {result.plan.one_hot_bytes_per_client} B" in text
+    exact = result.plan.one_hot_bytes_per_client
+    assert f"; over a declared list an exact histogram takes only {exact} B" in " ".join(
+        text.split()
+    )
     assert "fingerprint" not in text and result.plan.fingerprint[:16] not in text
 
 
@@ -160,7 +189,7 @@ def test_hints_make_no_narrow_answer_longer_than_a_screen(columns: int) -> None:
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
-def test_odds_are_those_of_the_best_test(relation: str) -> None:
+def test_guesses_are_those_of_the_best_test(relation: str) -> None:
     """The best guess between neighbours at even odds errs with (1 - delta) / (1 + e^epsilon)."""
     result = fedtally.estimate(
         list(range(1, 101)),
@@ -171,16 +200,24 @@ def test_odds_are_those_of_the_best_test(relation: str) -> None:
         max_clients=200 if relation == "add-remove" else None,
     )
     guarantee = result.plan.privacy.guarantee
-    wrong = (1 - guarantee.delta) / (1 + math.exp(guarantee.epsilon))
+    right = 100 * (1 - (1 - guarantee.delta) / (1 + math.exp(guarantee.epsilon)))
     said = wording.privacy_sentence(result.plan)
-    odds = float(re.findall(r"odds of ([0-9.]+) : 1 at most", said)[0])
-    assert (1 - wrong) / wrong <= odds <= 1.01 * (1 - wrong) / wrong
-    assert ("which of two sets of items, " in said) == (relation != "replace-one")
+    most = float(re.findall(r"is right in at most ([0-9.]+) % of cases", said)[0])
+    assert right <= most <= right + 0.1
+    assert "50 % is chance" in said and f"at most {most:g} %" in " ".join(
+        wording.protects(result.plan)
+    )
+    assert ("which of two sets of items in " in said) == (relation != "replace-one")
 
 
-def test_odds_that_nobody_reads_are_a_power() -> None:
-    assert wording._odds(700.0, 1e-6) == "e^700 : 1"
-    assert wording._odds(0.0, 0.0) == "1.00 : 1"
+def test_no_guess_is_right_in_more_than_all_cases() -> None:
+    """Without a bound, too; and epsilon 0 leaves a guess at chance."""
+    relation, method = Relation.ZERO_OUT, Method.BASIC
+    said = [
+        right_guesses(Guarantee(epsilon, delta, relation, "central", method))
+        for epsilon, delta in ((math.inf, 0.0), (700.0, 1e-6), (0.0, 0.0), (0.0, 1e-3))
+    ]
+    assert said == ["100", "100", "50", "50.1"]
 
 
 def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -> None:
@@ -195,15 +232,16 @@ def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
     lines = report.plain(
         report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
     ).splitlines()
-    assert re.split(r"\s{2,}", lines[0].strip()) == [
+    assert lines[0].split() == ["error,"]
+    assert re.split(r"\s{2,}", lines[1].strip()) == [
         "#",
         "item",
         "share",
         "true",
-        "error, points",
+        "points",
         "clients",
     ]
-    assert re.split(r"\s{2,}", lines[2].strip()) == [
+    assert re.split(r"\s{2,}", lines[3].strip()) == [
         "1",
         "tea",
         "71.00 %",
@@ -225,8 +263,10 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     assert [e.low == 0 for e in top] == [False] * (20 - number) + [True] * number
     lines = report.plain(report.answer(result, top), 300).splitlines()
     line = lines.index(f"── the {number} below cannot be told from 0")
-    assert all("at most " not in row for row in lines[4:line])
-    assert all("at most " in row for row in lines[line + 1 : line + 1 + number])
+    assert all("at most " not in row and "█" in row for row in lines[5:line])
+    below = lines[line + 1 : line + 1 + number]
+    # among these clients, and if they stand for more; a bar would make something of it
+    assert all(row.count("at most ") == 2 and not re.search("[█-▏]", row) for row in below)
     assert "none of these can be told from 0" in report.plain(report.answer(result, top[-1:]), 300)
     assert "told from 0" not in report.plain(report.answer(result, top[:1]), 300)
     bare = report.answer(result.decoded(confidence=0), top[:1])
@@ -244,11 +284,13 @@ def test_an_exact_answer_says_what_its_limits_still_allow() -> None:
     one = fedtally.estimate(["tea"], domain=["tea", "milk"], encoding="sketch", seed=1)
     assert one.top(1)[0].low == 0.0
     allowed = "recovery looks exact, though the limits allow 1 client more or less"
-    for details in (False, True):
-        text = report.plain(report.answer(one, one.top(1), details=details), 300)
-        assert "none of these can be told from 0" in text and allowed in text
+    text = report.plain(report.answer(one, one.top(1)), 300)
+    assert "none of these can be told from 0" in text and "looks exact" not in text
+    most = "Error    each is at most 100.00 % among this one client; at most 100.00 % if they stand"
+    assert most in text
+    assert allowed in report.plain(report.answer(one, one.top(1), details=True), 300)
     bare = report.plain(report.answer(one.decoded(confidence=0), one.top(1)), 300)
-    assert "allow" not in bare
+    assert "allow" not in bare and "Error    not estimated: the confidence is 0" in bare
 
 
 def test_a_noised_answer_is_not_called_exact() -> None:
@@ -257,11 +299,8 @@ def test_a_noised_answer_is_not_called_exact() -> None:
     assert found.intervals is not None and found.intervals.predicted_linf == 0
     said = "most likely none: the plan's noise is small"
     shown = " ".join(text_of(found, details=True).split())
-    assert (
-        said in wording.sure(found, found.top(1), [])
-        and said in shown
-        and "looks exact" not in shown
-    )
+    assert said in shown and "looks exact" not in shown
+    assert "exact" not in text_of(found).partition("Upload")[0]
 
 
 def test_who_dropped_out_adds_up() -> None:
@@ -276,12 +315,62 @@ def test_who_dropped_out_adds_up() -> None:
         assert said in wording.attendance({**traffic, **numbers}, "client")
 
 
-def test_an_interval_is_one_number_where_its_sides_are_alike() -> None:
-    def shown(low: float, high: float) -> str:
-        return report.plain(report.estimates_table([Estimate("tea", 0.5, low, high, 5.0)]))
+def held(item: str | int, share: float, low: float, high: float, sampling: float) -> Estimate:
+    """Return an estimate whose limits for a population follow from the others."""
+    off = uncertainty(
+        np.array([share]), Limits(np.array([low]), np.array([high])), np.array([sampling])
+    )
+    ends = (float(end[0]) for end in off.limits)
+    return Estimate(item, share, low, high, 1e6 * share, sampling, *ends)
 
-    assert " 1.05  " in shown(0.49, 0.5105)  # the larger side, which holds for both
-    assert " -1.00 +5.00  " in shown(0.49, 0.55)
+
+def test_both_readings_stand_in_a_row_the_narrower_first() -> None:
+    """One number each, which holds on both sides: the distance to the further limit."""
+    tea = held("tea", 0.5, 0.49, 0.53, 0.04)
+    text = report.plain(report.estimates_table([tea], unit="people"))
+    assert [line.split() for line in text.splitlines()[:2]] == [
+        ["±", "these", "±", "more"],
+        ["#", "item", "share", "people", "people", "people"],
+    ]
+    assert text.splitlines()[3].split()[-3:] == ["3.00", "5.00", "500,000"]
+
+
+SHARES = st.floats(0, 1)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(SHARES, SHARES, SHARES, st.floats(1e-7, 0.3)), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_if_clients_stand_for_more_no_number_is_smaller(
+    rows: list[tuple[float, float, float, float]], is_shrunk: bool
+) -> None:
+    """In each row as it is printed, in the line below, and in the document.
+
+    Also where an estimate was shrunk beyond its own limits, and covering both of its limits.
+    """
+    found = []
+    for one, two, three, sampling in rows:
+        low, share, high = sorted((one, two, three))
+        found.append(
+            held("x", high if is_shrunk else share, low, share if is_shrunk else high, sampling)
+        )
+    text = report.plain(report.estimates_table(found), 200)
+    lines = [line for line in text.splitlines() if re.match(r" *[0-9]+  x  ", line)]
+    assert len(lines) == len(found)
+    has_clients = "these" in text
+    for estimate, line in zip(found, lines, strict=True):
+        numbers = re.findall(r"(?:at most |  )([0-9.]+)(?: %)?(?=  )", line[line.index("%") :])
+        cells = [float(number) for number in numbers][: 1 + has_clients]
+        assert cells == sorted(cells)
+        if is_told_from_zero(estimate) and has_clients:
+            further = 100 * max(
+                estimate.frequency - estimate.low, estimate.high - estimate.frequency
+            )
+            assert cells[0] >= further - 0.5e-2
+    said = re.findall(r"(?:±|at most) ([0-9.]+)", wording.doubt(found, "these"))
+    assert [float(number) for number in said] == sorted(map(float, said)) and said
 
 
 def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
@@ -295,15 +384,44 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
         "95 % each, for frequencies among those that took part; of items named"
         " beforehand, not" in text
     )
-    alone = report.plain(report.answer(result, (), result.estimates([3])), 300)
-    assert "± covers the true share of an item named beforehand with 95 % confidence" in alone
-    assert "list" not in alone
-    assert "± covers 95 % of the true shares in a list on average" in text_of(result)
-    both = report.plain(report.answer(result, result.top(1), result.estimates([3])), 300)
-    assert "of the true shares in a list on average, and the true share of an item named" in both
+    alone = result.estimates([3])
+    only = " ".join(report.plain(report.answer(result, (), alone, details=True), 300).split())
+    assert "of items named beforehand" in only and "; of a list" not in only
     at_once = result.decoded(intervals="simultaneous", confidence=0.9)
-    assert "± covers all true shares at once with 90 % confidence" in text_of(at_once)
-    assert "Error    not estimated: the confidence is 0" in text_of(result.decoded(confidence=0))
+    assert "90 %, for frequencies among those that took part; of all" in text_of(
+        at_once, details=True
+    )
+
+
+def test_one_line_of_doubt_has_one_number_for_each_reading() -> None:
+    """What the limits cover, how good the list is, and what was foreseen: in the details."""
+    asked: dict[str, Any] = {"domain": "range:1..900", "rows": 6, "width": 90, "seed": 1}
+    result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", **asked)
+    top = result.top(20)
+    off = uncertainty_of([e for e in top if is_told_from_zero(e)])
+    said = wording.sure(result, top)
+    assert off is not None and said == (
+        f"± {wording.points(off.clients.max())} among these 20,000 clients;"
+        f" ± {wording.points(off.population.max())[:-7]} if they stand for more people"
+    )
+    assert f"Error    {said}" in report.plain(report.answer(result, top), 300)
+    # items that were asked for count too, and a list that none of can be told from 0 says so
+    rare = result.estimates([899])
+    assert not is_told_from_zero(rare[0]) and wording.sure(result, [*top, *rare]) == said
+    assert wording.sure(result, rare).startswith("each is at most ")
+    # with the truth: what was found, and nothing foreseen
+    known = fedtally.estimate("zipf:a=1.1,d=900,n=20000", **asked, evaluate=True)
+    found = wording.sure(known, top)
+    assert known.evaluation is not None and found == (
+        f"largest error found: {wording.points(known.evaluation.linf)} among these 20,000 clients;"
+        f" {said.partition('; ')[2]}"
+    )
+    bare = known.decoded(confidence=0)
+    bare.evaluate()
+    assert wording.sure(bare, bare.top(3)) == found.partition("; ")[0]
+    details = report.plain(report.answer(known, top, details=True), 300)
+    for only in ("predicted from the sums", "precision", "of a list chosen by its estimates"):
+        assert only in details and only not in report.plain(report.answer(known, top), 300)
 
 
 @pytest.mark.parametrize(
@@ -355,14 +473,17 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
     rows: list[tuple[str, float]], columns: int, has_truth: bool, half: float, skew: float
 ) -> None:
     found = [
-        Estimate(item, f, max(0.0, f - half), min(1.0, f + skew * half), f * 123_456_789)
+        replace(
+            held(item, f, max(0.0, f - half), min(1.0, f + skew * half), 2 * half),
+            count=f * 123_456_789,
+        )
         for item, f in rows
     ]
     truth = [min(1.0, e.frequency + half / 2) for e in found] if has_truth else None
     table = report.estimates_table(found, truth, unit="contributions")
     lines = report.plain(table, columns).splitlines()
     assert all(cell_len(line) <= columns for line in lines)
-    shown = [line for line in lines[2:] if "told from 0" not in line][: len(found)]
+    shown = [line for line in lines[3:] if "told from 0" not in line][: len(found)]
     left_out = " ".join(" ".join(lines).partition(f"{columns} columns: ")[2].split())
     digits = report.decimals(
         [e.frequency for e in found] + [h for e in found if (h := (e.high - e.low) / 2) > 1e-9]
@@ -370,7 +491,7 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
     for estimate, line in zip(found, shown, strict=True):
         assert f" {report.percent(estimate.frequency, digits)}" in line
         label = report.printable(estimate.item).plain
-        start = r" *[0-9]+  " if "#" in lines[0].split() else ""
+        start = r" *[0-9]+  " if "#" in lines[1].split() else ""
         share = re.escape(report.percent(estimate.frequency, digits))
         [field] = re.findall(rf"^{start}(.*?) +{share}", line)
         if field.rstrip() == label.rstrip():
@@ -383,11 +504,13 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
             if letter == "…"
         )
     assert (f"{found[0].count:,.0f}" in shown[0]) or "contributions" in left_out
-    for name in ("± points", "#", *(("true", "error, points") if has_truth else ())):
-        assert name in lines[0] or name in left_out
+    heads = " ".join(lines[0].split() + lines[1].split())
+    for name in ("± these", "± more", "#", *(("true", "error,") if has_truth else ())):
+        assert name in heads or name in left_out
     # the bars stand behind the shares, or a line says that they do not
     has_bars = any(re.search("% +█", line) for line in shown)
-    assert has_bars + ("bars" in left_out) == (max(e.frequency for e in found) > 0)
+    largest = max((e.frequency for e in found if is_told_from_zero(e)), default=0.0)
+    assert has_bars + ("bars" in left_out) == (largest > 0)
 
 
 def test_columns_go_by_rank_and_groups_are_named_once() -> None:

@@ -102,12 +102,13 @@ def query(
             "recovery": loaded.recovery,
             "objective": loaded.objective,
             "intervals": report.intervals_fields(loaded),
+            "error": report.error_fields(estimates),
             "privacy": report.privacy_fields(loaded.plan, loaded.secure_sum),
             "warnings": list(loaded.warnings),
         }
         console.show_json(
             {
-                "schema": "fedtally-query/1",
+                "schema": "fedtally-query/2",
                 **fields,
                 "estimates": [report.estimate_fields(estimate) for estimate in estimates],
             }

@@ -201,6 +201,22 @@ def period(event: Event, is_of_silos: bool = False) -> str:
     return f"the whole campaign, with {rounds} for each {'silo' if is_of_silos else 'client'}"
 
 
+def right_guesses(found: Guarantee) -> str:
+    """Return in how many percent of cases a guess from all that is published is right at most.
+
+    The guess is of somebody who holds the two cases equally likely. An (epsilon, delta) guarantee
+    bounds every test between neighbours: it is right in at most (1 + delta e^-epsilon) /
+    (1 + e^-epsilon) of cases. That is rounded up; 50 % is chance.
+
+    >>> from fedtally.privacy.config import propose
+    >>> right_guesses(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000).guarantee)
+    '73.2'
+    """
+    weight = math.exp(-found.epsilon)
+    right = (1 + found.delta * weight) / (1 + weight)
+    return f"{min(100.0, math.ceil(1000 * right) / 10):g}"
+
+
 class JointGuarantee(NamedTuple):
     """The cost of several campaigns for a client that is in all of them.
 

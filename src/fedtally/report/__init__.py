@@ -9,6 +9,7 @@ decimal units (1 kB = 1000 bytes).
 from fedtally.report.fields import (
     SCHEMA,
     document,
+    error_fields,
     estimate_fields,
     field_name,
     intervals_fields,
@@ -25,7 +26,6 @@ from fedtally.report.terminal import (
     estimates_table,
     facts,
     heading,
-    is_told_from_zero,
     next_rows,
     plain,
 )
@@ -73,6 +73,7 @@ __all__ = [
     "dimensions",
     "document",
     "encoded",
+    "error_fields",
     "estimate_fields",
     "estimates_table",
     "facts",
@@ -81,7 +82,6 @@ __all__ = [
     "heading",
     "honesty",
     "intervals_fields",
-    "is_told_from_zero",
     "level",
     "merged_answer",
     "merged_document",

@@ -14,9 +14,9 @@ from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.recovery.intervals import predicted_range
 from fedtally.report.wording import covers
-from fedtally.result import Estimate, Result
+from fedtally.result import Estimate, Result, largest_uncertainty
 
-SCHEMA = "fedtally-result/1"
+SCHEMA = "fedtally-result/2"
 _NAMES = {  # of fields, in words
     "num_rounds": "rounds",
     "num_clients": "clients",
@@ -102,6 +102,7 @@ def document(
         "recovery": result.recovery,
         "objective": result.objective,
         "intervals": intervals_fields(result),
+        "error": error_fields([*estimates, *queried]),
         "estimates": [estimate_fields(estimate) for estimate in estimates],
         "open": _open_fields(result),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
@@ -124,6 +125,18 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
     if isinstance(estimate.item, Unread):
         return fields | {"item": None, "hash": estimate.item.removeprefix("#")}
     return fields
+
+
+def error_fields(estimates: Sequence[Estimate]) -> dict[str, float] | None:
+    """Return how far off estimates may be at most, for both readings; None if nobody knows.
+
+    They are of all that can be told from 0, as the line of doubt on a screen is.
+
+    >>> error_fields([Estimate("tea", 0.5, 0.25, 0.75, 9.0, 0.0)])
+    {'clients': 0.25, 'population': 0.25}
+    """
+    off = largest_uncertainty(estimates)
+    return None if off is None else dict(zip(("clients", "population"), off, strict=True))
 
 
 def _open_fields(result: Result) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedtally._text import escaped
 from fedtally.report import page, wording
-from fedtally.report.fields import limits_fields, privacy_fields
+from fedtally.report.fields import error_fields, limits_fields, privacy_fields
 from fedtally.report.terminal import (
     Screen,
     estimates_table,
@@ -58,10 +58,11 @@ def merged_document(
     ]
     about = merged.about
     fields = {
-        "schema": "fedtally-merged/1",
+        "schema": "fedtally-merged/2",
         "num_clients": merged.num_clients,
         "warnings": list(merged.warnings),
         "intervals": about and limits_fields(merged.confidence, merged.interval_kind, about),
+        "error": error_fields([*estimates, *queried]),
         "results": parts,
         "together": merged.joint_guarantee.to_dict(),
     }
@@ -158,7 +159,7 @@ def write_merged_page(
             for banner, those in _by_result(names, banners)
             if banner
         ),
-        short=_short(merged, paths, estimates, queried, "the limits cover", "it is below"),
+        short=_short(merged, paths, estimates, queried, "it is below"),
         tables=[
             page.table(of, shown, caption)
             for shown, caption in ((estimates, page.LIST), (queried, page.ASKED))
@@ -244,19 +245,14 @@ def _short(
     paths: Sequence[str],
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
-    limits: str = "± covers",
     more: str = "--details lists them",
 ) -> list[tuple[str, str]]:
     """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
     results = merged.results
-    is_exact = all(part.is_exact for part in results)
-    kind, unit = merged.interval_kind, merged.unit
     sure = (
-        wording.holds(
-            merged.confidence, kind, estimates, queried, unit, limits=limits, is_exact=is_exact
-        )
+        wording.doubt([*estimates, *queried], wording.those(merged.num_contributions, merged.unit))
         if merged.about
-        else ["not estimated: the confidence is 0"]
+        else wording.NOT_ESTIMATED
     )
     said = {wording.privacy_sentence(part.plan) for part in results}
     private = said.pop() if len(said) == 1 else f"each result has its own: {more}"
@@ -269,7 +265,7 @@ def _short(
         for name, part in zip(_names(paths), results, strict=True)
     ]
     return [
-        *([("Error", "; ".join(sure))] if sure else []),
+        ("Error", sure),
         ("Privacy", private),
         *([("Together", _together(merged))] if any(part.plan.privacy for part in results) else []),
         ("Upload", f"{sizes} per {wording.who(results[0].plan)} and round"),

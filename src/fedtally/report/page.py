@@ -23,8 +23,8 @@ from fedtally.plan import Plan
 from fedtally.report import wording
 from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
 from fedtally.report.tables import printable
-from fedtally.report.terminal import certainty, digits_of, has_widths, is_told_from_zero
-from fedtally.result import Estimate, Result
+from fedtally.report.terminal import certainty, digits_of, has_widths
+from fedtally.result import Estimate, Result, is_told_from_zero
 
 LIST, ASKED = "Most frequent items", "Items asked for"
 _BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
@@ -203,7 +203,7 @@ def _content(
         banner=wording.banner(result.plan),
         drawn=wording.drawn_away(result.draw),
         short=[
-            ("Error", wording.sure(result, estimates, queried, limits="the limits cover")),
+            ("Error", wording.sure(result, [*estimates, *queried])),
             ("Privacy", wording.privacy_sentence(result.plan)),
             ("Upload", wording.short_cost(result.plan)),
         ],

@@ -58,12 +58,13 @@ def privacy(plan: Plan) -> str:
     if plan.privacy is None:
         return wording.NO_PRIVACY
     from fedtally.privacy.accounting import rounded_up
+    from fedtally.privacy.guarantee_text import right_guesses
 
     found = plan.privacy.guarantee
     epsilon = f"epsilon {rounded_up(found.epsilon):g}"
     if plan.privacy.not_private:
         return f"not private: nothing is guaranteed; the noise is for {epsilon}"
-    right = wording.right_guesses(found.epsilon, found.delta)
+    right = right_guesses(found)
     if right == "100":
         return f"{epsilon} hides next to nothing: a guess may be right in nearly all cases"
     return f"{epsilon}: a guess is right in at most {right} % of cases; 50 % is chance"

@@ -41,7 +41,14 @@ from fedtally.report.wording import (
     target_rows,
     who,
 )
-from fedtally.result import Estimate, Evaluation, NameEvaluation, Result
+from fedtally.result import (
+    Estimate,
+    Evaluation,
+    NameEvaluation,
+    Result,
+    is_told_from_zero,
+    uncertainty_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -51,8 +58,8 @@ if TYPE_CHECKING:
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # of an answer with notes in fewer columns
 _LISTED = 20
+MORE_PEOPLE = "± more\npeople"  # the heading of what is true if the clients stand for more
 _NARROWEST_PURPOSE = 24  # columns that the purpose of a hint needs to stand beside its command
-_EVEN = 1.1  # a ratio of the two sides of an interval, up to which they are shown as one
 
 
 def answer(
@@ -87,10 +94,13 @@ def answer(
     from rich.console import Group
     from rich.text import Text
 
+    every = estimates
+    if result.plan.is_open and not details:  # the line on names counts the others
+        estimates = [e for e in estimates if not isinstance(e.item, Unread)]
     parts: list[RenderableType] = [heading(question(result))]
     if drawn_away(result.draw):
         parts.append(Text(drawn_away(result.draw), style="yellow"))
-    if estimates or not queried:
+    if estimates or not (queried or every):
         parts += [Text(), _top_table(result, estimates)]
     if queried:
         truth = result.true_frequencies([e.item for e in queried])
@@ -107,7 +117,9 @@ def answer(
         rows = [*_how(result, estimates, queried, charged), *noted(result.warnings)]
         return Group(*parts, Text(), facts([*rows, *next_rows(hints)]))
     more = more_lines(estimates, queried)
-    rows = _short(result, estimates, queried, how)
+    rows = _short(result, estimates, queried)
+    if result.plan.is_open and every:
+        rows.insert(1, ("Names", _names(result, every, how)))
     alarms = len(result.alarms)
     return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how, alarms)
 
@@ -196,7 +208,7 @@ class _Hints:
 
 
 def _short(
-    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], how: str
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, RenderableType]]:
     """Return the rows of an answer on one screen: error, privacy, sums and bytes."""
     from rich.text import Text
@@ -205,8 +217,7 @@ def _short(
     private = Text(privacy_sentence(result.plan), style="yellow" if is_marked else "")
     sums = attendance(result.secure_sum, part_of_sum(result))
     return [
-        ("Error", sure(result, listed, named)),
-        *([("Names", _names(result, listed, how))] if result.plan.is_open and listed else []),
+        ("Error", sure(result, [*listed, *named])),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
         ("Upload", short_cost(result.plan)),
@@ -218,22 +229,37 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
 
     Args:
         result: the whole answer.
-        listed: the top items.
-        how: the option or the command that shows the details; it takes `--top`, too.
+        listed: the top items, whose hashes without a name are not shown.
+        how: the option or the command that shows them; it takes `--top`, too.
     """
     found, unread = result.num_found, result.num_unread
-    if unread:
-        said = f"{unread:,} of {found:,} strings could not be read, shown by #"
-        hidden = [is_told_from_zero(each) for each in listed if isinstance(each.item, Unread)]
-        if not all(hidden):  # those that are not listed are rarer still
-            some = f"{unread - sum(hidden):,} of them cannot" if any(hidden) else "none of them can"
-            said += f"; {some} be told from 0, so they may be noise"
-    else:
+    longer = f" --top {found}" * (len(listed) < found)
+    if not unread:
         said = {0: "no string stands out", 1: "the one string that stands out could be read"}.get(
             found, f"all {found:,} strings that stand out could be read"
         )
-    all_of_them = f"{how.removesuffix('--details')}--top {found} lists all"
-    return f"{said}; {all_of_them}" if 0 < len(listed) < found else said
+        return (
+            said if not longer else f"{said}; {how.removesuffix('--details')}{longer[1:]} lists all"
+        )
+    lists = f"{how}{longer} lists {'them' if unread > 1 else 'it'}"
+    return f"{counted(unread, 'more string')} could not be read{_unread(result)}; {lists}"
+
+
+def _unread(result: Result) -> str:
+    """Return what is known of the strings without a name, and what would name them."""
+    hashes = [e for e in result.top(result.num_found) if isinstance(e.item, Unread)]
+    if result.intervals is None:
+        return ""
+    told = [e.frequency for e in hashes if is_told_from_zero(e)]
+    if not told:
+        return ", none of them told from 0" if len(hashes) > 1 else ", nor told from 0"
+    more = "a larger epsilon" if result.plan.privacy else "more bytes"
+    some = "all " if len(told) == len(hashes) else f"{len(told):,} of them "
+    some, up_to = ("", "") if len(hashes) == 1 else (some, "up to ")
+    return (
+        f", {some}told from 0, with {up_to}{percent(max(told))} of the {result.unit}: a public list"
+        f" of words (--dictionary), or {more}, may name more"
+    )
 
 
 def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:
@@ -302,16 +328,6 @@ def none_listed() -> Text:
     return Text("none is shown: no estimate is large enough, or none was asked for")
 
 
-def is_told_from_zero(estimate: Estimate) -> bool:
-    """Return whether an estimate's interval, if it has one, excludes 0.
-
-    >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
-    [False, True, True]
-    """
-    is_exact = estimate.low == estimate.high == estimate.frequency  # then it may be known to be 0
-    return estimate.low is None or estimate.low > 0 or is_exact
-
-
 def has_widths(estimates: Sequence[Estimate]) -> bool:
     """Return whether some estimate has limits to show; those of exact counts have no width.
 
@@ -344,7 +360,9 @@ def estimates_table(
 ) -> FittedTable:
     """Return a table of estimates, with limits, true frequencies and errors where they are known.
 
-    An item that cannot be told from 0 is dim, and of its interval only the upper limit is shown.
+    Beside each share stands how far off it may be among these clients, and then if they stand for
+    more people. An item that cannot be told from 0 is dim, has no bar, and of its intervals only
+    the upper limits are shown.
 
     Args:
         estimates: the estimates, in the order of the rows.
@@ -355,21 +373,19 @@ def estimates_table(
         shares_counters: whether items share counters; in a histogram none does.
 
     >>> table = estimates_table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])
-    >>> [line.split() for line in plain(table).splitlines()[:1]]
-    [['#', 'item', 'share', 'true', 'error,', 'points', 'clients']]
+    >>> [line.split() for line in plain(table).splitlines()[:2]]
+    [['error,'], ['#', 'item', 'share', 'true', 'points', 'clients']]
     """
     digits = digits_of(estimates)
     shares = [percent(estimate.frequency, digits) for estimate in estimates]
-    after = [Column("share", shares)]
-    if has_widths(estimates):
-        after.append(Column("± points", [_plus_minus(e, digits) for e in estimates], rank=5))
+    after = [Column("share", shares), *_uncertainties(estimates, digits, unit)]
     if truth is not None:
         errors = [e.frequency - true for e, true in zip(estimates, truth, strict=True)]
         error_digits = decimals([max(map(abs, errors), default=0.0)])
         signed = [points(error, error_digits, signed=True) for error in errors]
         after += [
             Column("true", [percent(share, digits) for share in truth], rank=2, wishes=True),
-            Column("error, points", [text.removesuffix(" points") for text in signed], rank=4),
+            Column("error,\npoints", [text.removesuffix(" points") for text in signed], rank=4),
         ]
     after.append(Column(unit, [f"{e.count:z,.0f}" for e in estimates], rank=1, wishes=True))
     numbers = [str(place + 1) for place in range(len(estimates))]
@@ -380,7 +396,8 @@ def estimates_table(
         names=[printable(estimate.item) for estimate in estimates],
         before=[Column("#", numbers, rank=3)] if ranked else [],
         after=after,
-        shares=[estimate.frequency for estimate in estimates],
+        # what may be nothing has no bar
+        shares=[e.frequency if is_told_from_zero(e) else 0.0 for e in estimates],
         styles=["dim" if is_doubtful else "" for is_doubtful in doubtful],
         line=line,
         note=note,
@@ -410,20 +427,30 @@ def _doubts(
     return None, Text(text, style="dim")
 
 
-def _plus_minus(estimate: Estimate, digits: int) -> str:
-    """Return an interval as its distances from the estimate: one number if both are alike."""
-    if estimate.low is None or estimate.high is None:
-        return ""
-    if not is_told_from_zero(estimate):
-        return f"at most {percent(estimate.high, digits)}"
-    below, above = (
-        points(distance, digits).removesuffix(" points")
-        for distance in (estimate.frequency - estimate.low, estimate.high - estimate.frequency)
-    )
-    # Distances that hardly differ are shown as one: the larger holds for both.
-    less, more = sorted((below, above), key=float)
-    is_even = float(more) <= max(_EVEN * float(less), float(less) + 1.5 * 10**-digits)
-    return more if is_even else f"-{below} +{above}"
+def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
+    """Return how far off each estimate may be: among the clients, then if they stand for more.
+
+    An item that cannot be told from 0 has its upper limits. Both columns have the same decimals, so
+    that rounding makes no wider limit look narrower.
+    """
+    off = uncertainty_of(estimates)
+    if off is None:
+        return []
+    digits = max(digits, decimals(off.population.tolist()))
+    readings = [(f"± these\n{unit}", off.clients, [e.high for e in estimates], 5)]
+    readings *= has_widths(estimates)
+    more = (MORE_PEOPLE, off.population, [e.population_high for e in estimates], 6)
+    return [
+        Column(name, [_off(*of, digits) for of in zip(estimates, half, ends, strict=True)], rank)
+        for name, half, ends, rank in [*readings, more]
+    ]
+
+
+def _off(estimate: Estimate, half: float, high: float | None, digits: int) -> str:
+    """Return how far off an estimate may be; its upper limit where it cannot be told from 0."""
+    if is_told_from_zero(estimate) or high is None:
+        return points(half, digits).removesuffix(" points")
+    return f"at most {percent(high, digits)}"
 
 
 def _how(
@@ -444,6 +471,7 @@ def _how(
         (heading, f"{sketch}, {result.recovery} recovery{shrunk}"),
         *sizing_rows(result.sizing),
         *target_rows(plan),
+        ("Error", sure(result, [*listed, *named])),
         *certainty(result, listed, named),
     ]
     if result.evaluation is not None:

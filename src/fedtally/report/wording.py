@@ -17,18 +17,20 @@ from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.recovery.intervals import predicted_range
 from fedtally.recovery.limits import Intervals
-from fedtally.result import Estimate, NameEvaluation, Result, uncertainty_of
+from fedtally.result import (
+    Estimate,
+    NameEvaluation,
+    Result,
+    largest_uncertainty,
+    uncertainty_of,
+)
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 EXACT = "each count is exact"
+NOT_ESTIMATED = "not estimated: the confidence is 0"
 COVERS = "frequencies among those that took part"
-# what a kind of interval covers, in a few words; the other kinds cover one item each
-_COVERED = {  # by the limits of a kind
-    "selective": "{} of the true shares in a list on average",
-    "simultaneous": "all true shares at once with {} confidence",
-}
-_COVERED_ALONE = "the true share of an item named beforehand with {} confidence"
 _MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
+_ROUNDING = 1e-9  # of a share: a smaller error is none
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
 
 
@@ -174,7 +176,7 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
     if len(result.top(len(listed) + 1)) > len(listed):  # it lacks others, too
         return ""
     have = "has" if rest == 1 else "have"
-    unit = {"people": "person"}.get(result.unit, result.unit.removesuffix("s"))
+    unit = one_of(result.unit)
     return f"{counted(rest, 'more candidate')} {have} an estimate below half a {unit}"
 
 
@@ -262,11 +264,16 @@ def cost(plan: Plan) -> str:
 def short_cost(plan: Plan) -> str:
     """Return what a client uploads, beside the exact histogram, in words.
 
+    A histogram needs candidates that all clients know. Those of the input itself are none.
+
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
     ...             max_items=1, seed=bytes(32))
+    >>> from dataclasses import replace
     >>> short_cost(plan)
     '49 B per client; an exact histogram takes 675 B'
+    >>> short_cost(replace(plan, domain=plan.domain | {"public": False}))
+    '49 B per client; over a declared list an exact histogram takes 675 B'
     """
     per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
     if plan.is_open:
@@ -275,7 +282,8 @@ def short_cost(plan: Plan) -> str:
         return f"{size(plan.bytes_per_client)} {per}, a counter for each candidate"
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
-    return f"{size(plan.bytes_per_client)} {per}; an exact histogram {takes} {size(exact)}"
+    over = "" if plan.domain["public"] else "over a declared list "
+    return f"{size(plan.bytes_per_client)} {per}; {over}an exact histogram {takes} {size(exact)}"
 
 
 def spelled(plan: Plan) -> str:
@@ -356,10 +364,7 @@ def guarantee(fields: Mapping[str, Any]) -> str:
 
 
 def privacy_sentence(plan: Plan) -> str:
-    """Return in one sentence what a plan protects: as the odds of a guess, and as epsilon.
-
-    The odds are those of somebody who holds the two cases equally likely, and guesses from all that
-    is published: at most (e^epsilon + delta) : (1 - delta).
+    """Return in one sentence what a plan protects: how often a guess is right, and epsilon.
 
     >>> domain = {"kind": "range", "size": 900, "public": True}
     >>> privacy_sentence(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
@@ -371,6 +376,7 @@ def privacy_sentence(plan: Plan) -> str:
     from fedtally.privacy import NOT_PRIVATE
     from fedtally.privacy.accounting import numbers
     from fedtally.privacy.events import Relation
+    from fedtally.privacy.guarantee_text import right_guesses
 
     terms = plan.privacy
     found, whom = terms.guarantee, plan.nouns[0]
@@ -382,23 +388,10 @@ def privacy_sentence(plan: Plan) -> str:
         Relation.REPLACE_ONE: f"which of two sets of items a {whom} has",
         Relation.ADD_REMOVE: f"whether a {whom} takes part",
     }[terms.event.relation]
-    odds = _odds(found.epsilon, found.delta)
-    said = f"a guess {guessed} has odds of {odds} at most"
-    other = terms.replace_one
+    said = f"a guess {guessed} is right in at most {right_guesses(found)} % of cases"
     if terms.event.relation is not Relation.REPLACE_ONE:
-        is_bounded = math.isfinite(other.epsilon)
-        odds = _odds(other.epsilon, other.delta) if is_bounded else "without a bound"
-        said += f"; which of two sets of items, {odds}"
-    return f"{said} ({said_numbers})"
-
-
-def _odds(epsilon: float, delta: float) -> str:
-    """Return the odds at which an even guess is right at most, rounded up."""
-    if epsilon > 20:  # nobody reads such a number
-        return f"e^{math.ceil(epsilon)} : 1"
-    odds = (math.exp(epsilon) + delta) / (1 - delta)
-    digits = max(0, 2 - math.floor(math.log10(odds)))
-    return f"{math.ceil(odds * 10**digits) / 10**digits:,.{digits}f} : 1"
+        said += f", and one which of two sets of items in {right_guesses(terms.replace_one)} %"
+    return f"{said}; 50 % is chance ({said_numbers})"
 
 
 def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
@@ -718,51 +711,82 @@ def expected_error(intervals: Intervals) -> str:
     return f"{low.removesuffix(' points')} to {high}"
 
 
-def sure(
-    result: Result,
-    listed: Sequence[Estimate],
-    named: Sequence[Estimate],
-    *,
-    limits: str = "± covers",
-) -> str:
-    """Return the errors in a few words: those found, or those to expect.
+def sure(result: Result, shown: Sequence[Estimate]) -> str:
+    """Return how wrong an answer may be, with one number for each of its two readings.
 
     Args:
         result: the whole answer.
-        listed: estimates in a list that they chose themselves.
-        named: estimates of items named beforehand.
-        limits: how the table shows intervals, with a verb.
+        shown: the estimates that are shown, in a list or since they were asked for.
 
     >>> import fedtally
-    >>> result = fedtally.estimate(["tea", "milk"], seed=1)
-    >>> sure(result, [], [])
-    'none beyond rounding: recovery looks exact'
+    >>> result = fedtally.estimate(["tea", "milk"] * 500, seed=1)
+    >>> sure(result, result.top(2))
+    '± 0.10 points among these 1,000 clients; ± 3.09 if they stand for more people'
     """
-    said, found, intervals = [], result.evaluation, result.intervals
-    expected = "" if intervals is None else expected_error(intervals)
+    if result.intervals is None and result.evaluation is None:
+        return NOT_ESTIMATED
+    found = None if result.evaluation is None else result.evaluation.linf
+    return doubt(shown, those(result.num_contributions, result.unit), found)
+
+
+def those(number: int, unit: str) -> str:
+    """Return those that took part, as they are counted.
+
+    >>> those(3000, "clients"), those(1, "people")
+    ('these 3,000 clients', 'this one person')
+    """
+    return f"these {number:,} {unit}" if number != 1 else f"this one {one_of(unit)}"
+
+
+def one_of(unit: str) -> str:
+    """Return the singular of what is counted.
+
+    >>> one_of("people"), one_of("contributions")
+    ('person', 'contribution')
+    """
+    return {"people": "person"}.get(unit, unit.removesuffix("s"))
+
+
+def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> str:
+    """Return how far off estimates may be: among those that took part, and if they stand for more.
+
+    Args:
+        shown: the estimates. Those that cannot be told from 0 count only if none can.
+        among: those that took part, as `those` says it.
+        found: the largest error of all candidates, where the truth is known.
+
+    >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
+    ...              for f, low in ((0.5, 0.47), (0.01, 0.0)))
+    >>> doubt([tea, rare], "these 900 clients")
+    '± 3.00 points among these 900 clients; ± 5.00 if they stand for more people'
+    >>> doubt([rare], "these 900 clients").partition("; ")[0]
+    'each is at most 4.00 % among these 900 clients'
+    >>> doubt([tea], "these 900 clients", found=0.0123).partition("; ")[0]
+    'largest error found: 1.23 points among these 900 clients'
+    """
+    here, more = _readings(shown)
     if found is not None:
-        number = expected.removesuffix(" points")
-        known = f" ({number} predicted)" if intervals and intervals.predicted_linf else ""
-        if isinstance(found, NameEvaluation):
-            said += evaluated_names(found)[: 3 if found.wrong else 2]
-        else:
-            said.append(f"largest {points(found.linf)}{known}")
-            belong = f"{100 * found.precision_at_k:.0f} % of the top {found.k:,}"
-            said.append(f"{belong} truly belong there")
-    elif intervals is not None and not result.is_exact:
-        before = " before shrinkage" if result.objective == "l2" else ""
-        said.append(
-            f"largest about {expected}{before}"
-            if intervals.predicted_linf
-            else none_expected(result, [*listed, *named])
-        )
-    if intervals is not None:
-        kind, unit = result.interval_kind, result.unit
-        is_exact = result.is_exact
-        said += holds(
-            result.confidence, kind, listed, named, unit, limits=limits, is_exact=is_exact
-        )
-    return "; ".join(said) or "not estimated: the confidence is 0"
+        largest = points(found) if found > _ROUNDING else "none"
+        here = f"largest error found: {largest}"
+    said = [f"{here} among {among}"] * bool(here)
+    said += [f"{more} if they stand for more people"] * bool(more)
+    return "; ".join(said) or "no item is shown"
+
+
+def _readings(shown: Sequence[Estimate]) -> tuple[str, str]:
+    """Return the uncertainty among the clients, and if they stand for more; "" where unknown."""
+    if (off := largest_uncertainty(shown)) is not None:
+        clients, wider = off
+        return f"± {points(clients)}" if clients else "exact", f"± {_bare(wider)}"
+    highest = [(e.high, e.population_high) for e in shown if e.high is not None]
+    if not highest:
+        return "", ""
+    clients, wider = (max(filter(None, each), default=0.0) for each in zip(*highest, strict=True))
+    return f"each is at most {percent(clients)}", f"at most {percent(wider)}"
+
+
+def _bare(error: float) -> str:
+    return points(error).removesuffix(" points")
 
 
 def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
@@ -825,42 +849,6 @@ def evaluated_names(found: NameEvaluation) -> list[str]:
     return [*said, "; ".join(rest)]
 
 
-def holds(
-    confidence: float,
-    asked: str,
-    listed: Sequence[Estimate],
-    named: Sequence[Estimate],
-    unit: str = "clients",
-    *,
-    limits: str = "± covers",
-    is_exact: bool = False,
-) -> list[str]:
-    """Return in a few words how often intervals hold, and what sampling adds to them.
-
-    Args:
-        confidence: the confidence of the intervals.
-        asked: the kind of interval that was asked for.
-        listed: estimates in a list that they chose themselves.
-        named: estimates of items named beforehand.
-        unit: the noun for the things that are counted.
-        limits: how the table shows intervals, with a verb.
-        is_exact: whether counts are exact, so that intervals have no width.
-
-    >>> holds(0.95, "simultaneous", [], [Estimate("tea", 0.1, 0.0, 0.2, 10.0)])
-    ['± covers all true shares at once with 95 % confidence']
-    """
-    kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
-    shares = [_COVERED.get(kind, _COVERED_ALONE).format(level(confidence)) for kind in kinds]
-    said = []
-    if is_exact:
-        said.append(EXACT)
-    elif shares:
-        said.append(f"{limits} {', and '.join(dict.fromkeys(shares))}")
-    if off := uncertainty_of([*listed, *named]):
-        said.append(f"if these {unit} are a sample, add ± {points(off.sampling.max())}")
-    return said
-
-
 def covered(
     confidence: float, asked: str, about: str, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
@@ -912,34 +900,20 @@ def protects(plan: Plan) -> list[str]:
                 " knows what the others contributed."
             )
         ]
-    from fedtally.privacy.guarantee_text import changed, period, unit
+    from fedtally.privacy.guarantee_text import changed, period, right_guesses, unit
 
     terms, of_silos = plan.privacy, plan.is_of_silos
     if terms.not_private:
         return ["This run is marked not private: nobody may rely on any protection."]
-    most = right_guesses(terms.guarantee.epsilon, terms.guarantee.delta)
     return [
         f"What is published changes little {changed(terms.event.relation, of_silos)}.",
         (
             "Somebody who holds the two cases equally likely, and guesses from all that was"
-            f" published, is right in at most {most} % of cases, whatever else that person"
-            " knows; 50 % is chance."
+            f" published, is right in at most {right_guesses(terms.guarantee)} % of cases, whatever"
+            " else that person knows; 50 % is chance."
         ),
         f"This protects {unit(terms.event, of_silos)}, over {period(terms.event, of_silos)}.",
     ]
-
-
-def right_guesses(epsilon: float, delta: float) -> str:
-    """Return in how many percent of cases a guess between two equal chances is right at most.
-
-    An (epsilon, delta) guarantee bounds every test between neighbours. It is rounded up.
-
-    >>> right_guesses(1.0, 1e-7), right_guesses(0.5, 0.0), right_guesses(20.0, 0.0)
-    ('73.2', '62.3', '100')
-    """
-    weight = math.exp(-epsilon)
-    right = (1 + delta * weight) / (1 + weight)
-    return f"{min(100.0, math.ceil(1000 * right) / 10):g}"
 
 
 def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -9,6 +9,8 @@ from fedtally.result.estimates import (
     Estimate,
     Uncertainty,
     clip_limits,
+    is_told_from_zero,
+    largest_uncertainty,
     uncertainty,
     uncertainty_of,
 )
@@ -39,6 +41,8 @@ __all__ = [
     "check_export_path",
     "check_table_fits",
     "clip_limits",
+    "is_told_from_zero",
+    "largest_uncertainty",
     "notebook_table",
     "physical_memory",
     "uncertainty",

@@ -50,7 +50,8 @@ class Uncertainty(NamedTuple):
             distance to the further limit.
         sampling: how far the share in a wider population may be from that among the clients.
         population: both together, the distance to the share in the population. The two are
-            independent, so their variances add: the root of the sum of the squares.
+            independent, so their variances add: the root of the sum of the squares, where an
+            estimate lies within its limits. It is never less than `clients`.
         limits: of the share in the population, within 0 and 1.
     """
 
@@ -85,9 +86,35 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
     # An estimate may lie outside limits that allow for its choice, or for its shrinkage.
     centre = np.clip(frequencies, *limits)
     below, above = centre - limits.low, limits.high - centre
-    clients = np.maximum(below, above)
     reached = Limits(centre - np.hypot(below, sampling), centre + np.hypot(above, sampling))
-    return Uncertainty(clients, sampling, np.hypot(clients, sampling), clip_limits(reached))
+    clients, population = (
+        np.maximum(frequencies - ends.low, ends.high - frequencies) for ends in (limits, reached)
+    )
+    return Uncertainty(clients, sampling, population, clip_limits(reached))
+
+
+def is_told_from_zero(estimate: Estimate) -> bool:
+    """Return whether an estimate's interval, if it has one, excludes 0.
+
+    >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
+    [False, True, True]
+    """
+    is_exact = estimate.low == estimate.high == estimate.frequency  # then it may be known to be 0
+    return estimate.low is None or estimate.low > 0 or is_exact
+
+
+def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | None:
+    """Return how far off estimates that can be told from 0 may be at most, for two readings.
+
+    Returns:
+        the largest distance from the share among the clients, and from the share in a population
+        that they stand for. None where no interval was asked for, or none can be told from 0.
+
+    >>> largest_uncertainty([Estimate("tea", 0.5, 0.25, 0.75, 500.0, 0.0)])
+    (0.25, 0.25)
+    """
+    off = uncertainty_of([estimate for estimate in estimates if is_told_from_zero(estimate)])
+    return None if off is None else (float(off.clients.max()), float(off.population.max()))
 
 
 def uncertainty_of(estimates: Sequence[Estimate]) -> Uncertainty | None:
