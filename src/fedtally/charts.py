@@ -327,7 +327,9 @@ def tradeoff(
     """
     figure: Figure
     figure, axes = _new_figure(*((_NARROW, 4.4) if narrow else (7.0, 4.4)))
-    for number, (name, points) in enumerate(curves.items()):
+    others = [name for name in curves if name != own]
+    for name, points in curves.items():
+        number = 0 if name == own else 1 + others.index(name)
         axes.plot(
             [size for size, _ in points],
             [100 * error for _, error in points],

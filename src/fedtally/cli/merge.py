@@ -23,7 +23,7 @@ from fedtally.cli.options import as_named, details_option, title_option
         ("", "fedtally merge first.fedtally rest.fedtally"),
         (
             "some items, and how the answer was made",
-            "fedtally merge first.fedtally rest.fedtally --query baba --details",
+            "fedtally merge first.fedtally rest.fedtally --query lesi --details",
         ),
         ("a table to hand on", "fedtally merge first.fedtally rest.fedtally --output all.csv"),
         ("a page to hand on", "fedtally merge first.fedtally rest.fedtally --report all.html"),

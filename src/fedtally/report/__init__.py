@@ -1,7 +1,8 @@
 """Results as text for a person at a terminal, and as JSON for a program.
 
 The rooms are `fields` (JSON, and what its fields are called), `wording` (lines of text),
-`terminal` (tables and headings), `page` (HTML) and `merged` (several results together).
+`terminal` (tables and headings), `page` (HTML), `merged` (several results together) and `show`
+(a page to try the protocol on).
 Frequencies are shown in percent of the clients, their errors in percentage points, and sizes in
 decimal units (1 kB = 1000 bytes).
 """

@@ -211,12 +211,12 @@ def _rendered(content: Content) -> str:
 def policy(style: str, script: str) -> str:
     """Return what a browser may load and run on a page: its one style and its one script."""
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        f"default-src 'none'; style-src '{content_hash(style)}'; script-src '{content_hash(script)}';"
         " img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
