@@ -149,9 +149,10 @@ def uploads(answer: fedtally.Result, words: Sequence[str]) -> Iterator[list[str]
 def draw(shown: dict[str, Any], *, narrow: bool = False) -> str:
     """Return the picture of some `numbers` as SVG: panels side by side, or one below another."""
     width, panel = (360, 328) if narrow else (846, 254)
-    places = [(16, 14), (16, 290), (16, 576)] if narrow else [(16, 14), (296, 14), (576, 14)]
-    height = 862 if narrow else 322
-    panels = (_sends(shown, panel), _sums(shown, panel), _reads(shown, panel))
+    places = [(16, 14), (16, 290), (16, 482)] if narrow else [(16, 14), (296, 14), (576, 14)]
+    height = 698 if narrow else 322
+    sums, words = (2, 5) if narrow else (ROUNDS, WORDS)
+    panels = (_sends(shown, panel), _sums(shown, panel, sums), _reads(shown, panel, words))
     body = "".join(
         f'<g transform="translate({x} {y})">{drawn}</g>'
         for (x, y), drawn in zip(places, panels, strict=True)
@@ -187,22 +188,22 @@ def _sends(shown: dict[str, Any], width: int) -> str:
     return body
 
 
-def _sums(shown: dict[str, Any], width: int) -> str:
+def _sums(shown: dict[str, Any], width: int, rounds: int) -> str:
     """Return the second panel: the sums of some rounds."""
     under = f"{shown['clients']:,} clients in {shown['rounds']} rounds"
     body = _head(2, "The server sees only sums", under)
-    for place, rows in enumerate(shown["sums"]):
+    for place, rows in enumerate(shown["sums"][:rounds]):
         body += _cells(rows, 0, 52 + 47 * place, width / SHOWN, 5.9, "c")
-    drawn = f"{ROUNDS} of {shown['rounds']} rounds; colour: frequent words"
-    return body + _text(0, 258, drawn, "s")
+    drawn = f"{rounds} of {shown['rounds']} rounds; colour: frequent words"
+    return body + _text(0, 70 + 47 * rounds, drawn, "s")
 
 
-def _reads(shown: dict[str, Any], width: int) -> str:
+def _reads(shown: dict[str, Any], width: int, words: int) -> str:
     """Return the third panel: the most frequent words."""
     under = f"largest error {shown['error']} points"
     body = _head(3, f"It reads {shown['candidates']:,} shares", under)
     longest = float(shown["shares"][0][1])
-    for place, (word, share) in enumerate(shown["shares"]):
+    for place, (word, share) in enumerate(shown["shares"][:words]):
         top, bar = 54 + 23 * place, (width - 116) * float(share) / longest
         body += _text(50, top + 13, word, "t e")
         body += f'<rect class="b" x="58" y="{top}" width="{bar:.1f}" height="17" rx="1"/>'
