@@ -304,6 +304,57 @@ def error_against_bytes(
     return _written(figure, path)
 
 
+def tradeoff(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    plan: tuple[float, float],
+    own: str,
+    *,
+    unit: str = "client",
+    narrow: bool = False,
+) -> Figure:
+    """Draw curves of the largest error against bytes, on logarithmic axes, with a plan as a star.
+
+    Args:
+        curves: points (bytes per client, error as a share) of each curve, by its name.
+        plan: the point of the plan.
+        own: the name of the plan's curve, which is drawn thicker.
+        unit: what a client is called.
+        narrow: for a phone.
+
+    >>> figure = tradeoff({"epsilon 1": [(1e3, 0.02), (2e3, 0.01)]}, (1e3, 0.02), "epsilon 1")
+    >>> figure.axes[0].get_xlabel()
+    'bytes per client'
+    """
+    figure: Figure
+    figure, axes = _new_figure(*((_NARROW, 4.4) if narrow else (7.0, 4.4)))
+    others = [name for name in curves if name != own]
+    for name, points in curves.items():
+        number = 0 if name == own else 1 + others.index(name)
+        axes.plot(
+            [size for size, _ in points],
+            [100 * error for _, error in points],
+            color=_CYCLE[number % len(_CYCLE)],
+            marker=_MARKERS[number % len(_MARKERS)],
+            linewidth=3.0 if name == own else 1.4,
+            markersize=6 if name == own else 4,
+            zorder=4 if name == own else 3,
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    star = {"markersize": 19, "markeredgecolor": "w", "color": _DARK, "zorder": 6}
+    axes.plot([plan[0]], [100 * plan[1]], "*", label="the plan", **star)
+    _label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
+    _label_ticks(axes.xaxis, _bytes_label)
+    if narrow:  # labels such as 20 kB are wide
+        axes.set_xticks(axes.get_xticks()[::2])
+    axes.set_xlabel(f"bytes per {unit}")
+    axes.set_ylabel("largest error (percentage points)")
+    axes.grid(which="major", color="0.9")
+    figure.legend(frameon=False, loc="outside lower center", ncols=3 if narrow else 4)
+    return figure
+
+
 def rank_frequency(
     frequencies: Sequence[float],
     number: int,

@@ -30,10 +30,12 @@ _STAGES = {
     "simulate": "simulating",
     "audit": "auditing",
     "plan": "planning",
+    "curve": "predicting the errors of other sizes",
     "draw": "drawing",
 }
 _UNITS = {
     "encode": "rounds",
+    "curve": "sizes",
     "sum": "clients",
     "decode": "items",
     "simulate": "campaigns",

@@ -575,6 +575,6 @@ def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> 
                 command=console.command_line(),
                 path=options["report"],
                 charged=charged,
-                head=report.Head(options["title"], [options["source"]], _today()),
+                head=report.Head(options["title"] or "", [options["source"]], _today()),
             )
         console.note(f"wrote {options['report']}: the report", quiet)

@@ -69,7 +69,7 @@ def merge(
     query: tuple[str, ...],
     output: str | None,
     page: str | None,
-    title: str,
+    title: str | None,
     details: bool,
     as_json: bool,
 ) -> None:
@@ -107,7 +107,7 @@ def merge(
             queried,
             command=console.command_line(),
             path=page,
-            title=title,
+            title=title or "",
             day=date.today(),
         )
         console.note(f"wrote {page}: the report", as_json)

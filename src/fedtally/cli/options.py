@@ -496,7 +496,6 @@ run_options = options(
 title_option = option(
     "Files",
     "--title",
-    default="",
     metavar="TEXT",
     help="Title of the report (made of the source's name).",
 )

@@ -215,6 +215,10 @@ _privacy_options = options(
             ),
         ),
         ("does it meet its target?", "fedtally simulate --plan plan.toml profile:gowalla-us"),
+        (
+            "a page to look at: error against bytes, and what would halve the error",
+            "fedtally plan --clients 5000 --domain-size 1000 --tau 0.02 --report plan.html",
+        ),
         ("CPU of this very machine", "fedtally plan --calibrate"),
     ],
 )
@@ -252,6 +256,13 @@ _privacy_options = options(
     type=click.Path(),
     metavar="FILE",
     help="Chart of error against bytes (extra `plot`).",
+)
+@option(
+    "Files",
+    "--report",
+    type=click.Path(),
+    metavar="FILE",
+    help="Page with error against bytes, costs and alternatives: .html (extra `report`).",
 )
 @option(
     "Answer",
@@ -312,7 +323,7 @@ def plan(**options: Any) -> None:
         proposal = _propose(options, spec, domain, distribution, about, find_epsilon)
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
-    _write_files(proposal, options)
+    _write_files(proposal, host, options)
     if options["as_json"]:
         console.show_json(plan_view.document(proposal, host))
     else:
@@ -335,12 +346,14 @@ def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]
     elif not plan.is_of_silos:  # which fedtally simulate refuses
         tried = shlex.join(["fedtally", "simulate", "--plan", path])
         hints.append((f"{tried} SOURCE", "does it keep its error?"))
+    if options["report"] is None:
+        hints.append(("--report plan.html", "error against bytes, and what would halve it"))
     if proposal.found != "bytes" or plan.is_histogram or plan.is_open:
         return hints
     if proposal.is_for_any and plan.max_items == 1:
         like = f"--like {hardest.USUAL},d={plan.domain_size}"
         hints.append((like, "fewer bytes, if you know that frequencies fall so"))
-    if plan.num_rounds == 1:  # collisions cancel over rounds
+    if plan.num_rounds == 1 and not plan.is_of_silos:  # collisions cancel over rounds
         hints.append(("--rounds 10", "may take fewer bytes"))
     return hints
 
@@ -388,7 +401,7 @@ def _compared(host: Host) -> str:
 
 def _check_outputs(options: dict[str, Any]) -> None:
     console.check_files(
-        [options["output"], options["plot"]],
+        [options["output"], options["plot"], options["report"]],
         [options["domain"], options["like"], options["allow_list"]],
     )
     if options["output"] and not options["output"].endswith((".toml", ".json")):
@@ -402,6 +415,10 @@ def _check_outputs(options: dict[str, Any]) -> None:
         from fedtally import charts
 
         charts.check(options["plot"])
+    if options["report"]:
+        from fedtally import report
+
+        report.check_report_path(options["report"])
 
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
@@ -582,7 +599,7 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
     return distribution, about, result.domain.size
 
 
-def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
+def _write_files(proposal: Proposal, host: Host | None, options: dict[str, Any]) -> None:
     quiet = options["quiet"] or options["as_json"]
     path = options["output"]
     if path:
@@ -591,3 +608,7 @@ def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
     if options["plot"]:
         plan_view.plot(proposal, options["plot"])
         console.note(f"wrote {options['plot']}: predicted error against bytes", quiet)
+    if options["report"]:
+        with console.Progress(quiet) as progress:
+            plan_view.write_page(proposal, host, options["report"], progress)
+        console.note(f"wrote {options['report']}", quiet)

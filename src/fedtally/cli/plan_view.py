@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedtally.cli import console
 from fedtally.cli.keys import lacking
 
 if TYPE_CHECKING:
@@ -155,8 +156,28 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
     from fedtally import report
     from fedtally.report import plan_words
 
+    chosen, bill = proposal.plan, proposal.bill(host)
+    rows: list[tuple[str, RenderableType]] = [*_account(proposal, bill)]
+    return Group(
+        report.heading(plan_words.title(chosen)),
+        Text(),
+        report.facts([*rows, *_noted(_notes(proposal, host))]),
+        Text(),
+        report.heading("What it costs"),
+        Text(),
+        _stages(bill, report.who(chosen)),
+        Text(),
+        report.heading("What other sizes cost"),
+        Text(),
+        _neighbours(proposal, host),
+    )
+
+
+def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
+    """Return the rows of the whole account of a plan, without notes and tables."""
+    from fedtally import report
+
     chosen, target = proposal.plan, proposal.target
-    bill = proposal.bill(host)
     heading, sketch = report.encoded(chosen)
     linf, expected = report.points(target.linf), report.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
@@ -172,7 +193,7 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
         "error": "the smallest for these bytes",
         "epsilon": "the least epsilon for that",
     }[proposal.found]
-    rows: list[tuple[str, RenderableType]] = [
+    return [
         ("Target", asked),
         ("", f"{how}; predicted {expected}{_if(proposal)}"),
         *_frequencies(proposal),
@@ -184,19 +205,24 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
         (heading, f"{sketch}, {target.recovery} recovery"),
         ("Plan", chosen.fingerprint[:16]),
     ]
-    return Group(
-        report.heading(plan_words.title(chosen)),
-        Text(),
-        report.facts([*rows, *_noted(_notes(proposal, host))]),
-        Text(),
-        report.heading("What it costs"),
-        Text(),
-        _stages(bill, report.who(chosen)),
-        Text(),
-        report.heading("What other sizes cost"),
-        Text(),
-        _neighbours(proposal, host),
-    )
+
+
+def write_page(
+    proposal: Proposal, host: Host | None, path: str, report: Callable[..., None]
+) -> None:
+    """Write the page of a plan; the first arguments are those of `document`.
+
+    Args:
+        proposal: as for `document`.
+        host: as for `document`.
+        path: the file, which ends in .html.
+        report: called with a stage, the sizes that are done, and all.
+    """
+    from fedtally.report import plan_page
+
+    account = _account(proposal, proposal.bill(host))
+    said = plan_page.Said(account, _cautions(proposal), console.command_line())
+    plan_page.write_plan_page(proposal, host, said, path=path, report=report)
 
 
 def _if(proposal: Proposal) -> str:

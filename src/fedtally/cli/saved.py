@@ -144,7 +144,7 @@ def query(
     metavar="K",
     help="How many items are listed (20).",
 )
-def report(result: str, output: str | None, title: str, top: int) -> None:
+def report(result: str, output: str | None, title: str | None, top: int) -> None:
     """Write the report of a saved result: one HTML file that loads nothing (extra `report`).
 
     `fedtally merge --report` writes that of several results together.
@@ -163,7 +163,7 @@ def report(result: str, output: str | None, title: str, top: int) -> None:
         progress("draw")
         # A file of an earlier version has none; that of a stranger may have any characters.
         command = escaped(loaded.command) or console.command_line()
-        head = Head(title, [result], date.today())
+        head = Head(title or "", [result], date.today())
         write_page(loaded, estimates, command=command, path=path, head=head)
     console.note(f"wrote {path}")
 

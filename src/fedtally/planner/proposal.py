@@ -45,6 +45,20 @@ _TURNS = 3  # plan and hardest frequencies, found in turn
 _PRECISION = 1.02  # of what is said to do instead
 
 
+class Way(NamedTuple):
+    """One change with which a target is met.
+
+    Attributes:
+        what: "tau", "epsilon", "clients", "cohort" or "bytes".
+        value: what it would have to be, rounded up to two digits.
+        text: the same in words.
+    """
+
+    what: str
+    value: float
+    text: str
+
+
 class Shapes(NamedTuple):
     """What a plan does where the frequencies are others than those it is for.
 
@@ -328,12 +342,15 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
     known = hardest.usual_plateau(
         spec.tau or _FIRST_TAU, draft.domain.size, max_items=spec.max_items
     )
+    before: Chosen | None = None
     for _ in range(_TURNS):
         if find_epsilon:
             draft = _least_private(draft, known)
         if spec.tau is None:  # what it promises is predicted once the hardest are found
             chosen, size = _for_bytes(draft, known)
-            plan = draft.plan(*chosen)
+            if chosen == before:  # the hardest for it are known
+                break
+            before, plan = chosen, draft.plan(*chosen)
             if plan.is_histogram:
                 plan, linf = _promising(draft, plan, known)
         else:
@@ -688,15 +705,15 @@ def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
             "where epsilon is to be found, ask for privacy with any epsilon: it is replaced"
         )
     found = planner.least(
-        lambda x: reaches(_asking(draft, epsilon=x), distribution),
+        lambda x: reaches(asking(draft, epsilon=x), distribution),
         MIN_EPSILON,
         MAX_EPSILON,
         _PRECISION,
     )
     if found is None:
-        draft = _asking(draft, epsilon=MAX_EPSILON)
+        draft = asking(draft, epsilon=MAX_EPSILON)
         raise unreachable(draft, distribution)
-    return _asking(draft, epsilon=float(rounded_up(found)))
+    return asking(draft, epsilon=float(rounded_up(found)))
 
 
 def reaches(draft: Draft, distribution: Frequencies) -> bool:
@@ -721,7 +738,7 @@ def _sketch_reaches(draft: Draft, distribution: Frequencies) -> bool:
 
 def unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
     """Return the error for a target out of reach, with the smallest changes that help."""
-    ways = list(_ways(draft, distribution))
+    ways = [way.text for way in ways_to_meet(draft, distribution)]
     out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
     return InvalidInputError(f"tau {draft.spec.tau:g} {why_unreachable(draft)}; {out}")
 
@@ -739,54 +756,64 @@ def why_unreachable(draft: Draft) -> str:
     return f"cannot be met at {at} with {clients}{within}"
 
 
-def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
-    """Yield the smallest changes, one at a time, with which a draft's target is met."""
+def ways_to_meet(draft: Draft, distribution: Frequencies) -> Iterator[Way]:
+    """Yield the smallest changes, one at a time, with which a draft's target is met.
+
+    Only the usual rows are tried, as by `reaches`.
+    """
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
     best = planner.least(
-        lambda x: reaches(_asking(draft, tau=x), distribution), tau, 0.5, _PRECISION
+        lambda x: reaches(asking(draft, tau=x), distribution), tau, 0.5, _PRECISION
     )
     if best is not None:
-        yield f"tau {rounded_up(best)}"
+        yield _way("tau", best, "tau {}")
     if spec.privacy is not None:
         now = spec.privacy.epsilon
         epsilon = planner.least(
-            lambda x: reaches(_asking(draft, epsilon=x), distribution), now, MAX_EPSILON, _PRECISION
+            lambda x: reaches(asking(draft, epsilon=x), distribution), now, MAX_EPSILON, _PRECISION
         )
         if epsilon is not None:
-            yield f"epsilon {rounded_up(epsilon)}"
+            yield _way("epsilon", epsilon, "epsilon {}")
     few = draft.clients[0]
     clients = planner.least(
-        lambda x: reaches(_of_clients(draft, math.ceil(x)), distribution),
+        lambda x: reaches(of_clients(draft, math.ceil(x)), distribution),
         few,
         min(MAX_CLIENTS, 100 * few),
         _PRECISION,
     )
     if clients is not None:
         unit = "clients" if spec.silos is None else "silos of as many people each"
-        yield f"{int(float(rounded_up(clients))):,} {unit}"
+        yield _way("clients", clients, f"{{:,}} {unit}")
     most, whole = spec.summation.most_clients, draft.clients[1]
     # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones
     # have less.
     is_split = spec.summation.method is SecureSum.SECAGG and whole > most
     if is_split and spec.is_private and spec.summation.min_cohort is None:
         cohort = planner.least(
-            lambda x: reaches(_of_cohort(draft, math.ceil(x)), distribution),
+            lambda x: reaches(of_cohort(draft, math.ceil(x)), distribution),
             most,
             whole,
             _PRECISION,
         )
         if cohort is not None:
-            yield f"cohorts of up to {int(float(rounded_up(cohort))):,} (max_cohort)"
+            yield _way("cohort", cohort, "cohorts of up to {:,} (max_cohort)")
     if spec.max_bytes is not None and spec.encoding is not Encoding.HISTOGRAM:
         with suppress(UnreachableError):
             question = draft.question(distribution, spec.rows)
             left = draft.tau_of_sketch(distribution)
             schedule, size = planner.smallest(question, left, with_linf=False)
-            yield f"{int(float(rounded_up(question.cost(schedule, size)))):,} bytes"
+            yield _way("bytes", question.cost(schedule, size), "{:,} bytes")
 
 
-def _asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = None) -> Draft:
+def _way(what: str, value: float, text: str) -> Way:
+    """Return a way whose value is rounded up, and written where the text has braces."""
+    rounded = rounded_up(value)
+    is_whole = "," in text
+    return Way(what, float(rounded), text.format(int(float(rounded)) if is_whole else rounded))
+
+
+def asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = None) -> Draft:
     """Return the draft with another target, or another epsilon."""
     spec = draft.spec if tau is None else replace(draft.spec, tau=tau)
     if epsilon is not None:
@@ -795,7 +822,7 @@ def _asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = N
     return replace(draft, spec=spec)
 
 
-def _of_clients(draft: Draft, num_clients: int) -> Draft:
+def of_clients(draft: Draft, num_clients: int) -> Draft:
     """Return the draft for so many clients, or silos of as many people each."""
     spec = draft.spec
     if spec.silos is not None and spec.silos.expected is not None:
@@ -806,7 +833,7 @@ def _of_clients(draft: Draft, num_clients: int) -> Draft:
     return make_draft(spec, draft.domain, num_clients, draft.seed)
 
 
-def _of_cohort(draft: Draft, most: int) -> Draft:
+def of_cohort(draft: Draft, most: int) -> Draft:
     """Return the draft with cohorts of up to so many clients."""
     spec = replace(draft.spec, summation=replace(draft.spec.summation, max_cohort=most))
     return make_draft(spec, draft.domain, draft.clients[0], draft.seed)

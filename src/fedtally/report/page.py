@@ -198,13 +198,9 @@ def _rendered(content: Content) -> str:
     template, style, script = (
         (folder / f"page.{kind}").read_text("utf-8") for kind in ("html.j2", "css", "js")
     )
-    policy = (
-        f"default-src 'none'; style-src '{content_hash(style)}'; script-src '{content_hash(script)}';"
-        " img-src data:; base-uri 'none'; form-action 'none'"
-    )
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(template).render(
-        policy=policy,
+        policy=policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file, and so is the script
         script=Markup(script),  # noqa: S704
         content=content,
@@ -212,8 +208,15 @@ def _rendered(content: Content) -> str:
     )
 
 
+def policy(style: str, script: str) -> str:
+    """Return what a browser may load and run on a page: its one style and its one script."""
+    return (
+        f"default-src 'none'; style-src '{content_hash(style)}'; script-src '{content_hash(script)}';"
+        " img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
 def content_hash(text: str) -> str:
-    """Return what a page's policy names a style or a script by."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.errors import InvalidInputError
-from fedtally.report.page import content_hash
+from fedtally.report.page import policy
 
 _MOST_BITS = 16  # the page adds in 16-bit integers
 
@@ -42,8 +42,7 @@ def show_page(shown: Mapping[str, Any]) -> str:
     )
     phones, counters = shown["sketches"].shape
     texts = {
-        "policy": f"default-src 'none'; style-src '{content_hash(style)}';"
-        f" script-src '{content_hash(script)}'; base-uri 'none'; form-action 'none'",
+        "policy": policy(style, script),
         "style": style,
         "script": script,
         # no text can end the element that holds it
