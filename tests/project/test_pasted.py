@@ -77,6 +77,7 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("zipf:d=100000,n=150 ", "zipf:d=100000,n=20 "),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
         ("zipf:a=1.1,d=100000,n=1000000", "zipf:a=1.1,d=100000,n=1000000 --repeats 2"),
+        ("--rounds 10 --recovery median", "--rounds 2 --recovery median"),
         ("audit small.toml", "audit small.toml --campaigns 20"),
         ("--width 200,1000", "--width 200 --repeats 2"),
         ("--methods hybrid,batched:3,shared", "--methods hybrid --repeats 1"),
