@@ -19,7 +19,7 @@ from fedtally.report.fields import (
     told,
 )
 from fedtally.report.merged import merged_answer, merged_document, write_merged_page
-from fedtally.report.page import check_report_path, write_page
+from fedtally.report.page import Head, check_report_path, write_page
 from fedtally.report.tables import Column, FittedTable, new_table, printable
 from fedtally.report.terminal import (
     Screen,
@@ -62,6 +62,7 @@ __all__ = [
     "SCHEMA",
     "Column",
     "FittedTable",
+    "Head",
     "Screen",
     "answer",
     "candidates",
