@@ -353,7 +353,7 @@ def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]
     if proposal.is_for_any and plan.max_items == 1:
         like = f"--like {hardest.USUAL},d={plan.domain_size}"
         hints.append((like, "fewer bytes, if you know that frequencies fall so"))
-    if plan.num_rounds == 1:  # collisions cancel over rounds
+    if plan.num_rounds == 1 and not plan.is_of_silos:  # collisions cancel over rounds
         hints.append(("--rounds 10", "may take fewer bytes"))
     return hints
 

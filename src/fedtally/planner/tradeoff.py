@@ -20,6 +20,7 @@ from fedtally.secagg.config import SecureSum
 
 if TYPE_CHECKING:
     from fedtally.plan import Plan
+    from fedtally.planner import Frequencies
     from fedtally.planner.draft import Draft
     from fedtally.planner.proposal import Proposal, Way
     from fedtally.planner.request import CampaignSpec
@@ -161,7 +162,7 @@ def _with(draft: Draft, way: Way) -> Draft | None:
     return of_cohort(draft, int(way.value)) if way.what == "cohort" else None
 
 
-def _plan_of(draft: Draft, known: hardest.Frequencies | None) -> Plan | None:
+def _plan_of(draft: Draft, known: Frequencies | None) -> Plan | None:
     """Return the plan that meets a draft's tau; None: none does."""
     with suppress(InvalidInputError):
         return propose(draft.spec, draft.domain, draft.clients[0], known, seed=draft.seed).plan

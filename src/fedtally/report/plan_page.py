@@ -29,6 +29,9 @@ _CHANGED = {  # what halves the error, in words
     "cohort": "larger cohorts",
 }
 
+_ALIKE = 0.95  # of the error: noise takes hardly any of it
+_ANOTHER = "CPU is that of another machine: fedtally plan --calibrate measures this one."
+
 
 class Table(NamedTuple):
     """A table of the page: its caption, the names of its columns, and its rows of texts."""
@@ -114,7 +117,7 @@ def _content(
         "figure": _figure(proposal, drawn) if drawn else None,
         "why_none": why_none,
         "costs": _costs(proposal, bill),
-        "machine": "" if host else "CPU is predicted for another machine; phones are slower.",
+        "machine": "" if host else _ANOTHER,
         "halved": changes,
         "why_same": why_same,
         "cautions": page.sentences(said.cautions),
@@ -178,8 +181,8 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
     finding = _finding(proposal, {curve.epsilon: curve for curve in curves})
     how_often = plan_words.campaigns(proposal.target.failure_probability)
     about = (
-        f"Predicted largest error, not exceeded in {how_often}, of {plan.rows} rows and the"
-        f" schedule {plan.schedule}; the star is the plan."
+        f"Predicted largest error, not exceeded in {how_often}, for sketches of {plan.rows} rows"
+        f" and the schedule {plan.schedule}. The star is the plan."
     )
     return {
         "wide": draw(False),
@@ -202,8 +205,10 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
     free = None if own is None else curves.get(None)
     if free is None:
         return found
-    rest = wording.points(free.sizes[-1].linf)
-    return f"{found} Without differential privacy it would be {rest} there."
+    rest = free.sizes[-1].linf
+    if rest > _ALIKE * most.linf:
+        return f"{found} Without differential privacy it would be about the same."
+    return f"{found} Without differential privacy it would be {wording.points(rest)} there."
 
 
 def _costs(proposal: Proposal, bill: Bill) -> Table:
@@ -236,16 +241,11 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
     found = list(tradeoff.halvings(proposal))
     if not found:
         return None, "The planner found no single change that halves the error."
-    digits = wording.decimals([linf / 2])
-    now, then = (wording.points(error, digits) for error in (linf, linf / 2))
-    rows = [_size("this plan", proposal, plan.bytes_per_client)]
+    now, then = map(wording.points, (linf, linf / 2))
+    rows = [("this plan", wording.size(plan.bytes_per_client), "")]
     rows += [_changed(proposal, one) for one in found]
     columns = ("what changes", f"bytes per {wording.who(plan)}", "type instead")
     return Table(f"From {now} to {then}: one change each", columns, rows), ""
-
-
-def _size(name: str, proposal: Proposal, sent: int, options: str = "") -> tuple[str, str, str]:
-    return name, wording.size(sent), options
 
 
 def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
@@ -263,7 +263,7 @@ def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
         name = _CHANGED[way.what]
         flag = {"clients": "--clients", "cohort": "--max-cohort"}.get(way.what)
         options += [] if flag is None else [f"{flag} {way.value:.0f}"]
-    return _size(name, proposal, found.plan.bytes_per_client, " ".join(options))
+    return name, wording.size(found.plan.bytes_per_client), " ".join(options)
 
 
 def _stages(bill: Bill, unit: str) -> Table:
@@ -279,10 +279,8 @@ def _stages(bill: Bill, unit: str) -> Table:
         for stage in bill.stages
     ]
     rows.append(["decoding", "", "", "", "", "", plan_words.seconds(bill.decoding_seconds)])
-    a_client = f"a {unit}"
-    columns = [f"{who} {what}" for who in (a_client, "server") for what in ("", "", "CPU")]
-    columns[:2] = [f"{a_client} sends", "gets"]
-    columns[3:5] = ["server gets", "sends"]
+    columns = [f"{unit} sends", f"{unit} gets", f"{unit} CPU"]
+    columns += ["server gets", "server sends", "server CPU"]
     return Table("What each stage costs", ("stage", *columns), rows)
 
 
