@@ -26,7 +26,7 @@ from fedtally.cli.app import cli
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 # Pages that break no rule. A page that was rewritten is added, and none is taken out.
-CLEAN = (
+CLEAN: tuple[str, ...] = (
     "README.md",
     *(f"docs/{name}.md" for name in ("api", "commands", "features", "gallery", "index", "start")),
 )

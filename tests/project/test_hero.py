@@ -62,9 +62,9 @@ def test_an_upload_shows_nothing_of_its_word(now):
 
 def test_the_readme_quotes_what_the_picture_shows():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = readme.partition("<!-- demo")[2].partition("<!-- end")[0]
-    rows = re.findall(r"^ *\d+  (\S+) +([0-9.]+) %", block, re.MULTILINE)
+    demo = readme.partition("<!-- demo")[2].partition("<!-- end")[0]
+    rows = re.findall(r"^ *\d+  (\S+) +([0-9.]+) %", demo, re.MULTILINE)
     quoted = [[word, f"{float(share):.2f}"] for word, share in rows]
     shown = told(PICTURES[0])["shares"]
     assert len(quoted) >= 2
-    assert quoted == shown[: len(quoted)]
+    assert quoted[: len(shown)] == shown[: len(quoted)]
