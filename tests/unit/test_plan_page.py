@@ -199,9 +199,9 @@ def test_noise_that_hardly_counts_is_said_to() -> None:
     for free, said in ((0.0099, "about the same."), (0.002, "0.20 points there.")):
         sizes = {1.0: tradeoff.Size(2000, 2000, 0.01), None: tradeoff.Size(2000, 2000, free)}
         curves = {epsilon: tradeoff.Curve(epsilon, (one,)) for epsilon, one in sizes.items()}
-        assert plan_page._finding(found, curves).endswith(
-            f"2.00 kB would bring it to 1.00 points. Without differential privacy it would be {said}"
-        )
+        finding = plan_page._finding(found, curves)
+        assert "; 2.00 kB would bring it to 1.00 points." in finding
+        assert finding.endswith(f" Without differential privacy it would be {said}")
 
 
 @pytest.mark.usefixtures("few")
