@@ -1,16 +1,19 @@
-"""Draw the picture at the head of the README: what a client sends, what the server sees and reads.
+"""Draw the picture of the front pages: what one client sends, what the server sees, what it reads.
 
-    python tools/hero.py            # writes docs/figures/hero.svg
-    python tools/hero.py --check    # writes nothing; exits 1 where the picture differs
+    python tools/hero.py            # writes docs/figures/hero.svg, and hero-narrow.svg for phones
+    python tools/hero.py --check    # writes nothing; exits 1 where a picture differs
 
-Panels 2 and 3 are numbers of `fedtally demo`. The demo adds in the clear, so panel 1 comes from a
-run of the protocol of its own: 20 clients hold words of the demo, and send sketches of its size
-under the masks of SecAgg+. Another version of Python has other words, and gives another picture.
+The sums and the shares are what `fedtally demo` finds under this Python; another has other words.
+The demo adds in the clear, so the uploads are from a run of the protocol of its own: 32 clients
+send sketches of the demo's size under the masks of SecAgg+. A picture keeps its numbers in
+<metadata>.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import platform
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,174 +38,211 @@ from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import ClientPolicy
 from fedtally.secagg.proposal import propose
 
-F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 
-PICTURE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "hero.svg"
-SHOWN = 3  # clients, each with its upload
-CLIENTS = 20  # of the sum that masks them
-COLUMNS = 42  # counters of a row that are drawn
-LISTED = 6  # words
-WIDE, HIGH = 760, 630
-INK, DIM, BLUE, ORANGE = "#1a1a1a", "#555555", "#0072B2", "#D55E00"
-_GREYS = [f"#{level:02x}{level:02x}{level:02x}" for level in range(20, 250, 16)]
+FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
+WORDS = 8  # whose shares are drawn
+SENDERS = (2, 0, 12)  # the ranks of the words of the clients that are drawn
+COHORT = 32  # clients of the secure sum
+SHOWN = 36  # columns of a sketch that are drawn, of hundreds
+ROUNDS = 4  # whose sums are drawn
+STEPS = 4  # of each colour
+ALT = (
+    "Each client sends masked numbers that look like noise; the server sees only sums of many"
+    " clients; from them it reads how frequent each word is"
+)
+# A picture that stands in a page follows the system's light or dark mode, and has its own ground.
+STYLE = (
+    "text{font-family:-apple-system,'Segoe UI','Noto Sans','DejaVu Sans',Arial,sans-serif;"
+    "font-size:13px;fill:#1f2328}.h{font-size:14.5px;font-weight:600}.s{fill:#59636e}"
+    ".e{text-anchor:end}.card{fill:#fff;stroke:#d1d9e0}"
+    ".q{fill:none;stroke:#59636e;stroke-width:1.5}"
+    ".b{fill:#0072b2}"
+    "@media(prefers-color-scheme:dark){text{fill:#f0f6fc}.s{fill:#9198a1}"
+    ".card{fill:#0d1117;stroke:#3d444d}.q{stroke:#9198a1}.b{fill:#4aa3df}}"
+    + "".join(
+        f".n{chr(97 + step)}{{fill:#808890;fill-opacity:{0.1 + 0.9 * step / (2 * STEPS):.3g}}}"
+        for step in range(2 * STEPS + 1)
+    )
+    + "".join(
+        f".c{chr(ord('e') + step)}{{fill:{'#d55e00' if step < 0 else '#2b8cd0'};"
+        f"fill-opacity:{0.06 + 0.94 * abs(step) / STEPS:.3g}}}"
+        for step in range(-STEPS, STEPS + 1)
+    )
+)
 
 
-def demo() -> fedtally.Result:
-    """Return the answer of `fedtally demo`."""
+def numbers() -> dict[str, Any]:
+    """Return what the picture shows, from a run of the demo and of a secure sum."""
     with tempfile.TemporaryDirectory() as folder:
-        saved = Path(folder) / "demo.fed"
-        command = [sys.executable, "-m", "fedtally", "demo", "--save", saved]
-        subprocess.run(command, check=True, capture_output=True)
-        return fedtally.Result.load(saved)
+        saved = Path(folder) / "demo.fedtally"
+        command = [sys.executable, "-m", "fedtally", "demo", "--json", "--save", str(saved)]
+        ran = subprocess.run(command, capture_output=True, check=True)
+        result = fedtally.Result.load(saved)
+    told = json.loads(ran.stdout)
+    sums = np.array([sketch.counters for sketch in result.sketches[:ROUNDS]])
+    found = [(one["item"], one["frequency"]) for one in told["estimates"]]
+    words = [found[rank][0] for rank in SENDERS]
+    return {
+        "python": platform.python_version(),
+        "clients": result.num_clients,
+        "candidates": told["plan"]["domain_size"],
+        "rounds": told["plan"]["num_rounds"],
+        "upload": told["plan"]["bytes_per_client"],
+        "error": f"{100 * told['evaluation']['linf']:.2g}",
+        "columns": sums.shape[2],
+        "sums": [shades(one, 0.15 * np.abs(sums).max()) for one in sums],
+        "shares": [[word, f"{100 * share:.2f}"] for word, share in found[:WORDS]],
+        "senders": words,
+        "uploads": list(uploads(result, words)),
+    }
 
 
-def uploads(answer: fedtally.Result, words: Sequence[str]) -> list[F64]:
-    """Return what clients with these words send under masks, from 0 to 1: each [rows, width]."""
+def shades(counters: Any, most: float) -> list[str]:
+    """Return a string for each row: a letter for each counter that is drawn.
+
+    Letters are a (most negative, or less) .. i (most, or more), and e is nearly 0.
+    """
+    steps = np.clip(np.rint(STEPS * counters[:, :SHOWN] / most), -STEPS, STEPS)
+    return ["".join(chr(ord("e") + int(step)) for step in row) for row in steps]
+
+
+def uploads(answer: fedtally.Result, words: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the shades of what clients with these words send under masks."""
     plan, random = answer.plan, key_bytes(0, b"hero")
     length = plan.rows * plan.width
     agreed = propose(
-        CLIENTS, length=length, bits=16, corrupt=1, max_dropout=0.1, adversary="semi-honest"
+        COHORT, length=length, bits=16, corrupt=1, max_dropout=0.1, adversary="semi-honest"
     )
     key = SigningKey(Secret(random(32)))
     sums = SecAggConfig(parameters=agreed, server_key=key.public)
     plan = replace(
-        plan, num_rounds=1, num_clients=CLIENTS, max_round_clients=CLIENTS, secure_sum=sums
+        plan, num_rounds=1, num_clients=COHORT, max_round_clients=COHORT, secure_sum=sums
     )
     run = CohortRun.begin(
-        fedtally.FrequencyServer(plan), 0, range(CLIENTS), signing_key=key, random=random, now=0
+        fedtally.FrequencyServer(plan), 0, range(COHORT), signing_key=key, random=random, now=0
     )
     policy = ClientPolicy(adversary="semi-honest", min_honest=agreed.honest_survivors)
-    held = [words[i % len(words)] for i in range(CLIENTS)]
     clients = [
-        fedtally.FrequencyClient(plan, answer.domain, [word]).join(
+        fedtally.FrequencyClient(plan, answer.domain, [words[i % len(words)]]).join(
             0, policy, journal=MemoryJournal(), random=random
         )
-        for word in held
+        for i in range(COHORT)
     ]
-    sent = {}
+    sent: dict[int, I64] = {}
 
     def ask(name: object, frame: bytes) -> bytes | None:
         reply = clients[int(str(name))].receive(frame, 0)
         message = None if reply is None else wire.parse(reply)
         if message is not None and message.kind is Kind.MASKED_INPUT:
+            # the entries behind the counters are a checksum
             entries = unpack(message.body, length + agreed.checksum_entries, agreed.bits)
-            sent[int(str(name))] = entries[:length].reshape(plan.rows, plan.width) / 2**agreed.bits
+            sent[int(str(name))] = entries[:length].reshape(plan.rows, -1).astype(np.int64)
         return reply
 
     drive(run, ask, 0)
-    return [sent[i] for i in range(SHOWN)]
+    half = 2 ** (agreed.bits - 1)
+    for i in range(len(words)):
+        yield shades(sent[i] - half, half)
 
 
-def cells(
-    levels: npt.NDArray[np.int64], colours: Sequence[str], x: float, y: float, w: float, h: float
-) -> Iterator[str]:
-    """Yield a path for each colour: a table of cells, of which each is w wide and h high."""
-    for level, colour in enumerate(colours):
-        places = zip(*np.nonzero(levels == level), strict=True)
-        squares = "".join(f"M{x + w * j:g} {y + h * i:g}h{w:g}v{h:g}h-{w:g}z" for i, j in places)
-        if squares:
-            yield f'<path fill="{colour}" d="{squares}"/>'
-
-
-def text(x: float, y: float, said: str, size: int = 22, colour: str = INK, more: str = "") -> str:
-    """Return a line of text whose left end stands at (x, y)."""
-    return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{colour}"{more}>{escape(said)}</text>'
+def draw(shown: dict[str, Any], *, narrow: bool = False) -> str:
+    """Return the picture of some `numbers` as SVG: panels side by side, or one below another."""
+    width, panel = (360, 328) if narrow else (846, 254)
+    places = [(16, 14), (16, 290), (16, 482)] if narrow else [(16, 14), (296, 14), (576, 14)]
+    height = 698 if narrow else 322
+    sums, words = (2, 5) if narrow else (ROUNDS, WORDS)
+    panels = (_sends(shown, panel), _sums(shown, panel, sums), _reads(shown, panel, words))
+    body = "".join(
+        f'<g transform="translate({x} {y})">{drawn}</g>'
+        for (x, y), drawn in zip(places, panels, strict=True)
     )
-
-
-def heading(x: float, y: float, number: int, said: str) -> str:
-    """Return the heading of a panel."""
-    disc = f'<circle cx="{x + 15:g}" cy="{y - 8:g}" r="15" fill="{BLUE}"/>'
-    digit = text(x + 15, y - 1, str(number), 20, "white", ' text-anchor="middle" font-weight="700"')
-    return disc + digit + text(x + 40, y, said, 24, INK, ' font-weight="700"')
-
-
-def diverging(values: F64) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return levels and their colours: orange below 0, white at 0, blue above."""
-    steps = 7
-    ends = {-1: (213, 94, 0), 1: (0, 114, 178)}
-    colours = []
-    for level in range(-steps, steps + 1):
-        share, end = abs(level) / steps, ends[1 if level > 0 else -1]
-        mixed = [round(245 + (part - 245) * share) for part in end]
-        colours.append("#" + "".join(f"{part:02x}" for part in mixed))
-    # a few counters are far larger than the others: the root shows the small ones, too
-    scaled = np.sign(values) * np.sqrt(np.abs(values) / np.abs(values).max())
-    return np.rint(scaled * steps).astype(np.int64) + steps, colours
-
-
-def panel_sent(sent: Sequence[F64], words: Sequence[str]) -> Iterator[str]:
-    """Yield the first panel: three clients, and what leaves each of them."""
-    yield heading(24, 44, 1, "Each client sends noise")
-    for place, (upload, word) in enumerate(zip(sent, words, strict=True)):
-        top = 86 + 88 * place
-        yield text(24, top, f"holds “{word}”, sends", 22, DIM)
-        levels = (upload[:, :COLUMNS] * len(_GREYS)).astype(np.int64)
-        yield from cells(levels, _GREYS, 24, top + 12, 7.5, 6.5)
-    yield text(24, 354, "8 kB of masked numbers each", 22, DIM)
-
-
-def panel_sum(answer: fedtally.Result) -> Iterator[str]:
-    """Yield the second panel: the sum of a round, all that the server sees."""
-    sketch = next(iter(answer.sketches))
-    values = sketch.vector.reshape(answer.plan.rows, answer.plan.width)[:, :COLUMNS]
-    levels, colours = diverging(values.astype(np.float64))
-    arrow = "M352 200h32m-10 -10l10 10l-10 10"
-    yield f'<path d="{arrow}" fill="none" stroke="{DIM}" stroke-width="3"/>'
-    yield heading(406, 44, 2, "The server sees sums")
-    yield text(406, 86, f"one of {answer.plan.num_rounds}: {sketch.num_clients:,} clients", 22, DIM)
-    yield from cells(levels, colours, 406, 98, 7.8, 32)
-    yield text(406, 354, f"{COLUMNS} of its {answer.plan.width} columns", 22, DIM)
-
-
-def panel_read(answer: fedtally.Result) -> Iterator[str]:
-    """Yield the third panel: the shares, as bars, with the largest error of all."""
-    assert isinstance(answer.evaluation, fedtally.Evaluation)
-    top = answer.top(LISTED)
-    longest, scale = top[0].frequency, 470
-    yield heading(24, 412, 3, "and reads from them how frequent each word is")
-    for place, item in enumerate(top):
-        y = 432 + 26 * place
-        wide = scale * item.frequency / longest
-        yield text(124, y + 18, str(item.item), 22, INK, ' text-anchor="end"')
-        yield f'<rect x="136" y="{y}" width="{wide:.1f}" height="21" rx="2" fill="{BLUE}"/>'
-        yield text(144 + wide, y + 18, f"{100 * item.frequency:.2f} %")
-    error = f"{100 * answer.evaluation.linf:.2g} points"
-    yield text(24, 614, f"Largest error of all {answer.domain.size:,} words: {error}", 22, ORANGE)
-
-
-def picture(answer: fedtally.Result) -> str:
-    """Return the picture as an SVG document."""
-    words = [str(item.item) for item in answer.top(SHOWN)]
-    sent = uploads(answer, words)
-    parts = [*panel_sent(sent, words), *panel_sum(answer), *panel_read(answer)]
-    title = (
-        "Each client sends numbers that look random. The server sees only sums, and reads from"
-        f" them that “{words[0]}” is the most frequent word."
-    )
-    fonts = "Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
-    size = f'viewBox="0 0 {WIDE} {HIGH}" role="img" font-family="{fonts}"'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDE}" height="{HIGH}" rx="14" fill="white"/>',
-        *parts,
-        "</svg>",
+    if not narrow:
+        arrows = "".join(f'<path class="q" d="M{x} 150h10l-4-4m4 4l-4 4"/>' for x in (278, 558))
+        body += arrows
+    notes = [
+        f"Panel 1: a real secure sum of {COHORT} clients.",
+        f"Panels 2 and 3: fedtally demo, Python {shown['python']}.",
     ]
-    return "\n".join([*lines, ""])
+    notes = notes if narrow else [" ".join(notes)]
+    for place, line in enumerate(reversed(notes)):
+        body += _text(16, height - 14 - 16 * place, line, "s")
+    data = escape(json.dumps(shown, separators=(",", ":")), quote=False)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+        f' height="{height}" role="img"><title>{ALT}</title><metadata>{data}</metadata>'
+        f'<style>{STYLE}</style><rect class="card" x=".5" y=".5" width="{width - 1}"'
+        f' height="{height - 1}" rx="8"/>{body}</svg>\n'
+    )
+
+
+def _sends(shown: dict[str, Any], width: int) -> str:
+    """Return the first panel: what clients hold, and what they send."""
+    body = _head(
+        1, "Clients send masked numbers", f"{shown['upload'] / 1000:.2g} kB each, which look random"
+    )
+    for place, (word, upload) in enumerate(zip(shown["senders"], shown["uploads"], strict=True)):
+        top = 48 + 68 * place
+        body += _text(0, top + 12, f"holds “{word}”, sends", "t")
+        body += _cells(upload, 0, top + 20, width / SHOWN, 5.5, "n")
+    return body
+
+
+def _sums(shown: dict[str, Any], width: int, rounds: int) -> str:
+    """Return the second panel: the sums of some rounds."""
+    under = f"{shown['clients']:,} clients in {shown['rounds']} rounds"
+    body = _head(2, "The server sees only sums", under)
+    for place, rows in enumerate(shown["sums"][:rounds]):
+        body += _cells(rows, 0, 52 + 47 * place, width / SHOWN, 5.9, "c")
+    drawn = f"{rounds} of {shown['rounds']} rounds; colour: frequent words"
+    return body + _text(0, 70 + 47 * rounds, drawn, "s")
+
+
+def _reads(shown: dict[str, Any], width: int, words: int) -> str:
+    """Return the third panel: the most frequent words."""
+    under = f"largest error {shown['error']} points"
+    body = _head(3, f"It reads {shown['candidates']:,} shares", under)
+    longest = float(shown["shares"][0][1])
+    for place, (word, share) in enumerate(shown["shares"][:words]):
+        top, bar = 54 + 23 * place, (width - 116) * float(share) / longest
+        body += _text(50, top + 13, word, "t e")
+        body += f'<rect class="b" x="58" y="{top}" width="{bar:.1f}" height="17" rx="1"/>'
+        body += _text(64 + bar, top + 13, share + " %", "t")
+    return body
+
+
+def _head(number: int, title: str, under: str) -> str:
+    return _text(0, 16, f"{number}  {title}", "h") + _text(0, 36, under, "s")
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    return f'<text class="{kind}" x="{x:.4g}" y="{y:.4g}">{escape(text)}</text>'
+
+
+def _cells(rows: Sequence[str], x: float, y: float, wide: float, high: float, kind: str) -> str:
+    """Return the cells of a table of counters: one path for each shade."""
+    paths: dict[str, str] = {}
+    for line, row in enumerate(rows):
+        for column, shade in enumerate(row):
+            paths[shade] = paths.get(shade, "") + (
+                f"M{wide * column:.1f} {high * line:.1f}h{wide:.1f}v{high:.1f}h-{wide:.1f}z"
+            )
+    drawn = "".join(f'<path class="{kind}{s}" d="{paths[s]}"/>' for s in sorted(paths))
+    return f'<g transform="translate({x:g} {y:g})">{drawn}</g>'
 
 
 def main() -> int:
-    """Write or check the picture."""
+    """Write or check the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on a change")
-    check = parser.parse_args().check
-    drawn = picture(demo())
-    if check:
-        return int(drawn != PICTURE.read_text(encoding="utf-8"))
-    PICTURE.write_text(drawn, encoding="utf-8")
-    return 0
+    check, shown, stale = parser.parse_args().check, numbers(), 0
+    for name, narrow in (("hero", False), ("hero-narrow", True)):
+        path, drawn = FIGURES / f"{name}.svg", draw(shown, narrow=narrow)
+        if not check:
+            path.write_text(drawn, encoding="utf-8")
+        elif drawn != path.read_text(encoding="utf-8"):
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

@@ -37,6 +37,16 @@ _ROUNDING = 1e-9  # of a share: a narrower interval has no width
 _NARROW = 4.0  # inches of a figure for a phone: its text is as large as the page's
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
 _NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts of boxes, and of pictures
+_CELLS_SEEN = 60  # cells from end to end of a map on which each can be seen
+_CROWD = 4  # cells that deserve a closer view
+_CENTRES = 200  # the most frequent cells, around which others may crowd
+_LETTER: dict[str, Any] = {
+    "textcoords": "offset points",
+    "ha": "right",
+    "color": _ORANGE,
+    "fontweight": "bold",
+    "fontsize": "small",
+}
 _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
 
 
@@ -345,67 +355,253 @@ def tradeoff(
     return figure
 
 
-def rank_frequency(frequencies: Sequence[float], narrow: bool = False) -> Figure:
-    """Draw positive frequencies (shares, most frequent first) against rank, on logarithmic axes.
+def rank_frequency(
+    frequencies: Sequence[float],
+    number: int,
+    floor: float,
+    unit: str = "clients",
+    narrow: bool = False,
+) -> Figure:
+    """Draw all estimates against their rank, and the noise floor, on logarithmic axes.
 
-    A narrow figure is for a phone.
+    Args:
+        frequencies: shares, largest first; those that are not positive have no place.
+        number: how many of them stand above noise.
+        floor: the share below which an estimate may be noise alone, above 0.
+        unit: the plural of the unit that is counted.
+        narrow: for a phone.
 
-    >>> rank_frequency([0.5, 0.25]).axes[0].get_xlabel()
-    'rank'
+    >>> rank_frequency([0.5, 0.25, 0.01], 2, 0.05).axes[0].get_xlabel()
+    'rank: the most frequent item is 1'
     """
     figure: Figure
-    figure, axes = _new_figure(_NARROW if narrow else 7.0, 3.6)
-    points = [(rank, 100 * f) for rank, f in enumerate(frequencies, start=1) if f > 0]
-    axes.plot([x for x, _ in points], [y for _, y in points], "o-", color=_BLUE, markersize=4)
+    figure, axes = _new_figure(_NARROW if narrow else 7.0, 3.2)
+    positive = [100 * share for share in frequencies if share > 0]
+    ranks = _spread_ranks(len(positive))
+    sure = [rank for rank in ranks if rank <= number]
+    rest = [rank for rank in ranks if rank >= number]
+    axes.plot(rest, [positive[rank - 1] for rank in rest], color="0.65", linewidth=2)
+    axes.plot(sure, [positive[rank - 1] for rank in sure], color=_BLUE, linewidth=2.5)
+    axes.axhline(100 * floor, color=_ORANGE, linewidth=1.2, linestyle=(0, (5, 3)))
+    axes.axhspan(0, 100 * floor, color=_ORANGE, alpha=0.07, linewidth=0)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    if points:  # whole ranks, and percentages without powers of ten
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-        if len(points) < 10:  # a power of ten alone would be one label
-            axes.set_xticks([rank for rank, _ in points])
-            axes.minorticks_off()
-        axes.xaxis.set_minor_formatter("")
-        _label_ticks(axes.yaxis, lambda value, _: f"{value:.6g}")
-    axes.set_xlabel("rank")
-    axes.set_ylabel("frequency (%)")
+    lowest = max(min(positive), 100 * floor / 30)
+    axes.set_ylim(lowest / 2, 2 * positive[0])
+    axes.text(
+        0.02,
+        0.03,
+        f"noise floor, {100 * floor:.2g} %: below this line\nan estimate cannot be told from 0",
+        transform=axes.transAxes,
+        color=_ORANGE,
+        fontsize="small",
+    )
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    axes.xaxis.set_minor_formatter("")
+    _label_ticks(axes.yaxis, lambda value, _: f"{value:.6g}")
+    axes.set_xlabel("rank: the most frequent item is 1")
+    axes.set_ylabel(f"share of {unit}, in %")
     axes.grid(color="0.9")
     return figure
+
+
+def _spread_ranks(number: int) -> list[int]:
+    """Return ranks from 1 to a number, all at first, then ever fewer: a curve needs no more.
+
+    >>> _spread_ranks(5), len(_spread_ranks(30_000)) < 400
+    ([1, 2, 3, 4, 5], True)
+    """
+    ranks, rank = [], 1
+    while rank < number:
+        ranks.append(rank)
+        rank = max(rank + 1, round(rank * 1.03))
+    return [*ranks, number]
 
 
 def cell_map(
-    centres: Sequence[Sequence[float]], frequencies: Sequence[float], narrow: bool = False
+    centres: Sequence[Sequence[float]],
+    frequencies: Sequence[float],
+    step: float,
+    unit: str = "clients",
+    narrow: bool = False,
 ) -> Figure:
-    """Draw cells at (latitude, longitude) in degrees, larger where more frequent.
+    """Draw a map of cells, darker where more frequent, and a closer view where they crowd.
 
-    A narrow figure is for a phone.
+    A degree of longitude is drawn as long as it is there, beside one of latitude.
 
-    >>> cell_map([(40.0, -74.0)], [0.5]).axes[0].get_ylabel()
-    'latitude (degrees)'
+    Args:
+        centres: latitude and longitude of at least one cell, in degrees.
+        frequencies: their shares, all above 0.
+        step: the width of a cell in degrees.
+        unit: the plural of the unit that is counted.
+        narrow: for a phone, with fewer closer views.
+
+    >>> len(cell_map([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1).axes)  # and a colour bar
+    2
     """
-    figure: Figure
-    figure, axes = _new_figure(*((_NARROW, 3.2) if narrow else (7.0, 4.6)))
-    largest = max(frequencies, default=1.0)
-    areas = [10 + 200 * max(f, 0.0) / largest for f in frequencies]
-    axes.scatter(
-        [c[1] for c in centres],
-        [c[0] for c in centres],
-        areas,
-        color=_BLUE,
-        edgecolor=_DARK,
-        alpha=0.7,
+    import numpy as np
+
+    places, shares = np.asarray(centres, float), 100 * np.asarray(frequencies, float)
+    crowds = _crowds(places, shares, step)[: 2 if narrow else 3]
+    figure = _empty_figure(_NARROW if narrow else 7.0, _map_height(places, step, crowds, narrow))
+    grid = figure.add_gridspec(
+        2 if crowds else 1, max(1, len(crowds)), height_ratios=(3, 2) if crowds else None
     )
-    axes.set_xlabel("longitude (degrees)")
-    axes.set_ylabel("latitude (degrees)")
-    if narrow:  # numbers such as -102.5 are wide
-        axes.locator_params(axis="x", nbins=5)
-    axes.grid(color="0.9")
+    colours = _colours(shares)
+    whole = figure.add_subplot(grid[0, :])
+    _draw_cells(whole, places, shares, step, colours, least=4.0)
+    whole.locator_params(axis="x", nbins=4 if narrow else 7)
+    whole.locator_params(axis="y", nbins=6)
+    for number, (south, north, west, east) in enumerate(crowds):
+        letter = "ABC"[number]
+        whole.add_patch(_outline(south, north, west, east))
+        whole.annotate(letter, (west, north), xytext=(-2, 2), **_LETTER)
+        inset = figure.add_subplot(grid[1, number])
+        inside = (places[:, 0] > south) & (places[:, 0] < north)
+        inside &= (places[:, 1] > west) & (places[:, 1] < east)
+        _draw_cells(inset, places[inside], shares[inside], step, colours)
+        inset.set(xlim=(west, east), ylim=(south, north), xticks=[], yticks=[])
+        inset.spines[["top", "right"]].set_visible(True)
+        middle = (
+            _degrees(round((south + north) / 2, 1), "NS"),
+            _degrees(round((west + east) / 2, 1), "EW"),
+        )
+        inset.set_title(
+            f"{letter}: {', '.join(middle)}", loc="left", color=_ORANGE, fontsize="small"
+        )
+    bar = figure.colorbar(colours, ax=whole, shrink=0.9, pad=0.02)
+    bar.set_label(f"% of {unit}")
+    bar.ax.tick_params(labelsize="small")
+    if colours.norm.vmin:  # by factors
+        _label_ticks(bar.ax.yaxis, lambda value, _: f"{value:.3g}")
     return figure
+
+
+def _colours(shares: Any) -> Any:
+    """Return how shares in percent become colours: by factors where they differ much."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+
+    low, high = float(min(shares)), float(max(shares))
+    ramp = LinearSegmentedColormap.from_list("share", ["#A9CCE6", _BLUE, "#00213A"])
+    return ScalarMappable(LogNorm(low, high) if high > 5 * low else Normalize(0, high), ramp)
+
+
+def has_closer_views(
+    centres: Sequence[Sequence[float]], frequencies: Sequence[float], step: float
+) -> bool:
+    """Return whether `cell_map` draws closer views of these cells.
+
+    >>> has_closer_views([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1)
+    False
+    """
+    import numpy as np
+
+    return bool(_crowds(np.asarray(centres, float), np.asarray(frequencies, float), step))
+
+
+def _stretch(latitudes: Sequence[float]) -> float:
+    """Return how much longer a degree of latitude is there than one of longitude."""
+    middle = (min(latitudes) + max(latitudes)) / 2
+    return 1.0 / max(0.1, math.cos(math.radians(middle)))
+
+
+def _extent(places: Any, step: float) -> tuple[float, float]:
+    """Return the height and the width of the map of some cells, in degrees of latitude."""
+    height, width = (float(ends) + step for ends in places.max(axis=0) - places.min(axis=0))
+    return height, width / _stretch(places[:, 0])
+
+
+def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
+    """Return the inches that a map needs, so that it leaves little of its figure empty."""
+    height, width = _extent(places, step)
+    across = (_NARROW if narrow else 7.0) - 1.5
+    whole = min(max(across * height / width, 1.8), 4.5)
+    return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
+
+
+def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
+    """Return where cells crowd, the largest share first: south, north, west and east of each.
+
+    There is none where each cell is large enough to see on the whole map.
+    """
+    import numpy as np
+
+    height, width = _extent(places, step)
+    if max(height, width) < _CELLS_SEEN * step:
+        return []
+    stretch = np.array([1.0, _stretch(places[:, 0])])
+    reach = max(height, width) / 24 * stretch
+    found: list[tuple[float, float, float, float]] = []
+    free = np.ones(len(places), bool)
+    for place in places[np.argsort(-shares)][:_CENTRES]:
+        near = (np.abs(places - place) < reach).all(axis=1)
+        if near.sum() < _CROWD or not free[near].all():
+            continue
+        middle = (places[near].min(axis=0) + places[near].max(axis=0)) / 2
+        free &= (np.abs(places - middle) > 2 * reach).any(axis=1)
+        half = (np.abs(places[near] - middle) / stretch).max() + 1.5 * step
+        (south, west), (north, east) = (middle + way * half * stretch for way in (-1, 1))
+        found.append((float(south), float(north), float(west), float(east)))
+    return found
+
+
+def _draw_cells(
+    axes: Axes, places: Any, shares: Any, step: float, colours: Any, least: float = 0.0
+) -> None:
+    """Draw cells, the most frequent on top, each at least as many points wide and high."""
+    from matplotlib.collections import PolyCollection
+
+    order = shares.argsort()
+    half = step / 2
+    corners = [(-half, -half), (-half, half), (half, half), (half, -half)]
+    cells = [[(x + dx, y + dy) for dx, dy in corners] for y, x in places[order].tolist()]
+    axes.add_collection(
+        PolyCollection(cells, array=shares[order], norm=colours.norm, cmap=colours.cmap)
+    )
+    if least:  # a cell that would be too small to see is drawn larger
+        axes.scatter(
+            places[order, 1],
+            places[order, 0],
+            least**2,
+            shares[order],
+            marker="s",
+            norm=colours.norm,
+            cmap=colours.cmap,
+            linewidths=0,
+        )
+    axes.autoscale_view()
+    axes.margins(0.04)
+    axes.set_aspect(_stretch(places[:, 0]))
+    axes.xaxis.set_major_formatter(lambda x, _: _degrees(x, "EW"))
+    axes.yaxis.set_major_formatter(lambda y, _: _degrees(y, "NS"))
+    axes.tick_params(labelsize="small")
+    axes.grid(color="0.9")
+    axes.set_axisbelow(True)
+
+
+def _degrees(value: float, sides: str) -> str:
+    """Return a latitude or a longitude as maps write it.
+
+    >>> _degrees(-73.5, "EW"), _degrees(40.0, "NS"), _degrees(0.0, "NS"), _degrees(200.0, "EW")
+    ('73.5° W', '40° N', '0°', '160° W')
+    """
+    if sides == "EW" and value > 180:
+        value -= 360
+    side = f" {sides[int(value < 0)]}" if round(value, 9) else ""
+    return f"{abs(value):.6g}°{side}"
+
+
+def _outline(south: float, north: float, west: float, east: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((west, south), east - west, north - south, fill=False, edgecolor=_ORANGE)
 
 
 def as_svg(figure: Figure) -> bytes:
     """Return a figure as an SVG document, without the time at which it was drawn.
 
-    >>> as_svg(rank_frequency([0.5, 0.25]))[:5]
+    >>> as_svg(rank_frequency([0.5, 0.25, 0.01], 2, 0.05))[:5]
     b'<?xml'
     """
     stream = io.BytesIO()
@@ -546,6 +742,16 @@ def _new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> li
 
     The panels have one axis of places, and widths in these ratios.
     """
+    figure = _empty_figure(width, height)
+    panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
+    for axes in panels.flat:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_axisbelow(True)  # the grid behind the bars
+    return [figure, *panels.flat]
+
+
+def _empty_figure(width: float, height: float) -> Figure:
+    """Return a figure of that many inches without panels."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -561,9 +767,4 @@ def _new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> li
             self.savefig(written, format="png")
             return written.getvalue()
 
-    figure = Shown(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
-    for axes in panels.flat:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_axisbelow(True)  # the grid behind the bars
-    return [figure, *panels.flat]
+    return Shown(figsize=(width, height), layout="constrained")

@@ -1,4 +1,4 @@
-"""The demo's output in the README is what the demo prints."""
+"""The demo's output in README and start page is what the demo prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
 def skeleton(text: str) -> list[str]:
@@ -22,14 +22,20 @@ def skeleton(text: str) -> list[str]:
     ]
 
 
-def test_the_readme_shows_the_demo() -> None:
-    """To the letter under the Python that is named; the words of another one are others."""
-    text = README.read_text(encoding="utf-8")
-    [(version, quoted)] = re.findall(
-        r"With Python ([0-9.]+) the demo prints:\n\n<!-- demo -->\n```text\n(.*?)```",
-        text,
+def quoted(page: str, marker: str) -> tuple[str, str]:
+    """Return the version of Python and the output that a page quotes behind a marker."""
+    [found] = re.findall(
+        rf"With Python ([0-9.]+) the demo \w+:\n+<!-- {marker} -->\n```text\n(.*?)```",
+        (ROOT / page).read_text(encoding="utf-8"),
         re.DOTALL,
     )
+    return found
+
+
+def test_the_pages_show_the_demo() -> None:
+    """To the letter under the Python that is named; the words of another one are others."""
+    version, rows = quoted("README.md", "demo")
+    same_version, whole = quoted("docs/start.md", "demo: all of it")
     ran = subprocess.run(
         [sys.executable, "-m", "fedtally", "demo"],
         env=os.environ | {"COLUMNS": "80", "PYTHONIOENCODING": "utf-8"},
@@ -37,7 +43,11 @@ def test_the_readme_shows_the_demo() -> None:
         encoding="utf-8",
         check=True,
     ).stdout
+    assert version == same_version
     if version == platform.python_version():
-        assert ran == quoted
-    assert skeleton(ran) == skeleton(quoted)
-    assert len(quoted.splitlines()) <= 35
+        assert ran == whole
+        assert ran.startswith(rows)
+    assert skeleton(ran) == skeleton(whole)
+    assert skeleton(ran)[: len(rows.splitlines())] == skeleton(rows)
+    assert len(rows.splitlines()) >= 6  # a heading and rows
+    assert len(whole.splitlines()) <= 35

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,3 +59,10 @@ def test_a_full_stop_within_an_abbreviation_ends_no_sentence():
 
 def test_pages_that_need_no_example_exist():
     assert all((ROOT / name).exists() for name in style.REFERENCE)
+
+
+def test_options_with_long_help_are_found_below_a_group():
+    said = {"--short": "Count at most K items [1].", "--long": LONG}
+    options = [click.Option([name], help=text) for name, text in said.items()]
+    group = click.Group("all", commands={"one": click.Command("one", params=options)})
+    assert list(style.wordy_options(group, "all")) == ["all one --long"]

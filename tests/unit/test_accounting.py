@@ -31,6 +31,7 @@ from fedtally.privacy.accounting import (
     calibrate,
     delta,
     epsilon,
+    most_detected,
     noise_multiplier,
     realised,
 )
@@ -711,6 +712,26 @@ def test_a_table_of_the_loss_composes_from_above():
     )
     exact = delta([event, event], 0.7).delta
     assert exact <= again <= exact * 1.01
+
+
+@pytest.mark.parametrize("variance", [4.0, 40.0, 400.0])
+@pytest.mark.parametrize("alarms", [0.01, 0.05, 0.5])
+def test_the_share_that_is_detected_is_that_of_the_best_test_of_gaussians(variance, alarms):
+    """Rounding a Gaussian gains little, so that the bound is just above the exact share."""
+    found = accounting.privacy_loss(gaussian(5, variance=variance))
+    share = most_detected(found.loss[:-1], found.delta[:-1], alarms)
+    exact = float(ndtr(ndtri(alarms) + math.sqrt(5 / variance)))
+    assert exact - 5e-3 <= share <= exact + 2e-3
+
+
+def test_the_share_that_is_detected_is_bounded_by_both_orders_of_the_neighbours():
+    assert most_detected(0.0, 0.0, 0.05) == 0.05  # nothing shows: a blind guess
+    assert most_detected(2.0, 1e-6, 0.05) == pytest.approx(math.exp(2) * 0.05 + 1e-6)
+    assert most_detected(4.0, 1e-6, 0.05) == pytest.approx(1 - math.exp(-4) * (0.95 - 1e-6))
+    assert most_detected([1.0, 2.0], [0.5, 1e-6], 0.05) == most_detected(2.0, 1e-6, 0.05)
+    assert most_detected(9.0, 1.0, 0.05) == 1.0
+    with pytest.raises(InvalidInputError, match="false_alarms"):
+        most_detected(1.0, 0.0, 1.5)
 
 
 def test_noise_without_a_bound_has_no_table():

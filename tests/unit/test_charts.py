@@ -395,3 +395,39 @@ def test_a_notebook_shows_a_figure_without_pyplot() -> None:
     pytest.importorskip("matplotlib")
     figure: Any = charts.top_items(ITEMS, 1000)
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_map_shows_every_cell_in_the_shape_that_it_has_there() -> None:
+    """At 60 degrees north a degree of longitude is half as long as one of latitude."""
+    places = [(59.5 + 0.1 * row, 10.0 + 0.1 * column) for row in range(11) for column in range(5)]
+    shares = [0.01 * (number + 1) for number in range(len(places))]
+    figure = charts.cell_map(places, shares, 0.1)
+    whole, bar = figure.axes
+    assert whole.get_aspect() == pytest.approx(2.0, rel=1e-3)
+    [cells] = [one for one in whole.collections if len(one.get_paths()) == len(places)]
+    values = cells.get_array()
+    assert sorted(values) == pytest.approx([100 * share for share in shares])
+    corners = cells.get_paths()[int(values.argmax())].vertices
+    assert corners.min(axis=0) == pytest.approx([10.35, 60.45])  # of the most frequent cell
+    assert bar.get_ylabel() == "% of clients"
+    figure.canvas.draw()
+    drawn = [text.get_text() for text in bar.get_yticklabels() if text.get_text()]
+    assert len(drawn) >= 2 and not any("e" in text for text in drawn)
+
+
+def test_a_map_shows_crowds_closer() -> None:
+    crowds = [(40.0, -74.0), (34.0, -118.0), (41.9, -87.7), (29.8, -95.4)]
+    near = [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (0.1, 0.1), (0.2, 0.1)]
+    places = [(y + dy, x + dx) for y, x in crowds for dy, dx in near] + [(47.0, -122.0)]
+    shares = [0.5 ** (1 + number // len(near)) / 5 for number in range(len(places))]
+    for narrow, views in ((False, 3), (True, 2)):
+        whole, *others = charts.cell_map(places, shares, 0.1, narrow=narrow).axes
+        closer = others[:-1]  # the last is the colour bar
+        assert len(closer) == len(whole.patches) == views
+        for (south, west), view, frame in zip(crowds, closer, whole.patches, strict=False):
+            assert len(view.collections[0].get_paths()) == len(near)
+            assert view.get_xlim()[0] < west < view.get_xlim()[1]
+            assert view.get_ylim()[0] < south < view.get_ylim()[1]
+            assert frame.get_xy() == pytest.approx((view.get_xlim()[0], view.get_ylim()[0]))
+    assert charts.has_closer_views(places, shares, 0.1)
+    assert not charts.has_closer_views(places[: len(near)], shares[: len(near)], 0.1)

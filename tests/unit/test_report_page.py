@@ -9,19 +9,22 @@ import json
 import re
 import sys
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedtally
-from fedtally import _archive
+from fedtally import _archive, charts
 from fedtally.cli import console
 from fedtally.cli.app import run
+from fedtally.domain import OpenStrings, Unread
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
-from fedtally.report import page, wording, write_merged_page, write_page
-from fedtally.result import Result
+from fedtally.report import page, summary, wording, write_merged_page, write_page
+from fedtally.report.standing import standing
+from fedtally.result import Result, largest_uncertainty
 
 pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
 EXACT = "the sums of each round are exact"
@@ -95,11 +98,11 @@ def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, nu
     options = {"domain": "range:1..50", "epsilon": 2.0, "delta": 1e-6, "mechanism": mechanism}
     text = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options))
     assert 'role="note"' not in text  # the banner of runs without privacy
-    assert "is right in at most 88.1 % of cases" in text  # e^2 : 1
+    assert "is right in at most 88.1 % of cases" in _plain(text)  # e^2 : 1
     assert numbers in re.sub("<[^>]*>", "", text)
     for said in (
         "predicted from the plan",
-        "<dt>noise, in units of one client&#39;s effect</dt>",
+        "<dt>Noise, in units of one client&#39;s effect</dt>",
         "Who could learn what",
     ):
         assert said in text
@@ -155,7 +158,8 @@ def test_the_report_of_a_grid_has_a_map() -> None:
 
     places = np.array([[40.7, -74.0]] * 30 + [[34.0, -118.2]] * 10)
     text = _text_of(fedtally.estimate(places, domain="grid:25..50,-130..-60,0.5", seed=1))
-    assert 'alt="Map of 2 items; the table above has the same numbers"' in text
+    said = "Map of 2 cells. The most frequent one, around 40.75, -73.75, holds 75.00 %."
+    assert f'alt="{said}"' in text
     assert "Map of" not in _text_of(fedtally.estimate(["tea"], seed=1))
 
 
@@ -176,11 +180,12 @@ def test_a_saved_result_is_reported_by_a_command(
     monkeypatch.chdir(tmp_path)
     fedtally.estimate(["tea", "tea", "milk"], seed=1).save("r.fed")
     assert run(["report", "r.fed"]) == 0
-    assert "<h1>Share of each item among 3 clients; 2 candidates</h1>" in (
-        tmp_path / "r.html"
-    ).read_text("utf-8")
-    assert run(["report", "r.fed", "-o", "page.html", "--top", "1"]) == 0
-    assert "milk" not in (tmp_path / "page.html").read_text("utf-8")
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert "<h1>Most frequent items in r.fed</h1>" in text
+    assert "Share of each item among 3 clients; 2 candidates." in text
+    assert run(["report", "r.fed", "-o", "page.html", "--top", "1", "--title", "Drinks"]) == 0
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert "milk" not in text and "<h1>Drinks</h1>" in text
     capsys.readouterr()
     assert run(["report", "r.fed", "-o", "page.pdf"]) == 2
     assert run(["report", "r.fed", "-o", "r.fed"]) == 2
@@ -246,16 +251,161 @@ def test_without_jinja_a_report_says_how_to_get_it(
     assert shown.out == "" and list(tmp_path.iterdir()) == []
 
 
-def test_the_answer_says_in_short_what_a_screen_says() -> None:
+def test_a_report_begins_with_its_title_its_verdict_and_its_chart() -> None:
+    """Who has two minutes reads what was found, how sure it is, and sees it."""
     held = {"clients": [1, 1, 2, 3], "max_items": 1}
     text = _text_of(fedtally.estimate(["tea", "milk", "tea", "rice"], **held, seed=1))
-    answer = text[text.index('id="answer"') : text.index("<figure")]
-    names = re.findall(r"<dt>(.*?)</dt>", answer)
-    assert names == ["Error", "Privacy", "Upload"] and "<dd></dd>" not in answer
-    assert text.index('<p class="drawn">') < text.index("</header>")
+    order = ["<h1>", 'class="origin"', 'class="verdict"', 'class="drawn"', "<figure>", "<table"]
+    places = [text.index(part) for part in [*order, "How sure it is", "<details open>"]]
+    assert places == sorted(places)
     [notes] = re.findall(r"Notes</h2>(.*?)</section>", text, re.DOTALL)
     lines = re.findall(r"<(?:p|li)[^>]*>(.*?)</", notes)
     assert lines and all(line[0] == line[0].upper() for line in lines)
+
+
+def _plain(markup: str) -> str:
+    """Return the words of a page in one line, with the spaces between them that people see."""
+    bare = html.unescape(re.sub("<[^>]*>", "", markup.split("</style>")[1]))
+    return " ".join(bare.replace("\u00a0", " ").split())
+
+
+def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
+    result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, domain=["tea", "milk"], epsilon=2)
+    tea, milk = result.top(2)
+    text = _plain(_text_of(result))
+    here, wider = (wording.points(off) for off in largest_uncertainty([tea, milk]))
+    assert 0 < float(here.split()[0]) < float(wider.split()[0])
+    shares = [wording.percent(estimate.frequency) for estimate in (tea, milk)]
+    assert f"“tea” is held by {shares[0]} of clients, then “milk” with {shares[1]}." in text
+    among = f"Each is right within {here} among these 1,000 clients"
+    assert f"{among}, and {wider.split()[0]} if they stand for more people (95 %)." in text
+    exact = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, domain=["tea", "milk"], seed=1)
+    assert "The counts are exact among these 1,000 clients. Each is right within" in _plain(
+        _text_of(exact)
+    )
+    noise = [replace(tea, low=0.0), replace(milk, low=0.0)]
+    nothing = page.page(result, noise, command="")
+    assert "No item stands above noise among these 1,000 clients." in _plain(nothing)
+
+
+def test_the_verdict_says_what_was_drawn_or_counted_more_than_once() -> None:
+    held = {"clients": [1, 1, 2, 3], "max_items": 1}
+    drawn = fedtally.estimate(["tea", "milk", "tea", "rice"], **held, seed=1)
+    assert summary.holding(drawn) == "is the drawn item of"
+    twice = {"clients": [1, 1, 2], "rounds": [0, 1, 0]}
+    assert summary.holding(fedtally.estimate(["a", "b", "a"], **twice, seed=1)) == "is in"
+
+
+def test_a_title_names_the_source_without_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "of-ana"
+    folder.mkdir()
+    (folder / "visits.csv").write_text("url\n" + "/tea\n" * 30 + "/milk\n" * 9)
+    asked = [
+        "estimate",
+        str(folder / "visits.csv"),
+        "--item",
+        "url",
+        "--quiet",
+        "--report",
+        "r.html",
+    ]
+    monkeypatch.setattr(sys, "argv", ["fedtally", *asked])
+    assert run(asked) == 0
+    text = Path("r.html").read_text("utf-8")
+    assert "<h1>Most frequent url in visits.csv</h1>" in text and "of-ana" not in text
+    today = date.today()
+    assert f"From visits.csv, {today.day} {today:%B} {today.year}." in _plain(text)
+    assert run([*asked, "--title", "What <b>we</b> read"]) == 0
+    text = Path("r.html").read_text("utf-8")
+    for tag in ("title", "h1"):
+        assert f"<{tag}>What &lt;b&gt;we&lt;/b&gt; read</{tag}>" in text
+    # who makes the page in Python says the day, or none: nothing is read from the clock
+    result = fedtally.estimate(["tea"], seed=1)
+    head = page.Head(sources=["a/b.csv", "-"], day=date(2020, 2, 3))
+    said = _plain(page.page(result, result.top(1), command="", head=head))
+    assert "Most frequent items in b.csv and standard input" in said
+    assert "From b.csv, standard input, 3 February 2020." in said
+    assert str(today.year) not in _plain(page.page(result, result.top(1), command=""))
+
+
+def test_a_table_has_both_limits_under_a_head_each() -> None:
+    items = [1] * 300 + [2] * 100 + list(range(3, 103))
+    text = _text_of(fedtally.estimate(items, domain="range:1..999", epsilon=2.0))
+    groups = re.findall(r'<th scope="colgroup"[^>]*colspan="2"[^>]*>(.*?)</th>', text)
+    assert [group.replace("\u00a0", " ") for group in groups] == [
+        "among those who took part (95 %)",
+        "in the population they stand for (95 %)",
+    ]
+    names = [
+        "share",
+        "clients",
+        *(f"{who}: {end}" for who in ("took part", "population") for end in ("lowest", "highest")),
+    ]
+    row = re.findall(r'<tr role="row".*?</tr>', text, re.DOTALL)[2]
+    assert re.findall(r'data-name="(.*?)"', row) == names
+    share, _, low, high, least, most = map(float, re.findall(r'<td[^>]*data-key="(.*?)"', row))
+    assert least < low < share < high < most
+    assert re.findall(r'data-head="([^"]*)" aria-sort="descending"', text) == ["share"]
+
+
+def test_the_curve_has_all_estimates_and_the_line_of_noise() -> None:
+    pytest.importorskip("matplotlib")
+    asked = {"domain": "range:1..900", "rows": 6, "width": 90, "seed": 1, "evaluate": True}
+    result = fedtally.estimate("zipf:a=1.1,d=450,n=20000", **asked)
+    found = standing(result)
+    assert found is not None and len(found.frequencies) == 900
+    # Half of the candidates are nobody's, and the line promises that none of them is above it.
+    number = len(found.above)
+    assert 10 < number < 450
+    truth = result.true_frequencies([int(place) + 1 for place in found.above])
+    assert truth is not None and min(truth) > 0
+    assert result.limits().low[450:].max() > 0  # those of one item each promise less
+    upper, lower = found.frequencies[number - 1 : number + 1].tolist()
+    assert lower <= found.floor * (1 + 1e-9) and found.floor <= upper * (1 + 1e-9)
+    text = _plain(_text_of(result))
+    assert f"About {summary.rounded(number)} of 900 candidates stand above noise" in text
+    assert f"below {wording.percent(found.floor, wording.decimals([found.floor]))}" in text
+    [axes] = charts.rank_frequency(found.frequencies.tolist(), number, found.floor).axes
+    lines = {line.get_color(): line for line in axes.get_lines()}
+    assert lines[charts._BLUE].get_xdata()[-1] == number
+    assert lines[charts._ORANGE].get_ydata()[0] == pytest.approx(100 * found.floor)
+    assert max(line.get_xdata()[-1] for line in lines.values()) == (found.frequencies > 0).sum()
+
+
+def test_a_picture_that_would_say_nothing_is_left_out() -> None:
+    drinks = ["tea", "milk", *"abcdefgh"]  # two of them are somebody's
+    few = fedtally.estimate(["tea"] * 90 + ["milk"] * 60, domain=drinks, epsilon=1)
+    found = standing(few)
+    assert found is not None and found.floor > 0
+    exact = fedtally.estimate(list(range(50)) * 3, domain="range:0..99", seed=1)
+    assert exact.is_exact
+    bare = fedtally.estimate(list(range(50)) * 3, domain="range:0..99", width=60, confidence=0)
+    strings = _of_strings()
+    for result in (few, exact, bare, strings):
+        assert _text_of(result).count("<figure>") == 1
+    assert standing(bare) is None and standing(strings) is None
+
+
+def _of_strings() -> Result:
+    words = ["tea"] * 90 + ["milk"] * 60
+    domain = OpenStrings(max_length=8, bits=12)
+    return fedtally.estimate(words, domain=domain, max_bytes=2000, seed=1)
+
+
+def test_strings_that_nobody_could_read_are_counted_and_not_listed() -> None:
+    result = _of_strings()
+    [tea, milk] = result.top(2)
+    noise = replace(milk, item=Unread.of(7), low=0.0)
+    sure = replace(milk, item=Unread.of(9))
+    pytest.importorskip("jinja2")
+    text = page.page(result, [tea, milk, sure, noise], command="")
+    assert "0000007" not in text and "0000009" in text
+    assert "1 more string could not be read, and may be noise." in _plain(text)
 
 
 def test_each_part_of_a_table_has_its_role() -> None:
@@ -266,13 +416,16 @@ def test_each_part_of_a_table_has_its_role() -> None:
         found = re.findall(rf"<{tag}\b[^>]*>", text)
         assert found and all(f'role="{role}"' in one for one in found)
     heads = re.findall(r"<th\b[^>]*>", text)
-    assert all(re.search('scope="(col|row)" role="\\1(umnheader|header)"', one) for one in heads)
+    of = {"col": "columnheader", "colgroup": "columnheader", "row": "rowheader"}
+    for head in heads:
+        [scope], [role] = re.findall('scope="(.*?)"', head), re.findall('role="(.*?)"', head)
+        assert of[scope] == role
 
 
 def test_numbers_are_those_that_people_read() -> None:
     options = {"domain": "range:1..50", "epsilon": 2.0, "delta": 1e-6}
     text = _text_of(fedtally.estimate([1, 2, 2, 3] * 100, **options))
-    assert re.search(r"<dt>epsilon</dt>\s*<dd>2</dd>", text)
+    assert re.search(r"<dt>Epsilon</dt>\s*<dd>2</dd>", text)
     shown = re.sub(r"<[^>]*>", "", text)  # without pictures, and without the keys to sort by
     assert not re.search(r"[0-9]\.[0-9]{7}", shown)
     assert page._shown("epsilon", 1.00001) == "1.001"  # a bound is never stated too small
@@ -337,7 +490,7 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
     text = " ".join(html.unescape(re.sub("<[^>]*>", " ", markup.split("<main>")[1])).split())
     for said in (
         "Items asked for",
-        "Results <i>.fed 12 clients; two.fed 20 clients",
+        "The results <i>.fed 12 clients, ",
         "Who could learn what of <i>.fed Readers",
         f"a client in all of them: {merged.joint_guarantee}",
         "A client in both results counts in each",
@@ -347,6 +500,13 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
         *(f"in at most {sure} % of cases" for sure in ("88.1", "95.3")),
     ):
         assert said in text, said
+    assert "<h1>Most frequent items in &lt;i&gt;.fed and two.fed</h1>" in markup
+    assert f"is held by {wording.percent(merged.top(1)[0].frequency)} of clients" in _plain(markup)
+    day = date(2020, 2, 3)
+    titled = {"title": "Both months", "day": day, "command": "", "path": path}
+    write_merged_page(merged, files, merged.top(2), **titled)
+    markup = path.read_text("utf-8")
+    assert "<h1>Both months</h1>" in markup and "two.fed, 3 February 2020." in _plain(markup)
     exact = [fedtally.estimate(["milk"] * 9, domain=domain, seed=seed) for seed in (1, 2)]
     for every, of in (((parts[0], exact[0]), " (two.fed)"), (exact, "")):
         write_merged_page(Merged(every), files, [], command="", path=path)
@@ -357,7 +517,7 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
 def test_a_report_of_exact_counts_has_no_limits_and_says_what_is_left_out() -> None:
     result = fedtally.estimate(["tea"] * 30 + ["rice"], domain=["tea", "rice", "milk"], seed=1)
     text = _text_of(result)
-    assert "each count is exact" in text and "95 %: from" not in text
+    assert "The counts are exact" in text and "among those who took part" not in text
     assert "1 more candidate has an estimate below half a client." in text
     assert len(result.plot().axes) == 1  # no panel of limits minus estimate
 

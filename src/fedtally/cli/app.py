@@ -28,6 +28,7 @@ from fedtally.cli.merge import merge
 from fedtally.cli.plan import plan
 from fedtally.cli.sample import sample
 from fedtally.cli.saved import inspect, query, report
+from fedtally.cli.show import show
 from fedtally.cli.study import simulate
 from fedtally.errors import FedtallyError
 
@@ -73,7 +74,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-cli.add_section("Estimate", estimate, demo, sample)
+cli.add_section("Estimate", estimate, demo, sample, show)
 cli.add_section("Plan", plan, simulate, keys)
 cli.add_section("Real clients", campaign, agent, flower)
 cli.add_section("Files", query, report, merge, inspect)

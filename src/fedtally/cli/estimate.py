@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,6 +48,7 @@ SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
 _OF_OPEN = ("allow_rare_names", "dictionary", "name_length")  # options of an open domain alone
 _DEMO_BYTES = 8_000
 _DEMO_SEED = "demo"
+_LIBRARY = "Python's standard library"
 _NEXT_TO_THE_DEMO = (
     ("fedtally demo --max-bytes 32kB", "more bytes, smaller errors"),
     ("fedtally demo --epsilon 1", "the noise of differential privacy"),
@@ -259,7 +261,7 @@ def estimate(source: str, **options: Any) -> None:
     _check_answerable(data, simulation, options)
     result = _run(data, simulation, options)
     charged = _spent(result, options) if options["ledger"] else ""
-    _answer(result, options, _hints(result, options), charged)
+    _answer(result, {**options, "source": source}, _hints(result, options), charged)
     if charged:
         console.note(charged, options["quiet"] or options["as_json"])
 
@@ -328,7 +330,7 @@ def demo(**options: Any) -> None:
         **asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True
     )
     result = _run(source, simulation, options)
-    _answer(result, options, _NEXT_TO_THE_DEMO)
+    _answer(result, {**options, "source": _LIBRARY}, _NEXT_TO_THE_DEMO)
 
 
 for _parameter in demo.params:
@@ -526,6 +528,10 @@ def _spent(result: Result, options: dict[str, Any]) -> str:
     return f"{books.name}: {text}"
 
 
+def _today() -> date:
+    return date.today()
+
+
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
     """Return the top items; none where items are named in a domain too large to enumerate."""
     from fedtally.recovery.decoding import MAX_ENUMERATED
@@ -569,5 +575,6 @@ def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> 
                 command=console.command_line(),
                 path=options["report"],
                 charged=charged,
+                head=report.Head(options["title"] or "", [options["source"]], _today()),
             )
         console.note(f"wrote {options['report']}: the report", quiet)

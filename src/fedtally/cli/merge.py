@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, json_option, option
-from fedtally.cli.options import as_named, details_option
+from fedtally.cli.options import as_named, details_option, title_option
 
 
 @click.command(
@@ -21,7 +23,7 @@ from fedtally.cli.options import as_named, details_option
         ("", "fedtally merge first.fedtally rest.fedtally"),
         (
             "some items, and how the answer was made",
-            "fedtally merge first.fedtally rest.fedtally --query baba --details",
+            "fedtally merge first.fedtally rest.fedtally --query lesi --details",
         ),
         ("a table to hand on", "fedtally merge first.fedtally rest.fedtally --output all.csv"),
         ("a page to hand on", "fedtally merge first.fedtally rest.fedtally --report all.html"),
@@ -58,6 +60,7 @@ from fedtally.cli.options import as_named, details_option
     metavar="FILE",
     help="A report to hand on: one .html file (extra `report`).",
 )
+@title_option
 @details_option
 @json_option
 def merge(
@@ -66,6 +69,7 @@ def merge(
     query: tuple[str, ...],
     output: str | None,
     page: str | None,
+    title: str | None,
     details: bool,
     as_json: bool,
 ) -> None:
@@ -97,7 +101,14 @@ def merge(
         console.note_of_cells(changed, as_json)
     if page is not None:
         report.write_merged_page(
-            merged, results, estimates, queried, command=console.command_line(), path=page
+            merged,
+            results,
+            estimates,
+            queried,
+            command=console.command_line(),
+            path=page,
+            title=title or "",
+            day=date.today(),
         )
         console.note(f"wrote {page}: the report", as_json)
     if as_json:

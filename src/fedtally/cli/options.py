@@ -493,6 +493,12 @@ run_options = options(
     ),
     option("Run", "--quiet", is_flag=True, help="No progress and no notes on stderr."),
 )
+title_option = option(
+    "Files",
+    "--title",
+    metavar="TEXT",
+    help="Title of the report (made of the source's name).",
+)
 save_options = options(
     option(
         "Files",
@@ -522,6 +528,7 @@ save_options = options(
         metavar="FILE",
         help="A report to hand on: one .html file (extra `report`).",
     ),
+    title_option,
 )
 
 

@@ -16,7 +16,7 @@ from fedtally.errors import InvalidInputError
     short_help="Write small tables to try the commands on.",
     examples=[
         ("into a folder of their own", "fedtally sample try"),
-        ("then", "fedtally estimate try/visits.csv --item url --client user"),
+        ("then", "fedtally estimate try/visits.csv --item url --client user --max-bytes 4kB"),
     ],
 )
 @click.argument("folder", metavar="DIR", type=click.Path())

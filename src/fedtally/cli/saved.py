@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from fedtally import _validate
 from fedtally._text import escaped
 from fedtally.cli import console
 from fedtally.cli.layout import Command, json_option, option
-from fedtally.cli.options import DECODERS, as_named, details_option
+from fedtally.cli.options import DECODERS, as_named, details_option, title_option
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def query(
     metavar="FILE",
     help="The file, .html (the result's name with .html).",
 )
+@title_option
 @option(
     "Answer",
     "--top",
@@ -142,12 +144,12 @@ def query(
     metavar="K",
     help="How many items are listed (20).",
 )
-def report(result: str, output: str | None, top: int) -> None:
+def report(result: str, output: str | None, title: str | None, top: int) -> None:
     """Write the report of a saved result: one HTML file that loads nothing (extra `report`).
 
     `fedtally merge --report` writes that of several results together.
     """
-    from fedtally.report import check_report_path, write_page
+    from fedtally.report import Head, check_report_path, write_page
     from fedtally.result import Result
 
     path = str(Path(result).with_suffix(".html")) if output is None else output
@@ -161,7 +163,8 @@ def report(result: str, output: str | None, top: int) -> None:
         progress("draw")
         # A file of an earlier version has none; that of a stranger may have any characters.
         command = escaped(loaded.command) or console.command_line()
-        write_page(loaded, estimates, command=command, path=path)
+        head = Head(title or "", [result], date.today())
+        write_page(loaded, estimates, command=command, path=path, head=head)
     console.note(f"wrote {path}")
 
 

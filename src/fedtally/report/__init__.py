@@ -1,7 +1,8 @@
 """Results as text for a person at a terminal, and as JSON for a program.
 
 The rooms are `fields` (JSON, and what its fields are called), `wording` (lines of text),
-`terminal` (tables and headings), `page` (HTML) and `merged` (several results together).
+`terminal` (tables and headings), `page` (HTML), `merged` (several results together) and `show`
+(a page to try the protocol on).
 Frequencies are shown in percent of the clients, their errors in percentage points, and sizes in
 decimal units (1 kB = 1000 bytes).
 """
@@ -18,7 +19,7 @@ from fedtally.report.fields import (
     told,
 )
 from fedtally.report.merged import merged_answer, merged_document, write_merged_page
-from fedtally.report.page import check_report_path, write_page
+from fedtally.report.page import Head, check_report_path, write_page
 from fedtally.report.tables import Column, FittedTable, new_table, printable
 from fedtally.report.terminal import (
     Screen,
@@ -61,6 +62,7 @@ __all__ = [
     "SCHEMA",
     "Column",
     "FittedTable",
+    "Head",
     "Screen",
     "answer",
     "candidates",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedtally._text import escaped
-from fedtally.report import page, wording
+from fedtally.report import page, summary, wording
 from fedtally.report.fields import error_fields, limits_fields, privacy_fields
 from fedtally.report.terminal import (
     Screen,
@@ -117,6 +118,8 @@ def write_merged_page(
     *,
     command: str,
     path: str | os.PathLike[str],
+    title: str = "",
+    day: date | None = None,
 ) -> None:
     """Write the report of results together to a file, whole or not at all.
 
@@ -127,6 +130,8 @@ def write_merged_page(
         queried: estimates of items that were asked for by name.
         command: the command that made it, without secrets.
         path: the file, which ends in .html.
+        title: the title; "": one of the names of the results.
+        day: the day of the report; None: it names none.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -152,26 +157,33 @@ def write_merged_page(
     )
     banners = [wording.banner(part.plan) for part in results]
     names = _names(paths)
+    is_exact = all(part.is_exact for part in results)
+    said = {wording.privacy_sentence(part.plan) for part in results if part.plan.privacy}
     content = page.Content(
-        title=_question(merged),
+        **page.titled(page.Head(title, paths, day), "items"),
+        question=_question(merged),
         banner="; ".join(
             f"{banner} ({', '.join(those)})" if len(those) < len(names) else banner
             for banner, those in _by_result(names, banners)
             if banner
         ),
-        short=_short(merged, paths, estimates, queried, "it is below"),
-        tables=[
-            page.table(of, shown, caption)
-            for shown, caption in ((estimates, page.LIST), (queried, page.ASKED))
-            if shown
-        ],
+        verdict=summary.verdict(
+            estimates or queried,
+            merged.num_contributions,
+            merged.unit,
+            merged.confidence,
+            holds="is in" if merged.unit == "contributions" else "is held by",
+            is_exact=is_exact,
+        ),
+        privacy=said.pop() if len(said) == 1 and not any(banners) else "",
+        tables=page.tables(of, estimates, queried),
         figures=page.figures(of, estimates),
         sections=[
             page.section("How sure it is", _certainty(merged, estimates, queried)),
             page.section("Notes", [], page.sentences(merged.warnings)),
             page.section("The results", _each(merged, names)),
             page.section(
-                "What it protects, in words",
+                "What it protects",
                 [
                     (
                         ", ".join(those) if len(those) < len(names) else "Each result",
@@ -203,12 +215,17 @@ def write_merged_page(
                     ("Command", command),
                     ("Version", f"fedtally {metadata.version('fedtally')}"),
                     ("Candidates", wording.candidates(merged.domain)),
-                    *(
-                        (f"Plan of {name}", part.plan.fingerprint)
-                        for name, part in zip(names, results, strict=True)
-                    ),
                 ],
             ),
+        ],
+        experts=[
+            page.section(
+                "Plans",
+                [
+                    (f"Plan of {name}", part.plan.fingerprint)
+                    for name, part in zip(names, results, strict=True)
+                ],
+            )
         ],
     )
     page.write(content, path)
@@ -245,7 +262,6 @@ def _short(
     paths: Sequence[str],
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
-    more: str = "--details lists them",
 ) -> list[tuple[str, str]]:
     """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
     results = merged.results
@@ -255,7 +271,7 @@ def _short(
         else wording.NOT_ESTIMATED
     )
     said = {wording.privacy_sentence(part.plan) for part in results}
-    private = said.pop() if len(said) == 1 else f"each result has its own: {more}"
+    private = said.pop() if len(said) == 1 else "each result has its own: --details lists them"
     least, most = (
         wording.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
     )

@@ -1,7 +1,9 @@
 "use strict";
+const SHOWN = 10; // rows of a table that a screen shows at first
 for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => {
+  const heads = [...table.querySelectorAll("th[data-column]")];
+  for (const head of heads) {
+    const column = head.dataset.column;
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = head.textContent;
@@ -18,5 +20,24 @@ for (const table of document.querySelectorAll("table.sortable")) {
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", way === 1 ? "ascending" : "descending");
     });
-  });
+  }
+  const number = table.tBodies[0].rows.length;
+  if (number > SHOWN) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "fold";
+    const fold = (folded) => {
+      table.classList.toggle("folded", folded);
+      button.setAttribute("aria-expanded", String(!folded));
+      button.textContent = folded ? `Show all ${number} rows` : `Show the first ${SHOWN} rows`;
+    };
+    button.addEventListener("click", () => fold(!table.classList.contains("folded")));
+    table.parentNode.after(button);
+    fold(true);
+  }
 }
+const experts = document.querySelectorAll("details");
+const open = (is) => experts.forEach((one) => (one.open = is));
+open(false);
+window.addEventListener("beforeprint", () => open(true));
+window.addEventListener("afterprint", () => open(false));

@@ -12,21 +12,26 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from importlib import metadata
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedtally.domain import Domain, Grid
+from fedtally._text import escaped
+from fedtally.domain import Domain, Grid, Unread
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
-from fedtally.report import wording
+from fedtally.report import summary, wording
 from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
+from fedtally.report.standing import Standing, standing
 from fedtally.report.tables import printable
 from fedtally.report.terminal import certainty, digits_of, has_widths
 from fedtally.result import Estimate, Result, is_told_from_zero
 
 LIST, ASKED = "Most frequent items", "Items asked for"
+_FEWEST_OF_CURVE = 10  # items above noise that a curve has more to say of than a list
 _BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
 
 
@@ -55,6 +60,24 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
     charts.check("report.svg")
 
 
+@dataclass(frozen=True)
+class Head:
+    """What a page says of itself.
+
+    Attributes:
+        title: the title; "": one of the names of the sources and of what is counted.
+        sources: the files or populations that were read; a reader sees their base names alone.
+        day: the day of the report; None: it names none.
+    """
+
+    title: str = ""
+    sources: Sequence[str] = ()
+    day: date | None = None
+
+
+_NO_HEAD = Head()
+
+
 def write_page(
     result: Result,
     estimates: Sequence[Estimate],
@@ -63,6 +86,7 @@ def write_page(
     command: str,
     path: str | os.PathLike[str],
     charged: str = "",
+    head: Head = _NO_HEAD,
 ) -> None:
     """Write the report of a result to a file, whole or not at all.
 
@@ -73,6 +97,7 @@ def write_page(
         command: the command that made it, without secrets.
         path: the file, which ends in .html.
         charged: what a ledger says after the campaign was charged; "": it was not.
+        head: the title, what was read, and the day.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -84,7 +109,7 @@ def write_page(
             " of a merged answer"
         )
     check_report_path(path)
-    write(_content(result, estimates, queried, command, charged), path)
+    write(_content(result, estimates, queried, command, charged, head), path)
 
 
 def page(
@@ -94,9 +119,10 @@ def page(
     *,
     command: str,
     charged: str = "",
+    head: Head = _NO_HEAD,
 ) -> str:
     """Return the report of a result as an HTML document; the arguments are `write_page`'s."""
-    return _rendered(_content(result, estimates, queried, command, charged))
+    return _rendered(_content(result, estimates, queried, command, charged, head))
 
 
 @dataclass(frozen=True)
@@ -111,6 +137,7 @@ class Listed:
         draw: draws the list as bars, for a phone if it is called with True.
         truth: returns the true frequencies of items, or None where they are not known.
         left_out: what the list leaves out, in words.
+        standing: all estimates, and which stand above noise; None: nobody can say so.
     """
 
     unit: str
@@ -120,6 +147,7 @@ class Listed:
     draw: Callable[[bool], Any]
     truth: Callable[[Sequence[str | int]], Sequence[float] | None] = lambda _: None
     left_out: str = ""
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True)
@@ -127,21 +155,29 @@ class Content:
     """What a page shows.
 
     Attributes:
-        title: the question.
-        banner: what stands above it; "": nothing.
-        drawn: what stands below it; "": nothing.
-        short: what an answer on one screen says below its list.
+        title: the title.
+        origin: what was read, and when.
+        question: what is counted.
+        banner: what stands above it all; "": nothing.
+        verdict: what was found, and how sure it is, a sentence each.
+        privacy: what protects it, in one sentence; "": the banner says so.
         tables: the lists, each of `table`.
         figures: those of `figures`.
         sections: each of `section`.
+        experts: the sections that are folded, each of `section`.
+        drawn: what the bound on a client's items left out; "": nothing.
     """
 
     title: str
+    origin: str
+    question: str
     banner: str
-    short: Sequence[tuple[str, str]]
+    verdict: Sequence[str]
+    privacy: str
     tables: Sequence[Mapping[str, Any]]
     figures: Sequence[Mapping[str, str]]
     sections: Sequence[Mapping[str, Any]]
+    experts: Sequence[Mapping[str, Any]]
     drawn: str = ""
 
 
@@ -167,13 +203,7 @@ def _rendered(content: Content) -> str:
         policy=policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file, and so is the script
         script=Markup(script),  # noqa: S704
-        title=content.title,
-        banner=content.banner,
-        drawn=content.drawn,
-        short=section("In short", content.short),
-        tables=content.tables,
-        figures=content.figures,
-        sections=content.sections,
+        content=content,
         version=metadata.version("fedtally"),
     )
 
@@ -181,12 +211,17 @@ def _rendered(content: Content) -> str:
 def policy(style: str, script: str) -> str:
     """Return what a browser may load and run on a page: its one style and its one script."""
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
-        " img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{content_hash(style)}';"
+        f" script-src '{content_hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
+    """Return the hash of a style or a script, as a policy names it.
+
+    >>> content_hash("")
+    'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
+    """
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -196,28 +231,48 @@ def _content(
     queried: Sequence[Estimate],
     command: str,
     charged: str,
+    head: Head,
 ) -> Content:
-    of = _listed(result, estimates)
+    # a hash that nobody could read, and that may be noise, tells a reader nothing
+    shown = [e for e in estimates if is_told_from_zero(e) or not isinstance(e.item, Unread)]
+    of, plan = _listed(result, shown, len(estimates) - len(shown)), result.plan
+    named = [escaped(name) for name in result.columns.get("item", [])]
+    items = named[0] if len(named) == 1 else "items"
     return Content(
-        title=wording.question(result),
-        banner=wording.banner(result.plan),
+        **titled(head, "places" if isinstance(result.domain, Grid) else items),
+        question=wording.question(result),
+        banner=wording.banner(plan),
         drawn=wording.drawn_away(result.draw),
-        short=[
-            ("Error", wording.sure(result, [*estimates, *queried])),
-            ("Privacy", wording.privacy_sentence(result.plan)),
-            ("Upload", wording.short_cost(result.plan)),
-        ],
-        tables=[
-            table(of, shown, caption)
-            for shown, caption in ((estimates, LIST), (queried, ASKED))
-            if shown
-        ],
-        figures=figures(of, estimates),
+        verdict=summary.verdict(
+            shown or queried,
+            result.num_contributions,
+            result.unit,
+            result.confidence,
+            holds=summary.holding(result),
+            is_exact=result.is_exact,
+        ),
+        privacy=wording.privacy_sentence(plan) if plan.privacy else "",
+        tables=tables(of, shown, queried),
+        figures=figures(of, shown),
         sections=_sections(result, estimates, queried, command, charged),
+        experts=_experts(result),
     )
 
 
-def _listed(result: Result, estimates: Sequence[Estimate]) -> Listed:
+def titled(head: Head, items: str) -> dict[str, str]:
+    """Return the title of a page, and where its numbers are from.
+
+    Args:
+        head: what the page says of itself.
+        items: what is counted, in the plural.
+    """
+    sources = summary.source_names(head.sources)
+    title = escaped(head.title) or summary.title(items, sources)
+    return {"title": title, "origin": summary.origin(sources, head.day)}
+
+
+def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) -> Listed:
+    unread = f"{wording.counted(num_unread, 'more string')} could not be read, and may be noise"
     return Listed(
         unit=result.unit,
         confidence=result.confidence,
@@ -225,29 +280,46 @@ def _listed(result: Result, estimates: Sequence[Estimate]) -> Listed:
         domain=result.domain,
         draw=lambda narrow: result.plot(estimates=estimates, narrow=narrow),
         truth=result.true_frequencies,
-        left_out=wording.left_out(result, estimates),
+        left_out=unread if num_unread else wording.left_out(result, estimates),
+        standing=standing(result) if estimates else None,
     )
+
+
+def tables(
+    of: Listed, estimates: Sequence[Estimate], queried: Sequence[Estimate]
+) -> list[dict[str, Any]]:
+    """Return the lists of a page: the top items, and the ones that were asked for by name."""
+    both = ((estimates, LIST), (queried, ASKED))
+    return [table(of, shown, caption) for shown, caption in both if shown]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column of numbers of a table.
+
+    Attributes:
+        head: its name.
+        values: a number for each row, or None.
+        show: how a number is written.
+        group: what it has in common with the columns beside it; "": nothing.
+        alone: its name where it stands without the group, as on a phone; "": its head.
+    """
+
+    head: str
+    values: Sequence[float | None]
+    show: Callable[[float], str]
+    group: str = ""
+    alone: str = ""
 
 
 def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
     """Return a list of estimates with its caption."""
     truth = of.truth([estimate.item for estimate in estimates])
-    digits = digits_of(estimates)
-    has_limits = has_widths(estimates)
-    limits = (f"{wording.level(of.confidence)}: from", "to") if has_limits else ()
-    columns = ["item", "share", *limits, *(["true"] if truth is not None else []), of.unit]
+    columns = _columns(of, estimates, truth)
     rows = []
     for place, estimate in enumerate(estimates):
-        shares = [estimate.frequency, *((estimate.low, estimate.high) if has_limits else ())]
-        shares += [] if truth is None else [truth[place]]
-        cells = [{"text": printable(estimate.item).plain, "key": printable(estimate.item).plain}]
-        cells += [
-            {"text": "", "key": ""}
-            if share is None
-            else {"text": wording.percent(share, digits), "key": repr(float(share))}
-            for share in shares
-        ]
-        cells.append({"text": f"{estimate.count:,.0f}", "key": repr(float(estimate.count))})
+        name = printable(estimate.item).plain
+        cells = [{"text": name, "key": name}, *(_cell(column, place) for column in columns)]
         rows.append({"cells": cells, "is_doubtful": not is_told_from_zero(estimate)})
     grey = [not is_told_from_zero(estimate) for estimate in estimates]
     told = "may be 0 (in grey): they cannot be told from it."
@@ -257,43 +329,156 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
         doubts += " An item's margin depends on the items in its counters."
     if caption == LIST and of.left_out:
         doubts += f" {of.left_out}."
-    return {"caption": caption, "columns": columns, "rows": rows, "doubts": doubts.strip()}
+    return {
+        "caption": caption,
+        "columns": [Numbers("item", [], str), *columns],
+        "groups": [
+            (group, list(members)) for group, members in groupby(columns, lambda one: one.group)
+        ],
+        "is_ranked": caption == LIST,
+        "is_even": truth is None,
+        "rows": rows,
+        "doubts": doubts.strip(),
+    }
+
+
+def _columns(
+    of: Listed, estimates: Sequence[Estimate], truth: Sequence[float] | None
+) -> list[Numbers]:
+    """Return the columns of numbers: shares, the truth where it is known, counts and limits."""
+    digits = digits_of(estimates)
+
+    def share(value: float) -> str:
+        return wording.percent(value, digits)
+
+    columns = [Numbers("share", [estimate.frequency for estimate in estimates], share)]
+    columns += [] if truth is None else [Numbers("true", truth, share)]
+    counts = [estimate.count for estimate in estimates]
+    columns.append(Numbers(of.unit, counts, lambda count: f"{count:,.0f}"))
+    if has_widths(estimates):
+        ends = [e.low for e in estimates], [e.high for e in estimates]
+        columns += _limits(of, "among those who took part", "took part", ends, share)
+    lows = [estimate.population_low for estimate in estimates]
+    highs = [estimate.population_high for estimate in estimates]
+    widths = [high - low for low, high in zip(lows, highs, strict=True) if low is not None and high]
+    if widths:
+        few = wording.decimals(widths)  # more would be decoration
+        columns += _limits(
+            of,
+            "in the population they stand for",
+            "population",
+            (lows, highs),
+            lambda value: wording.percent(value, few),
+        )
+    return columns
+
+
+def _limits(
+    of: Listed,
+    group: str,
+    alone: str,
+    ends: tuple[Sequence[float | None], Sequence[float | None]],
+    show: Callable[[float], str],
+) -> list[Numbers]:
+    """Return the columns of the lower and upper limits of a kind."""
+    of_both = f"{group} ({wording.level(of.confidence)})"
+    return [
+        Numbers(head, values, show, of_both, f"{alone}: {head}")
+        for head, values in zip(("lowest", "highest"), ends, strict=True)
+    ]
+
+
+def _cell(column: Numbers, place: int) -> dict[str, str]:
+    value = column.values[place]
+    if value is None:
+        return {"text": "", "key": ""}
+    return {"text": column.show(value), "key": repr(float(value))}
 
 
 def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
-    """Return each figure twice, for a screen and for a phone, with its caption."""
-    from fedtally import charts
+    """Return each figure twice, for a screen and for a phone, with its caption.
 
+    A figure that would say nothing is left out.
+    """
     if not estimates:
         return []
-    number = wording.counted(len(estimates), "item")
-    shares = [estimate.frequency for estimate in estimates]
-    drawn: list[tuple[Callable[[bool], Any], str, str]] = [
-        (of.draw, "Estimated frequencies, most frequent first.", f"Bars of {number}"),
-        (
-            lambda narrow: charts.rank_frequency(shares, narrow),
-            "Frequency by rank, of the listed items.",
-            f"Curve of {number} by rank",
-        ),
-    ]
-    if isinstance(of.domain, Grid):
-        places = of.domain.locate([estimate.item for estimate in estimates])
-        centres = of.domain.centres(places).tolist()
-        drawn.append(
-            (
-                lambda narrow: charts.cell_map(centres, shares, narrow),
-                "The listed cells on the map.",
-                f"Map of {number}",
-            )
-        )
+    bars = Figure(of.draw, "", summary.bars_said(estimates))  # its title says the rest
+    drawn = [*_map(of, estimates), bars, *_curve(of)]
+    from fedtally import charts
+
     return [
         {
-            "wide": base64.b64encode(charts.as_svg(draw(False))).decode(),
-            "narrow": base64.b64encode(charts.as_svg(draw(True))).decode(),
-            "caption": caption,
-            "alt": f"{alt}; the table above has the same numbers",
+            "wide": base64.b64encode(charts.as_svg(figure.draw(False))).decode(),
+            "narrow": base64.b64encode(charts.as_svg(figure.draw(True))).decode(),
+            "caption": figure.caption,
+            "alt": figure.alt,
         }
-        for draw, caption, alt in drawn
+        for figure in drawn
+    ]
+
+
+class Figure(NamedTuple):
+    """A figure: what draws it, for a phone if called with True, its caption, and its text."""
+
+    draw: Callable[[bool], Any]
+    caption: str
+    alt: str
+
+
+def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
+    """Return the map of a grid: of all cells above noise, or of the listed ones."""
+    from fedtally import charts
+
+    grid = of.domain
+    if not isinstance(grid, Grid):
+        return []
+    if of.standing is not None:
+        places, shares = of.standing.above, of.standing.shares.tolist()
+        which = f"All {len(places):,} cells whose share stands above noise"
+    else:
+        sure = [estimate for estimate in estimates if is_told_from_zero(estimate)]
+        places = grid.locate([estimate.item for estimate in sure])
+        shares = [estimate.frequency for estimate in sure]
+        which = f"The {len(sure):,} listed cells"
+    if not len(places):
+        return []
+    centres = grid.centres(places).tolist()
+    closer = " Letters mark where cells crowd; these places are drawn closer below."
+    caption = (
+        f"{which}, each {grid.step:g} degrees wide."
+        f"{closer * charts.has_closer_views(centres, shares, grid.step)}"
+        " No outline of land is drawn, since fedtally has none."
+    )
+    alt = summary.map_said(centres[0], shares[0], len(shares))
+    return [
+        Figure(
+            lambda narrow: charts.cell_map(centres, shares, grid.step, of.unit, narrow),
+            caption,
+            alt,
+        )
+    ]
+
+
+def _curve(of: Listed) -> list[Figure]:
+    """Return the curve of all estimates by rank; none where it would say little."""
+    from fedtally import charts
+
+    found = of.standing
+    if found is None or not found.floor or len(found.above) < _FEWEST_OF_CURVE:
+        return []
+    number, floor = len(found.above), found.floor
+    said = (
+        f"About {summary.rounded(number)} of {len(found.frequencies):,} candidates stand above"
+        f" noise, which hides shares below {wording.percent(floor, wording.decimals([floor]))}."
+    )
+    shares = found.frequencies.tolist()
+    return [
+        Figure(
+            lambda narrow: charts.rank_frequency(shares, number, floor, of.unit, narrow),
+            f"How far down the list one can trust. {said} With"
+            f" {wording.level(found.confidence)} confidence somebody holds each of them.",
+            f"Estimates by rank, with the noise floor. {said}",
+        )
     ]
 
 
@@ -305,19 +490,13 @@ def _sections(
     charged: str,
 ) -> list[dict[str, Any]]:
     plan, traffic = result.plan, result.secure_sum
-    private = privacy_fields(plan, traffic) or {}
+    # without a truth the verdict has said so
+    errors = [("Error", wording.sure(result, [*listed, *named]))] * bool(result.evaluation)
+    ledger = [("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []
     return [
-        section("How sure it is", certainty(result, listed, named)),
+        section("How sure it is", [*errors, *certainty(result, listed, named)]),
         section("Notes", [], sentences(result.warnings)),
-        section("What it protects, in words", [], wording.protects(plan)),
-        section(
-            "What it protects, in numbers",
-            [
-                *wording.privacy_rows(plan, traffic),
-                *([("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []),
-                *_named(private, plan),
-            ],
-        ),
+        section("What it protects", ledger, wording.protects(plan)),
         section(
             "Who could learn what",
             [
@@ -325,18 +504,39 @@ def _sections(
                 *wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
             ],
         ),
-        section("What it cost", [("Upload", wording.cost(plan))]),
         section(
             "How it was made",
             [
                 ("Command", command),
                 ("Version", f"fedtally {metadata.version('fedtally')}"),
                 ("Candidates", wording.candidates(result.domain)),
+                ("Upload", wording.cost(plan)),
+            ],
+        ),
+    ]
+
+
+def _experts(result: Result) -> list[dict[str, Any]]:
+    """Return the sections of numbers that an expert checks."""
+    plan, traffic = result.plan, result.secure_sum
+    private, planned = privacy_fields(plan, traffic) or {}, plan_fields(plan)
+    del planned["spelling"]  # the upload says it
+    if not private.get("rho_delta"):  # then nothing is excepted
+        private.pop("rho_delta", None)
+    return [
+        section(
+            "Plan and decoder",
+            [
                 ("Recovery", result.recovery),
                 *wording.sizing_rows(result.sizing),
                 *wording.target_rows(plan),
-                *_named(plan_fields(plan) | {"num_clients": result.num_clients}, plan),
+                *_named(planned | {"num_clients": result.num_clients}, plan),
             ],
+        ),
+        *(
+            [section("Privacy", [*wording.privacy_rows(plan, traffic), *_named(private, plan)])]
+            if private
+            else []
         ),
     ]
 
@@ -361,13 +561,17 @@ def section(
 
 def sentences(notes: Iterable[str]) -> list[str]:
     """Return notes as sentences that a browser may show."""
-    shown = [printable(note).plain for note in notes]
-    return [text[:1].upper() + text[1:] for text in shown]
+    shown = [printable(note, longest=len(note)).plain for note in notes]
+    return [_capital(text) for text in shown]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
     return [
-        (field_name(name, plan.is_of_silos), _shown(name, value))
+        (_capital(field_name(name, plan.is_of_silos)), _shown(name, value))
         for name, value in told(fields).items()
         if not isinstance(value, bool)
     ]

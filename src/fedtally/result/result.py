@@ -358,11 +358,10 @@ class Result(Tabular):
 
         Raises `InvalidInputError` where there are too few rows for order statistics.
         """
-        if self.confidence == 0:
-            return None
-        made = make_intervals(
-            self._recovered, self.sketches, self.domain, self.confidence, self.interval_kind
-        )
+        return None if self.confidence == 0 else self._intervals_of(self.interval_kind)
+
+    def _intervals_of(self, kind: str) -> Intervals:
+        made = make_intervals(self._recovered, self.sketches, self.domain, self.confidence, kind)
         terms = self.plan.privacy
         if terms is None or terms.event.relation != "add-remove":
             return made
@@ -659,20 +658,25 @@ class Result(Tabular):
                 " ask for the top items, or name strings"
             )
 
-    def limits(self, memory: int | None = None) -> Limits | None:
+    def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
         """Return the limits of every candidate's frequency, by position; None where there are none.
 
         Each of the two arrays is float64 [domain.size]. The limits are those of items that were
         named before anybody saw an estimate.
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+            kind: of the intervals: "simultaneous" for limits that hold at once; None: as asked for.
 
         Raises:
             MemoryLimitError: the table would not fit.
         """
         self.check_listed()
         check_table_fits(self.domain.size, memory, self._bytes_of_messages())
-        intervals = self.intervals
-        if intervals is None:
+        if self.confidence == 0:
             return None
+        intervals = self.intervals if kind is None else self._intervals_of(kind)
+        assert intervals is not None
         parts = [intervals.at(ids_between(self.domain, *block)) for block in self._block_bounds()]
         return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
 

@@ -1,7 +1,8 @@
 """Small tables to try the commands on: what `fedtally sample` writes.
 
 They are drawn from a seed and hold nobody's data. Words are made of syllables; how often each
-occurs follows a power law, as words, pages and places do.
+occurs follows a power law, as words, pages and places do. There are far more candidates than a
+sketch has counters, but for the lists that say that they are short.
 """
 
 from __future__ import annotations
@@ -17,9 +18,34 @@ import numpy as np
 import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
-_SYLLABLES = map("".join, product("bdfgh", "aei"))
-WORDS = tuple("".join(pair) for pair in product(_SYLLABLES, repeat=2))  # 225 candidates
-_CITIES = ((40.75, -73.95), (34.05, -118.25), (41.85, -87.65), (29.75, -95.35), (47.65, -122.35))
+_SYLLABLES = tuple(map("".join, product("bdflmnrstv", "aeio")))
+
+
+def _vocabulary(number: int) -> tuple[str, ...]:
+    """Return words of two syllables, and then of three, in an order that is always the same."""
+    rng = np.random.default_rng(7)
+    words: list[str] = []
+    for length in (2, 3):
+        made = ["".join(parts) for parts in product(_SYLLABLES, repeat=length)]
+        words += [made[place] for place in rng.permutation(len(made))]
+    return tuple(words[:number])
+
+
+WORDS = _vocabulary(40_000)  # from the most frequent one to the rarest
+_CITIES = (
+    (40.75, -73.95),
+    (34.05, -118.25),
+    (41.85, -87.65),
+    (29.75, -95.35),
+    (47.65, -122.35),
+    (39.75, -105.05),
+    (33.75, -84.45),
+    (37.75, -122.35),
+    (25.85, -80.25),
+    (44.95, -93.25),
+    (33.45, -112.05),
+    (42.35, -71.05),
+)
 _CODES = (0, 17, 104, 230, 404, 418, 503, 599)
 _DIAGNOSES = ("I10", "J06", "M54", "E11", "K21", "F32", "N39", "R51")
 _HOSPITALS = {
@@ -56,7 +82,7 @@ def _lines(values: list[str]) -> bytes:
 
 
 def _words(rng: np.random.Generator) -> bytes:
-    return _lines([WORDS[rank] for rank in _ranks(rng, len(WORDS), 3000)])
+    return _lines([WORDS[rank] for rank in _ranks(rng, len(WORDS), 20_000)])
 
 
 def _words_zipped(rng: np.random.Generator) -> bytes:
@@ -69,7 +95,7 @@ def _dictionary(_: np.random.Generator) -> bytes:
 
 
 def _visits(rng: np.random.Generator) -> bytes:
-    users = np.repeat(np.arange(800), rng.integers(1, 6, 800))
+    users = np.repeat(np.arange(20_000), rng.integers(1, 4, 20_000))
     pages = _ranks(rng, len(WORDS), len(users))
     rows = [f"u{user},/{WORDS[page]}" for user, page in zip(users, pages, strict=True)]
     return _lines(["user,url", *rows])
@@ -93,7 +119,7 @@ def _places(rng: np.random.Generator, size: int) -> npt.NDArray[np.float64]:
 
 
 def _checkins(rng: np.random.Generator) -> bytes:
-    rows = [f"{lat:.4f}\t{lon:.4f}" for lat, lon in _places(rng, 3000)]
+    rows = [f"{lat:.4f}\t{lon:.4f}" for lat, lon in _places(rng, 20_000)]
     return _lines(["lat\tlon", *rows])
 
 
@@ -110,7 +136,8 @@ def _counts(_: np.random.Generator) -> bytes:
     import pyarrow.parquet
 
     counts = (20_000 / np.arange(1, len(WORDS) + 1) ** 1.1).astype(np.int64)
-    table, file = pa.table({"word": WORDS, "n": counts}), io.BytesIO()
+    held = counts > 0
+    table, file = pa.table({"word": np.array(WORDS)[held], "n": counts[held]}), io.BytesIO()
     pyarrow.parquet.write_table(table, file)
     return file.getvalue()
 
@@ -130,18 +157,18 @@ def _diagnoses(_: np.random.Generator) -> bytes:
 
 
 SAMPLES = (
-    Sample("visits.csv", "pages that 800 users opened: user, url", _visits),
-    Sample("words.txt", "3,000 words, one a line", _words),
-    Sample("words.txt.gz", "3,000 more words", _words_zipped),
-    Sample("dictionary.txt", "all words that may occur: candidates", _dictionary),
+    Sample("visits.csv", "pages that 20,000 users opened: user, url", _visits),
+    Sample("words.txt", "20,000 words, one a line", _words),
+    Sample("words.txt.gz", "20,000 more words", _words_zipped),
+    Sample("dictionary.txt", "40,000 words that may occur: candidates", _dictionary),
     Sample("counts.parquet", "words and how many clients hold them: word, n", _counts),
     Sample("devices.jsonl", "error codes of 900 devices: device, code", _devices),
     Sample(
         "diagnosed.csv", "1,500 patients of five hospitals: patient, hospital, code", _diagnosed
     ),
     Sample("diagnoses.txt", "all codes of diagnoses that may occur: candidates", _diagnoses),
-    Sample("log.gz", "2,000 status codes from 0 to 599, one a line", _codes),
-    Sample("checkins.tsv", "3,000 places in the United States: lat, lon", _checkins),
+    Sample("log.gz", "2,000 status codes from 0 to 599: few, so a histogram is best", _codes),
+    Sample("checkins.tsv", "20,000 places in the United States: lat, lon", _checkins),
     Sample("checkins.csv", "500 places with counts: lat, lon, count", _counted_checkins),
 )
 

@@ -146,7 +146,7 @@ def _cohort(
     clients = [
         person.join(
             number,
-            _policy(agreed.parameters),
+            policy_of(agreed.parameters),
             journal=MemoryJournal(),
             random=run.random,
             identity=identity,
@@ -186,7 +186,7 @@ def _cohort(
     return np.sort([int(session.clients[place]) for place in np.flatnonzero(session.outcome.alive)])
 
 
-def _policy(parameters: Parameters) -> ClientPolicy:
+def policy_of(parameters: Parameters) -> ClientPolicy:
     """Return the policy of a simulated client, as strict as its plan.
 
     Real clients choose their policies themselves. The simulated ones accept exactly the plan.

@@ -1,0 +1,247 @@
+"""A campaign of 200 phones with everything that its server sees: what `fedtally show` draws.
+
+The phones hold made-up words. The real protocol sums their sketches, and each masked upload is kept
+as it arrived. The sum is then released once without noise, and once for each of several epsilons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.cohort import CohortRun, carry, drive
+from fedtally.campaign.server import FrequencyServer
+from fedtally.domain import Dictionary
+from fedtally.engines.local.cohorts import policy_of
+from fedtally.engines.local.seeds import campaign_seed, key_bytes, population_rng
+from fedtally.engines.local.simulation import Simulation
+from fedtally.plan import Plan
+from fedtally.planner.draft import Draft
+from fedtally.planner.secure_sum import Keys
+from fedtally.privacy.accounting import most_detected, privacy_loss
+from fedtally.result import Result
+from fedtally.secagg import wire
+from fedtally.secagg.client import Client, MemoryJournal
+from fedtally.secagg.config import SecAggConfig
+from fedtally.secagg.messages import Kind
+from fedtally.secagg.packing import unpack
+from fedtally.secagg.params import Parameters
+from fedtally.secagg.server import ClientId
+from fedtally.sketch import CountSketch
+from fedtally.sources.sample import WORDS
+
+PHONES = 200
+CANDIDATES = 4000  # words that may occur, at most
+EPSILONS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
+FALSE_ALARMS = 0.05  # of the attacker whose hits are told
+ROWS, WIDTH = 8, 64
+_EXPONENT = 1.3  # of the power law of words: with 200 phones a few are frequent, and most are rare
+_NOW = 0  # the time of the simulated session, which no clock need tell
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+U16 = npt.NDArray[np.uint16]
+
+
+class Level(NamedTuple):
+    """One release of the sum, and what is read from it.
+
+    Attributes:
+        epsilon: of the guarantee; None: there is no noise.
+        delta: of the guarantee; 0 without noise.
+        released: the counters that leave the server: int64 [V].
+        counts: how many phones hold each word, as decoded: float64 [words].
+        low: the lower limit of each count at 95 % confidence: float64 [words].
+        high: the upper limit: float64 [words].
+        promised: the largest share of cases in which an attacker with `FALSE_ALARMS` detects
+            whether one phone holds its word, by epsilon and delta alone; 1 without noise.
+        proven: the same, by all that is known of this noise.
+    """
+
+    epsilon: float | None
+    delta: float
+    released: I64
+    counts: F64
+    low: F64
+    high: F64
+    promised: float
+    proven: float
+
+
+class Demonstration(NamedTuple):
+    """A campaign whose server kept all it saw.
+
+    Attributes:
+        bits: uploads are added modulo 2^bits; at most 16.
+        rows: of the sketch.
+        width: of the sketch; V is rows times width.
+        candidates: the number of words that may occur.
+        false_alarms: the share of cases in which the attacker of `levels` accuses a phone wrongly.
+        words: the words that phones hold, most frequent first.
+        held: the place in `words` of the word of each phone: int64 [phones].
+        sketches: the sketch of each phone, which no server ever sees: int64 [phones, V].
+        uploads: what each phone sent: uint16 [phones, V].
+        opened: the sum of the self masks, which the last step of the protocol takes off: what the
+            uploads have more than the sum that the server found, modulo 2^bits: uint16 [V].
+        levels: the releases, the one without noise first, then the largest epsilon.
+    """
+
+    bits: int
+    rows: int
+    width: int
+    candidates: int
+    false_alarms: float
+    words: tuple[str, ...]
+    held: I64
+    sketches: I64
+    uploads: U16
+    opened: U16
+    levels: tuple[Level, ...]
+
+
+def demonstrate(
+    seed: int | None = None, report: Callable[[str, int, int | None], None] = lambda *_: None
+) -> Demonstration:
+    """Run the campaign and return what its server saw.
+
+    Args:
+        seed: draws the words, hashes, masks and noise; None: the operating system draws them.
+        report: called as ("sum", phones done, all phones) and ("recover", releases done, all).
+    """
+    words, held = _words(population_rng(seed))
+    domain = Dictionary(list(WORDS[:CANDIDATES]))
+    hashes = campaign_seed(seed)
+    plan, keys = _planned(domain, hashes, seed, {"secure_sum": "secagg"})
+    assert keys is not None
+    people = [FrequencyClient(plan, domain, [words[place]]) for place in held.tolist()]
+    server = FrequencyServer(plan)
+    uploads = _summed(server, people, keys, key_bytes(seed, b"show"), report)
+    (exact,) = server.release()
+    levels = []
+    for number, epsilon in enumerate((None, *EPSILONS)):
+        report("recover", number, 1 + len(EPSILONS))
+        if epsilon is None:
+            levels.append(_level(plan, domain, exact, words))
+            continue
+        asked = {"epsilon": epsilon, "not_private": seed is not None}
+        noisy, _ = _planned(domain, hashes, seed, asked)
+        noise = key_bytes(seed, f"show {epsilon}".encode())  # each release has noise of its own
+        levels.append(_level(noisy, domain, _released(noisy, exact, noise), words))
+    return Demonstration(
+        bits=_parameters(plan).bits,
+        rows=plan.rows,
+        width=WIDTH,
+        candidates=domain.size,
+        false_alarms=FALSE_ALARMS,
+        words=words,
+        held=held,
+        sketches=np.array([person.contribution(0) for person in people]),
+        uploads=uploads,
+        # 2^bits divides 2^16, and so the differences wrap as the protocol's do
+        opened=(uploads.sum(axis=0) - exact.vector).astype(np.uint16)
+        & np.uint16(2 ** _parameters(plan).bits - 1),
+        levels=tuple(levels),
+    )
+
+
+def _words(rng: np.random.Generator) -> tuple[tuple[str, ...], I64]:
+    """Return the words that phones hold, most frequent first, and the place of each phone's."""
+    law = np.arange(1, len(WORDS[:CANDIDATES]) + 1) ** -_EXPONENT
+    drawn = rng.choice(len(law), PHONES, p=law / law.sum())
+    ranks, counts = np.unique(drawn, return_counts=True)
+    order = ranks[np.argsort(-counts, kind="stable")]
+    places = {int(rank): place for place, rank in enumerate(order)}
+    return tuple(WORDS[rank] for rank in order), np.array([places[int(rank)] for rank in drawn])
+
+
+def _planned(
+    domain: Dictionary, hashes: bytes, seed: int | None, asked: dict[str, Any]
+) -> tuple[Plan, Keys | None]:
+    """Return a plan for all phones, as `fedtally.estimate` would make it, and its keys."""
+    simulation = Simulation.of(
+        domain=domain,
+        encoding="sketch",
+        rows=ROWS,
+        width=WIDTH,
+        num_rounds=1,
+        seed=seed,
+        **asked,
+    )
+    draft = Draft.fit(simulation.spec, domain, [PHONES], seed=hashes)
+    return draft.finish(draft.for_bytes(), key_bytes(seed, b"show keys"), lambda *_: None)
+
+
+def _parameters(plan: Plan) -> Parameters:
+    assert isinstance(plan.secure_sum, SecAggConfig)
+    return plan.secure_sum.parameters
+
+
+def _summed(
+    server: FrequencyServer,
+    people: Sequence[FrequencyClient],
+    keys: Keys,
+    random: Callable[[int], bytes],
+    report: Callable[[str, int, int | None], None],
+) -> U16:
+    """Sum the phones by the protocol; the sum lands in the server. Return each phone's upload."""
+    terms = _parameters(server.plan)
+    run = CohortRun.begin(
+        server, 0, range(len(people)), signing_key=keys.server, random=random, now=_NOW
+    )
+    clients: list[Client] = [
+        person.join(0, policy_of(terms), journal=MemoryJournal(), random=random)
+        for person in people
+    ]
+    uploads = np.zeros((len(people), terms.length), np.uint16)
+
+    def ask(name: ClientId, frame: bytes) -> bytes | None:
+        answer = clients[int(name)].receive(frame, _NOW)
+        sent = None if answer is None else wire.parse(answer)
+        if sent is not None and sent.kind is Kind.MASKED_INPUT:
+            # behind the counters stand the checksum entries, which are in no picture
+            entries = terms.length + terms.checksum_entries
+            uploads[int(name)] = unpack(sent.body, entries, terms.bits)[: terms.length]
+            report("sum", int(name) + 1, len(people))
+        return answer
+
+    drive(run, ask, _NOW)
+    carry(run, ask)  # the phones hear how it ended
+    return uploads
+
+
+def _released(plan: Plan, exact: CountSketch, random: Callable[[int], bytes]) -> CountSketch:
+    """Return the sum with the noise of a plan, as that plan's server would release it."""
+    server = FrequencyServer(plan, MemoryBooks())
+    sketch = CountSketch(plan.spec, 0)
+    sketch.vector += exact.vector
+    sketch.num_clients = exact.num_clients
+    server.land_plain(sketch)
+    return server.release(random)[0]
+
+
+def _level(plan: Plan, domain: Dictionary, released: CountSketch, words: Sequence[str]) -> Level:
+    """Return what is read from a release, and how much of one phone it may show."""
+    result = Result(plan, domain, [released])
+    found = result.estimates(words)
+    shares = np.array([(one.frequency, one.low, one.high) for one in found], np.float64)
+    counts, low, high = (shares * result.num_clients).T
+    promised = proven = 1.0
+    if plan.privacy is not None:
+        guarantee, loss = plan.privacy.guarantee, privacy_loss(plan.privacy.event)
+        promised = most_detected(guarantee.epsilon, guarantee.delta, FALSE_ALARMS)
+        proven = min(promised, most_detected(loss.loss[:-1], loss.delta[:-1], FALSE_ALARMS))
+    return Level(
+        epsilon=None if plan.privacy is None else plan.privacy.epsilon,
+        delta=0.0 if plan.privacy is None else plan.privacy.delta,
+        released=released.vector.copy(),
+        counts=counts,
+        low=low,
+        high=high,
+        promised=promised,
+        proven=proven,
+    )
