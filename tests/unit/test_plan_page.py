@@ -17,6 +17,7 @@ from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies, proposal, tradeoff
 from fedtally.planner.request import Request
+from fedtally.report import plan_page
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("errors_once")]
 FLEET = ("--clients", "200000", "--domain-size", "5000", "--rounds", "10")
@@ -183,14 +184,24 @@ def test_where_a_curve_makes_no_sense_a_sentence_says_so(
 
 @pytest.mark.usefixtures("few")
 def test_silos_have_a_curve_and_their_own_words(page: Call) -> None:
-    silos = ("--clients", "10", "--people", "5000", "--domain-size", "20000", "--tau", "0.02")
+    silos = ("--clients", "10", "--people", "5000", "--domain-size", "20000", "--tau", "0.005")
     silos += ("--like", "zipf:a=1.1,d=20000", "--rows", "8")
     text, tables = page(*silos, "--epsilon", "1", "--secure-sum", "secagg", "--encoding", "sketch")
     assert "Each silo sends" in plain(text) and tables["Bytes and CPU"][1][0].startswith("a silo")
     assert "learns a silo's size to ±" in plain(text.partition("<details")[0])
     assert text.count("<img") == 1
-    # there is hardly any noise on so few silos of so many people
-    assert "Without differential privacy it would be about the same." in plain(text)
+
+
+def test_noise_that_hardly_counts_is_said_to() -> None:
+    spec = Request(num_rounds=2, max_bytes=600, rows=7, epsilon=1.0).resolve()
+    law = Frequencies.assumed(5000)
+    found = proposal.propose(spec, IntegerRange(1, 5000), 20_000, law, seed=bytes(32))
+    for free, said in ((0.0099, "about the same."), (0.002, "0.20 points there.")):
+        sizes = {1.0: tradeoff.Size(2000, 2000, 0.01), None: tradeoff.Size(2000, 2000, free)}
+        curves = {epsilon: tradeoff.Curve(epsilon, (one,)) for epsilon, one in sizes.items()}
+        finding = plan_page._finding(found, curves)
+        assert "; 2.00 kB would bring it to 1.00 points." in finding
+        assert finding.endswith(f" Without differential privacy it would be {said}")
 
 
 @pytest.mark.usefixtures("few")
