@@ -1,5 +1,6 @@
 """The documentation as a site: python -m sphinx -W docs build/docs."""
 
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -7,6 +8,8 @@ from sphinx.application import Sphinx
 from sphinx.ext.napoleon import GoogleDocstring
 
 import fedtally
+from fedtally.engines.local.show import demonstrate
+from fedtally.report.show import show_page
 
 project = "fedtally"
 author = "The fedtally authors"
@@ -66,7 +69,16 @@ def link_pictures(_: Sphinx, page: nodes.document) -> None:
         picture["width"] = "100%"  # Sphinx links what is scaled; site.css enlarges nothing
 
 
+def write_show(app: Sphinx, failure: Exception | None) -> None:
+    """Write the page of `fedtally show`, to which the front page leads."""
+    page = Path(app.outdir) / "try.html"
+    if failure is None and app.builder.format == "html" and not page.exists():
+        text = show_page(demonstrate(seed=0)._asdict())  # one seed: each build has the same page
+        page.write_text(text, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Register what is above."""
     app.connect("autodoc-skip-member", without_aliases)
     app.connect("doctree-read", link_pictures)
+    app.connect("build-finished", write_show)

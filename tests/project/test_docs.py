@@ -2,13 +2,17 @@
 
 import doctest
 import re
+import runpy
+from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fedtally
 
 ROOT = Path(__file__).resolve().parents[2]
+Point = namedtuple("Point", "x y")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -54,6 +58,26 @@ def test_every_page_is_on_the_site():
     for page in ROOT.glob("docs/*.md"):
         entry = rf"^({page.stem}|.* <{page.stem}>)$"
         assert page.stem == "index" or re.search(entry, index, re.MULTILINE), page
+
+
+def test_the_front_page_leads_to_the_page_of_uploads(tmp_path, monkeypatch):
+    """The build of the site makes the page; here another text stands for it."""
+    pytest.importorskip("sphinx")
+    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    write, app = conf["write_show"], SimpleNamespace(outdir=tmp_path)
+    shown = [Point(1, 2)]  # by their seeds
+    monkeypatch.setitem(write.__globals__, "show_page", lambda shown: f"{len(shown)} fields")
+    monkeypatch.setitem(write.__globals__, "demonstrate", lambda seed: shown[seed])
+    for kind, failure in (("text", None), ("html", ValueError("the build failed"))):
+        app.builder = SimpleNamespace(format=kind)
+        write(app, failure)
+        assert list(tmp_path.iterdir()) == []
+    write(app, None)
+    [page] = tmp_path.iterdir()
+    assert page.read_text(encoding="utf-8") == "2 fields"
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert f'<a href="{page.name}">' in index
+    assert not (ROOT / "docs" / f"{page.stem}.md").exists()  # whose page would have its name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -167,8 +167,6 @@ function showAnswer() {
     row.className = "own";
     $("bars").append(row);
   }
-  const read = level.low.filter(low => low > 0).length, words = data.words.length;
-  $("read").textContent = `${read} of the ${words} words that phones hold can be told from noise.`;
   $("chosen").textContent = level.epsilon ?? "none";
   $("epsilon").setAttribute("aria-valuetext", level.epsilon ? `epsilon ${level.epsilon}` : "no noise");
   if (level.epsilon === null) {
