@@ -1,5 +1,5 @@
-"""The list of errors that tools/mutations_privacy.py plants: each still fits the source, and names
-tests that exist.
+"""The errors of tools/mutations.toml, which tools/mutations_privacy.py plants: each still fits the
+source, and names tests that exist.
 
 That some test fails for each is what the command itself shows; it takes minutes, and does not run
 here.
@@ -33,6 +33,17 @@ def test_every_error_still_fits_the_source(tool: ModuleType) -> None:
     assert tool.problems(tool.MUTATIONS) == []
     names = [mutation.name for mutation in tool.MUTATIONS]
     assert len(set(names)) == len(names) >= 30
+
+
+def test_a_list_is_read_as_it_is_written(tool: ModuleType) -> None:
+    text = "[first]\nfile = 'a.py'\nold = '''\n  x\n'''\nnew = ''\n"
+    text += "[second]\nfile = 'b.py'\nold = 'y'\nnew = 'z'\ntests = ['test_b.py']\n"
+    assert tool.listed(text) == (
+        tool.Mutation("first", "a.py", "  x\n", "", tool.AUDIT),
+        tool.Mutation("second", "b.py", "y", "z", ("test_b.py",)),
+    )
+    with pytest.raises(KeyError):
+        tool.listed("[first]\nfile = 'a.py'\nold = 'x'\n")
 
 
 def test_a_list_that_no_longer_fits_is_found(tool: ModuleType) -> None:

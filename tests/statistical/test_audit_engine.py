@@ -8,7 +8,7 @@ another one.
 
 Misses: with 12,000 counters of a release, noise 10 % too small is 8 to 9 standard errors below what
 is allowed for (`test_what_is_said_of_power`). The errors that a command plants into a copy of the
-package are in tools/mutations_privacy.py.
+package are in tools/mutations.toml.
 """
 
 from __future__ import annotations
