@@ -88,7 +88,7 @@ _SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
 _HELPER = """rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
-        if (proof :="""
+        return two_server.Helper("""
 _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
     "campaign/books.py",
     "secagg/server.py",
@@ -101,7 +101,7 @@ _FLP_FILE, _ONE_HOT_FILE, _PROOFS_FILE, _PROOFS = (
     "test_report_proofs.py",
 )
 _REPORTS_FILE, _PAIR = "secagg/two_server/reports.py", "test_two_server.py"
-_PROVEN_FILE, _PROVEN_CAMPAIGN = "secagg/two_server/proven.py", "test_proven_campaign.py"
+_CHECKS_FILE, _PROVEN_CAMPAIGN = "secagg/two_server/checks.py", "test_proven_campaign.py"
 _RUNS = "test_campaign_cohort.py"
 _DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
     "campaign/driver.py",
@@ -2469,9 +2469,9 @@ MUTATIONS = (
     ),
     _mutation(
         "nothing-taken-for-no-noise",
-        _PAIR_FILE,
-        "parameters.check_noise(drawn := self._drawn())",
-        "drawn = self._drawn()",
+        _CHECKS_FILE,
+        "        parameters.check_noise(drawn)\n",
+        "",
         f"{_PAIR}::test_a_source_that_draws_nothing_opens_nothing",
     ),
     _mutation(
@@ -2555,42 +2555,42 @@ MUTATIONS = (
     ),
     _mutation(
         "unjudged-report-counted",
-        _PROVEN_FILE,
+        _PAIR_FILE,
         "return id in self._valid",
         "return id in self._held",
         "test_proven.py",
     ),
     _mutation(
         "second-check-read",
-        _PROVEN_FILE,
+        _PAIR_FILE,
         "if id in self._held and id not in self._valid",
         "if id in self._held",
         "test_proven.py",
     ),
     _mutation(
         "proven-reports-of-plain-context",
-        _PROVEN_FILE,
-        "policy, *books, proof.context)\n\n    def checks",
-        "policy, *books)\n\n    def checks",
+        _CHECKS_FILE,
+        "proof, proof.parameters, proof.context",
+        "proof, proof.parameters, proof.parameters.context",
         "test_proven.py",
     ),
     _mutation(
         "refused-report-kept",
-        _PROVEN_FILE,
+        _PAIR_FILE,
         "if verdict is Verdict.VALID:",
         "if True:",
         _PROVEN_CAMPAIGN,
     ),
     _mutation(
         "helper-checks-nothing",
-        _PROVEN_FILE,
+        _PAIR_FILE,
         "ids, frames = sorted(self._held), []",
         "ids, frames = sorted(self._held)[:0], []",
         _PROVEN_CAMPAIGN,
     ),
     _mutation(
         "refused-forgotten",
-        _PROVEN_FILE,
+        _PAIR_FILE,
         'message + b"".join(refused)',
         "message",
         f"{_PROVEN_CAMPAIGN}::test_servers_that_restart_at_any_step_land_the_same_and_name_the_same",
@@ -2612,8 +2612,8 @@ MUTATIONS = (
     _mutation(
         "servers-of-no-proofs",
         _SERVER_FILE,
-        "if (proof := self.plan.report_proof) is None:\n            made",
-        "if (proof := self.plan.report_proof) is None or True:\n            made",
+        "made = two_server.Leader(self.plan.report_proof or parameters,",
+        "made = two_server.Leader(parameters,",
         _PROVEN_CAMPAIGN,
     ),
     _mutation(
