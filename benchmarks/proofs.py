@@ -31,8 +31,6 @@ from fedtally.secagg.two_server import (
     Helper,
     Leader,
     MemoryJournal,
-    ProvenHelper,
-    ProvenLeader,
     ReportProof,
     TwoServerParameters,
     make_proven_report,
@@ -144,7 +142,7 @@ class Batch:
     def check(self) -> None:
         """Receive the helper's parts of the reports with proofs, and make the checks."""
         rounds, journal = range(1), MemoryJournal()
-        helper = ProvenHelper(self.proof, rounds, self.allowed, self.policy, journal, self.key)
+        helper = Helper(self.proof, rounds, self.allowed, self.policy, journal, self.key)
         for report in self.proven:
             helper.receive(report.helper, now=0)
         self.checks = helper.checks()
@@ -152,7 +150,7 @@ class Batch:
     def judge(self) -> None:
         """Receive the leader's parts of the reports with proofs, and judge them by the checks."""
         rounds, journal, key = range(1), MemoryJournal(), self.leaders_key
-        leader = ProvenLeader(self.proof, rounds, self.allowed, self.policy, journal, key)
+        leader = Leader(self.proof, rounds, self.allowed, self.policy, journal, key)
         for report in self.proven:
             leader.receive(report.leader, now=0)
         for frame in self.checks:

@@ -26,16 +26,11 @@ from fedtally.secagg.two_server import (
     Outcome,
     Report,
     make_report,
-    proven,
+    servers,
 )
 from fedtally.secagg.two_server.proofs import ReportProof, Verdict
-from fedtally.secagg.two_server.proven import (
-    ProvenHelper,
-    ProvenLeader,
-    Refused,
-    make_proven_report,
-)
-from fedtally.secagg.two_server.reports import Bound
+from fedtally.secagg.two_server.proven import make_proven_report
+from fedtally.secagg.two_server.reports import Bound, Refused
 
 PEOPLE = [SigningKey(Secret(drawn("person", i))) for i in range(12)]
 ALLOWED = AllowList(sorted(person.public for person in PEOPLE))
@@ -98,10 +93,10 @@ class Pair:
         return (self.proof, ROUNDS, ALLOWED, POLICY, self.journals[i], key, noise)
 
     def start_leader(self) -> None:
-        self.leader = ProvenLeader(*self._arguments(0))
+        self.leader = Leader(*self._arguments(0))
 
     def start_helper(self) -> None:
-        self.helper = ProvenHelper(*self._arguments(1))
+        self.helper = Helper(*self._arguments(1))
 
     def receive(self, *reports: Report) -> None:
         for each in reports:
@@ -224,8 +219,8 @@ def test_a_policy_that_demands_proofs_takes_no_other_reports():
         with pytest.raises(UnsafeParametersError, match="ask for a plan with --validity proofs"):
             server(PROOF.parameters, *plain, key)
     assert make_proven_report(PROOF, vector_of(0), **made)
-    assert len(ProvenLeader(PROOF, *plain, LEADER_KEY)) == 0
-    assert len(ProvenHelper(PROOF, ROUNDS, ALLOWED, policy, MemoryJournal(), KEY)) == 0
+    assert len(Leader(PROOF, *plain, LEADER_KEY)) == 0
+    assert len(Helper(PROOF, ROUNDS, ALLOWED, policy, MemoryJournal(), KEY)) == 0
     with pytest.raises(InvalidInputError, match="validity must be none or proofs, got 'prove'"):
         BatchPolicy(min_honest=2, validity="prove")
 
@@ -433,7 +428,7 @@ def test_checks_that_are_malformed_decide_nothing(monkeypatch):
     pair.leader.judge(framed(large))
     assert len(pair.leader.refused) == 1
     assert pair.total().tolist() == sum(vector_of(i) for i in range(3)).tolist()
-    monkeypatch.setattr(proven, "CHECKS_OF_A_FRAME", 2)
+    monkeypatch.setattr(servers, "CHECKS_OF_A_FRAME", 2)
     pair = Pair()
     pair.receive(*(report(i) for i in range(3)))
     assert [len(each) for each in pair.helper.checks()] == [60 + 2 * size, 60 + size]

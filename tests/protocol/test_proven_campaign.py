@@ -167,7 +167,7 @@ def test_a_batch_with_liars_lands_the_honest_sum_of_the_rest(
 
     monkeypatch.setattr(Noise, "draw", noted)
     pair = Pair(plan)
-    assert isinstance(pair.leader, two_server.ProvenLeader)
+    assert pair.leader._check.proof is not None
     pair.receive()
     assert len(pair.leader) == len(pair.helper) == N
     pair.judge()
@@ -563,10 +563,10 @@ def test_a_result_says_how_many_reports_were_refused(
 def test_a_sum_that_keeps_a_refused_report_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that lets such lies in gives no answer: no clients have this sum."""
 
-    def take_all(self: two_server.ProvenLeader, frame: bytes) -> None:
+    def take_all(self: two_server.Leader, frame: bytes) -> None:
         self._valid.update(self._held)
 
-    monkeypatch.setattr(two_server.ProvenLeader, "judge", take_all)
+    monkeypatch.setattr(two_server.Leader, "judge", take_all)
     with pytest.raises(RejectedSumError, match="a client sent something else than a sketch"):
         result_with_liars(monkeypatch)
 
@@ -576,7 +576,7 @@ def test_bytes_are_those_that_the_bill_foretells(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the byte, with the checks: also of more reports than a frame of them has."""
-    monkeypatch.setattr("fedtally.secagg.two_server.proven.CHECKS_OF_A_FRAME", 16)
+    monkeypatch.setattr("fedtally.secagg.two_server.servers.CHECKS_OF_A_FRAME", 16)
     result = fedtally.estimate(
         [1] * N,
         domain=DOMAIN,

@@ -12,9 +12,9 @@ from test_report_proofs import KEY, LEADER_KEY, NOW, drawn, lying
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server import (
     BatchRefusedError,
+    Helper,
+    Leader,
     MemoryJournal,
-    ProvenHelper,
-    ProvenLeader,
     Report,
 )
 from fedtally.secagg.two_server.reports import HEAD, LEADER, Bound, Kind, decode_ids
@@ -54,7 +54,7 @@ class Orders:
         def noise() -> Any:
             return self.rng.integers(-world.NOISE // 2, world.NOISE // 2 + 1, world.SIZE)
 
-        kind, key = ((ProvenLeader, LEADER_KEY), (ProvenHelper, KEY))[side]
+        kind, key = ((Leader, LEADER_KEY), (Helper, KEY))[side]
         common = PROOF, world.ROUNDS, world.ALLOWED, world.POLICY
         return kind(*common, self.journals[side], key, noise)
 
@@ -77,7 +77,7 @@ class Orders:
                 if "lost" in str(error):
                     raise
 
-    def take(self, name: str, leader: ProvenLeader, helper: ProvenHelper) -> None:
+    def take(self, name: str, leader: Leader, helper: Helper) -> None:
         told, any_of = self.told, self.any_of
         if name == "receive":
             who = int(self.rng.integers(PEOPLE))

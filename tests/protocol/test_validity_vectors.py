@@ -24,7 +24,8 @@ from fedtally.secagg.two_server import (
     proofs,
 )
 from fedtally.secagg.two_server.proofs import HelperPart, LeaderPart, ReportProof
-from fedtally.secagg.two_server.proven import ProvenHelper, ProvenLeader, make_proven_report
+from fedtally.secagg.two_server.proven import make_proven_report
+from fedtally.secagg.two_server.servers import Helper, Leader
 
 FIELDS = {field.prime: field for field in (FIELD16, FIELD24, FIELD32)}
 PATH = Path(__file__).parents[1] / "vectors" / "validity.json"
@@ -112,11 +113,11 @@ def test_frames(monkeypatch, vector):
     keys = [PrivateKey(Secret(each)) for each in raw(vector, "leader_secret", "helper_secret")]
     servers = proof, rounds, ALLOWED, BatchPolicy(min_honest=2), MemoryJournal()
     noise = (lambda: None) if proof.parameters.noise else None
-    server = ProvenHelper(*servers, keys[1], noise)
+    server = Helper(*servers, keys[1], noise)
     assert server.receive(made.helper, vector["time"]) is Outcome.ACCEPTED
     (checks,) = server.checks()
     assert same("checks", checks)
-    server = ProvenLeader(*servers[:-1], MemoryJournal(), keys[0], noise)
+    server = Leader(*servers[:-1], MemoryJournal(), keys[0], noise)
     assert server.receive(made.leader, vector["time"]) is Outcome.ACCEPTED
     server.judge(checks)
     verdict = "valid" if vector["verdict"] == "inconsistent" else vector["verdict"]

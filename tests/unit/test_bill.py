@@ -125,8 +125,7 @@ def test_the_servers_get_what_clients_send(
 
 
 def test_two_servers_tell_each_other_what_is_billed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedtally.secagg.two_server import ProvenHelper as Helper
-    from fedtally.secagg.two_server import ProvenLeader as Leader
+    from fedtally.secagg.two_server import Helper, Leader
 
     sent: list[bytes] = []
     for kind, name in ((Helper, "offer"), (Leader, "query"), (Helper, "answer")):

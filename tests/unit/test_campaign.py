@@ -177,8 +177,8 @@ def sent(
     plan: Plan,
     policy: two_server.BatchPolicy,
     person: int,
-    leader: two_server.Leader | two_server.ProvenLeader,
-    helper: two_server.Helper | two_server.ProvenHelper,
+    leader: two_server.Leader,
+    helper: two_server.Helper,
 ) -> None:
     """Have a person report in the second round, to both servers."""
     report = FrequencyClient(plan, DOMAIN, items(person)).report(

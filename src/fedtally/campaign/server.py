@@ -81,7 +81,7 @@ class FrequencyServer:
         self._names: set[bytes] = set()  # of all sessions that were opened here
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
         # those whose noise is the plan's
-        self._leaders: WeakSet[two_server.Leader | two_server.ProvenLeader] = WeakSet()
+        self._leaders: WeakSet[two_server.Leader] = WeakSet()
 
     def open(
         self,
@@ -236,7 +236,7 @@ class FrequencyServer:
         key: PrivateKey,
         *,
         random: Callable[[int], bytes] | None = None,
-    ) -> two_server.Leader | two_server.ProvenLeader:
+    ) -> two_server.Leader:
         """Return the leader's side of a batch: the reports of one of the plan's releases.
 
         Where the plan has proofs, it takes only reports into the batch that it finds valid: give
@@ -261,11 +261,7 @@ class FrequencyServer:
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
         books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
-        made: two_server.Leader | two_server.ProvenLeader
-        if (proof := self.plan.report_proof) is None:
-            made = two_server.Leader(parameters, *books)
-        else:
-            made = two_server.ProvenLeader(proof, *books)
+        made = two_server.Leader(self.plan.report_proof or parameters, *books)
         if self.plan.has_secret_sums:
             made.take_any_entries()
         self._leaders.add(made)
@@ -280,7 +276,7 @@ class FrequencyServer:
         key: PrivateKey,
         *,
         random: Callable[[int], bytes] | None = None,
-    ) -> two_server.Helper | two_server.ProvenHelper:
+    ) -> two_server.Helper:
         """Return the helper's side of a batch, as `leader`.
 
         `key` is the secret key of the public one that clients seal to.
@@ -290,9 +286,7 @@ class FrequencyServer:
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
         books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
-        if (proof := self.plan.report_proof) is None:
-            return two_server.Helper(parameters, *books)
-        return two_server.ProvenHelper(proof, *books)
+        return two_server.Helper(self.plan.report_proof or parameters, *books)
 
     def _batch_reservation(self, release: int) -> Callable[[], None]:
         return lambda: self._reserve(_batch_name(release), release)
@@ -354,7 +348,7 @@ class FrequencyServer:
             raise
         self._count(session.session, sketch, "the sum of this session", write)
 
-    def land_batch(self, leader: two_server.Leader | two_server.ProvenLeader) -> None:
+    def land_batch(self, leader: two_server.Leader) -> None:
         """Land the sum of a batch as the sum of its release, once.
 
         Two servers open one batch for each release.

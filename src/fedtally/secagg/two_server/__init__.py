@@ -5,8 +5,8 @@ sealed. A batch is opened once: the leader asks, and the helper answers with the
 As long as the two do not collude, nothing but a sum over at least `min_batch - corrupt` honest
 identities leaves the pair, whichever of the two lies. docs/protocol_two_server.md has every byte,
 and what is not claimed. Without proofs nothing protects from clients that report false vectors;
-`make_proven_report` and the servers `ProvenLeader` and `ProvenHelper` have proofs
-(docs/validity.md).
+`make_proven_report` has proofs, and so have a `Leader` and a `Helper` that are made with a
+`ReportProof` (docs/validity.md).
 
 The modules have no input, output, clock or randomness: frames come and go as bytes. What a server
 must not forget is in its `Journal`.
@@ -43,7 +43,7 @@ accepted accepted
 """
 
 from fedtally.secagg.two_server.proofs import ReportProof
-from fedtally.secagg.two_server.proven import ProvenHelper, ProvenLeader, make_proven_report
+from fedtally.secagg.two_server.proven import make_proven_report
 from fedtally.secagg.two_server.reports import (
     BatchPolicy,
     BatchRefusedError,
@@ -74,8 +74,6 @@ __all__ = [
     "Leader",
     "MemoryJournal",
     "Outcome",
-    "ProvenHelper",
-    "ProvenLeader",
     "Refused",
     "Report",
     "ReportProof",

@@ -7,25 +7,26 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum, StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.crypto.hpke import OVERHEAD_BYTES, PrivateKey
-from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, Secret, verify
-from fedtally.crypto.prg import Lanes, Masking
+from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, verify
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import LocalProtocolError
-from fedtally.secagg.packing import centred, unpack
+from fedtally.secagg.two_server.checks import Check, check_of
+from fedtally.secagg.two_server.proofs import ReportProof
 from fedtally.secagg.two_server.reports import (
+    BATCH,
     HEAD,
     HELPER,
+    ID_BYTES,
     LEADER,
-    SALT_BYTES,
-    SEALED_BYTES,
     BatchPolicy,
     BatchRefusedError,
     Bound,
@@ -33,17 +34,13 @@ from fedtally.secagg.two_server.reports import (
     Part,
     Refused,
     TwoServerParameters,
+    Verdict,
     body_of,
     decode_ids,
     encode_ids,
-    entries_within,
     frame_of,
-    mask_key,
     name_of_batch,
-    packed,
-    part_digest,
     shown,
-    with_checksum,
 )
 from fedtally.secagg.wire import HEADER, UNLISTED
 
@@ -52,7 +49,9 @@ Noise = Callable[[], I64]
 _NUMBERS = struct.Struct("<II")  # first and last round
 _LENGTH = struct.Struct("<I")
 CLOCK_SKEW = 3_600  # seconds that a client's clock may be ahead of a server's
-_Held = TypeVar("_Held")
+CHECKS_OF_A_FRAME = 4096
+_REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # in the journal: an identity, and the verdict
+_VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 
 
 class Outcome(StrEnum):
@@ -116,15 +115,14 @@ class MemoryJournal:
         return self._values.setdefault(name, value)
 
 
-class _Server(ABC, Generic[_Held]):
+class _Server(ABC):
     """The base of both servers: it collects the reports of one batch."""
 
     _kind: Kind
-    _has_proofs = False
 
     def __init__(
         self,
-        parameters: TwoServerParameters,
+        terms: TwoServerParameters | ReportProof,
         rounds: range,
         allow_list: AllowList,
         policy: BatchPolicy,
@@ -133,9 +131,10 @@ class _Server(ABC, Generic[_Held]):
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
         noise_source: bytes = b"caller",
-        context: bytes | None = None,
     ) -> None:
-        policy.check(parameters, has_proofs=self._has_proofs)
+        self._check: Check = check_of(terms)
+        parameters = self._check.parameters
+        policy.check(parameters, has_proofs=self._check.proof is not None)
         parameters.check_noise(noise)
         # another list could have identities of an attacker's, which pad a batch around one client
         if allow_list.digest != parameters.allow_list:
@@ -150,12 +149,14 @@ class _Server(ABC, Generic[_Held]):
         _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
         self._parameters, self._rounds, self._max_age = parameters, rounds, policy.max_age
         self._key = parameters.own_key(key, self._kind)
-        self._context = parameters.context if context is None else context
+        self._context = self._check.context
         self._allow_list, self._journal, self._draw = allow_list, journal, noise
         self._reserve, self._noise_source = reserve, noise_source
         self._state = BatchState.COLLECTING
         self._identities: set[bytes] = set()  # whose report is held
-        self._held: dict[bytes, _Held] = {}  # by id
+        self._held: dict[bytes, Any] = {}  # by id; what its check made of a report
+        self._valid: set[bytes] = set()  # of a leader: ids that were found valid
+        self._refused: list[Refused] = []  # of a leader
         self._counted: frozenset[bytes] = (
             frozenset()
         )  # ids of the closed batch, or of a stopped leader
@@ -220,7 +221,7 @@ class _Server(ABC, Generic[_Held]):
             part = self._unsealed(part)
         except RejectedError:  # nothing shows that its client sent this
             return Outcome.FORGED
-        signed = self._digests(part)
+        signed = self._check.digests(self._kind, part)
         if not _is_signed(part, signed):
             return Outcome.FORGED
         identity = part.bound.identity
@@ -278,38 +279,18 @@ class _Server(ABC, Generic[_Held]):
 
     def _payload_bytes(self) -> int:
         """Return the bytes that follow the head of a report."""
-        return self._part_bytes()
+        return self._check.part_bytes(self._kind)
 
     def _unsealed(self, part: Part) -> Part:
         """Return a part as its client signed it; raise RejectedError if it does not open."""
         return part
 
-    def _digests(self, part: Part) -> tuple[bytes, ...]:
-        """Return what the client must have signed.
-
-        The digest of the own part is computed, that of the other part is believed.
-        """
-        own = part_digest(self._kind, part.payload)
-        return (own, part.other) if self._kind is Kind.LEADER_REPORT else (part.other, own)
+    @abstractmethod
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
+        """Return what is kept of a report; raise InvalidInputError if it cannot be read."""
 
     @abstractmethod
-    def _part_bytes(self) -> int:
-        """Return the bytes of what this server gets of a report, unsealed."""
-
-    @abstractmethod
-    def _take(self, part: Part, signed: tuple[bytes, ...]) -> _Held:
-        """Return what is kept of a report; raise InvalidInputError if it cannot be read.
-
-        Args:
-            part: from the client.
-            signed: what the client signed, `_digests`.
-        """
-
-    @abstractmethod
-    def _add_up(self, ids: list[bytes]) -> bytes:
-        """Return this server's share of the sum of held reports, with new noise."""
-
-    def _drop(self, held: _Held) -> None:
+    def _drop(self, held: Any) -> None:
         """Wipe what is kept of a report, if it is secret."""
 
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
@@ -337,14 +318,6 @@ class _Server(ABC, Generic[_Held]):
     def _drawn(self) -> I64 | None:
         """Return new noise, which is not checked yet, or None where there is none."""
         return None if self._draw is None else self._draw()
-
-    def _noise(self) -> Lanes:
-        """Return a vector with new noise, and no noise in the checksum entries."""
-        parameters, length = self._parameters, self._parameters.length
-        parameters.check_noise(drawn := self._drawn())
-        drawn = np.zeros(length, np.int64) if drawn is None else drawn
-        noise = entries_within(length, parameters.noise, noise=drawn)
-        return with_checksum(parameters, noise, 0)
 
     # ---- what the journal keeps ----
 
@@ -432,8 +405,33 @@ def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
     return query, message
 
 
-class HelperServer(_Server[_Held]):
-    """What a helper does whatever it holds of a report."""
+class Helper(_Server):
+    """The server that holds the seeds of the masks, for one batch.
+
+    Args:
+        terms: the parameters of the plan, or, where reports have proofs, its proof.
+        rounds: the rounds whose reports are in the batch.
+        allow_list: the list whose digest is in the parameters.
+        policy: the helper's own.
+        journal: the helper's own.
+        key: the secret key of `parameters.helper_key`.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
+            noise; None where the parameters have none.
+        reserve: called before each answer; if it raises, nothing is drawn and nothing leaves.
+        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
+            server of another source does not go on from that journal. `FrequencyServer` names the
+            plan.
+
+    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
+    other.
+
+    Raises:
+        UnsafeParametersError: the policy refuses the parameters.
+        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
+            parameters.
+        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
+            or has a batch of these rounds with noise of another source.
+    """
 
     _kind = Kind.HELPER_REPORT
 
@@ -449,9 +447,26 @@ class HelperServer(_Server[_Held]):
     def checks(self) -> list[bytes]:
         """Return the checks of all reports that are held, for the leader: frames.
 
-        There are none where reports have no proofs.
+        A report gets the same check whenever it is asked for, also after a restart. There are none
+        where reports have no proofs.
+
+        Raises:
+            LocalProtocolError: the batch is closed, and the keys of its reports are wiped.
         """
-        return []
+        if (proof := self._check.proof) is None:
+            return []
+        if self._state is not BatchState.COLLECTING:
+            raise LocalProtocolError(
+                f"this batch is {self._state.value}; reports are checked before it is answered"
+            )
+        ids, frames = sorted(self._held), []
+        for start in range(0, len(ids), CHECKS_OF_A_FRAME):
+            some = ids[start : start + CHECKS_OF_A_FRAME]
+            checks = proof.check([self._held[id] for id in some], self._key)
+            body = BATCH.pack(self._rounds[0], self._rounds[-1], len(some))
+            body += b"".join(id + check for id, check in zip(some, checks, strict=True))
+            frames.append(frame_of(Kind.CHECKS, self._context, HELPER, body))
+        return frames
 
     def answer(self, query: bytes) -> bytes:
         """Return the sum of the masks of a batch, once.
@@ -500,7 +515,8 @@ class HelperServer(_Server[_Held]):
         # two noises for one sum average. The noise is the helper's own, since the leader knows the
         # noise that it drew itself.
         batch = name_of_batch(self._context, rounds, ids)
-        return frame_of(Kind.ANSWER, self._context, HELPER, batch + self._add_up(ids))
+        share = self._check.helper_sum([self._held[id] for id in ids], self._drawn())
+        return frame_of(Kind.ANSWER, self._context, HELPER, batch + share)
 
     @property
     def _answer_bytes(self) -> int:
@@ -510,26 +526,33 @@ class HelperServer(_Server[_Held]):
         query, _ = _parts(recorded, self._answer_bytes)
         self._forget(query, BatchState.DONE)
 
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
+        return self._check.of_helper(part, signed, self._key)
 
-class Helper(HelperServer[Secret]):
-    """The server that holds the seeds of the masks, for one batch.
+    def _drop(self, held: Any) -> None:
+        held.wipe()
+
+
+class Leader(_Server):
+    """The server that holds the masked vectors, for one batch, and learns the sum.
 
     Args:
-        parameters: the parameters of the plan.
+        terms: the parameters of the plan, or, where reports have proofs, its proof.
         rounds: the rounds whose reports are in the batch.
         allow_list: the list whose digest is in the parameters.
-        policy: the helper's own.
-        journal: the helper's own.
-        key: the secret key of `parameters.helper_key`.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
+        policy: the leader's own.
+        journal: the leader's own, which the helper must not see: with what the helper answered it
+            gives the sum.
+        key: the secret key of `parameters.leader_key`.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
             noise; None where the parameters have none.
-        reserve: called before each answer; if it raises, nothing is drawn and nothing leaves.
+        reserve: called before each query, and before an answer is taken; if it raises, nothing is
+            drawn and nothing leaves.
         noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
             server of another source does not go on from that journal. `FrequencyServer` names the
             plan.
 
-    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
-    other.
+    A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
@@ -538,30 +561,6 @@ class Helper(HelperServer[Secret]):
         BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
             or has a batch of these rounds with noise of another source.
     """
-
-    def _part_bytes(self) -> int:
-        return SEALED_BYTES
-
-    def _take(self, part: Part, signed: tuple[bytes, ...]) -> Secret:
-        seed = self._key.open(part.payload, Label.TWO_SERVER_SEED, *part.bound.fields)
-        key = mask_key(seed, part.bound)
-        seed.wipe()  # the key of the mask is all that the helper needs
-        return key
-
-    def _add_up(self, ids: list[bytes]) -> bytes:
-        total = self._noise()
-        masking = Masking(total)
-        for id in ids:
-            masking.subtract(self._held[id])
-        masking.wipe()
-        return packed(self._parameters, total)
-
-    def _drop(self, held: Secret) -> None:
-        held.wipe()
-
-
-class LeaderServer(_Server[_Held]):
-    """What a leader does whatever it holds of a report."""
 
     _kind = Kind.LEADER_REPORT
     _takes_any_entries = False
@@ -576,7 +575,7 @@ class LeaderServer(_Server[_Held]):
         self._takes_any_entries = True
 
     def _payload_bytes(self) -> int:
-        return self._part_bytes() + OVERHEAD_BYTES
+        return super()._payload_bytes() + OVERHEAD_BYTES
 
     def _unsealed(self, part: Part) -> Part:
         share = self._key.open(part.payload, Label.TWO_SERVER_SHARE, *part.bound.fields)
@@ -584,16 +583,60 @@ class LeaderServer(_Server[_Held]):
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """The reports that were refused; none where reports have no proofs."""
-        return ()
+        """The reports that `judge` refused, since this server started; once the batch is closed,
+        those that were refused before it was, also after a restart. None where reports have no
+        proofs.
+        """
+        return tuple(self._refused)
 
     def judge(self, checks: bytes) -> None:
-        """Find the reports of a frame of checks valid, or refuse them.
+        """Find the reports of a frame valid, or refuse them.
+
+        Of a report that is decided another check is not looked at. A report that is not held yet is
+        not decided: its check can be asked for again.
+
+        Args:
+            checks: one of `Helper.checks`.
 
         Raises:
-            LocalProtocolError: reports have no proofs.
+            BatchRefusedError: the frame is malformed or of other rounds, or a check cannot be read:
+                it is dropped, and nothing of it is decided.
+            LocalProtocolError: the batch is closed, or reports have no proofs.
         """
-        raise LocalProtocolError("reports of these parameters have no proofs, and no checks")
+        if (proof := self._check.proof) is None:
+            raise LocalProtocolError("reports of these parameters have no proofs, and no checks")
+        if not self._is_open:
+            raise LocalProtocolError(
+                f"this batch is {self._state.value}; reports are judged before it is closed"
+            )
+        size = ID_BYTES + proof.check_bytes
+        most = BATCH.size + CHECKS_OF_A_FRAME * size
+        body = body_of(checks, Kind.CHECKS, self._context, HELPER, most)
+        if body is None or len(body) < BATCH.size:
+            raise BatchRefusedError("these are no checks of these parameters")
+        first, last, count = BATCH.unpack_from(body)
+        entries = [body[start : start + size] for start in range(BATCH.size, len(body), size)]
+        ids = [entry[:ID_BYTES] for entry in entries]
+        if len(body) != BATCH.size + size * count or any(a >= b for a, b in pairwise(ids)):
+            raise BatchRefusedError("the checks are malformed")
+        if (first, last) != (self._rounds[0], self._rounds[-1]):
+            raise BatchRefusedError(
+                f"the checks are of rounds {first} .. {last}, not {shown(self._rounds)}"
+            )
+        new = {
+            id: entry[ID_BYTES:]
+            for id, entry in zip(ids, entries, strict=True)
+            if id in self._held and id not in self._valid
+        }
+        try:
+            verdicts = proof.decide([self._held[id] for id in new], list(new.values()))
+        except InvalidInputError as error:
+            raise BatchRefusedError(f"a check cannot be read: {error}") from error
+        for id, verdict in zip(new, verdicts, strict=True):
+            if verdict is Verdict.VALID:
+                self._valid.add(id)
+            else:  # its identity stays taken: a copy of the report changes nothing
+                self._refused.append(Refused(self._held.pop(id).bound.identity, verdict))
 
     def stop(self) -> None:
         """Take no more reports, before the helper is asked for its offer.
@@ -636,7 +679,7 @@ class LeaderServer(_Server[_Held]):
             ids = [id for id in offered if self._may_count(id)]
             self._check_batch(rounds, len(ids))
             self._make_reservation()
-            share = self._add_up(ids)
+            share = self._check.leader_sum([self._held[id] for id in ids], self._drawn())
             query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
             recorded = self._record(query, share)
         except BatchRefusedError:
@@ -662,7 +705,16 @@ class LeaderServer(_Server[_Held]):
         return self._state in (BatchState.COLLECTING, BatchState.STOPPED)
 
     def _close(self, recorded: bytes) -> None:
-        self._query, self._share = _parts(recorded, self._parameters.packed_bytes)
+        end = end_of_query(recorded) + self._parameters.packed_bytes
+        refused = b"" if self._check.proof is None else recorded[end:]
+        # what a helper keeps is longer, and by no whole number of these: then it is refused
+        is_own = len(refused) % _REFUSED.size == 0
+        own = recorded.removesuffix(refused) if is_own else recorded
+        self._query, self._share = _parts(own, self._parameters.packed_bytes)
+        self._refused = [
+            Refused(identity, _VERDICTS[verdict])
+            for identity, verdict in _REFUSED.iter_unpack(refused)
+        ]
         self._forget(self._query, BatchState.WAITING)
         self._batch = name_of_batch(self._context, self._rounds, sorted(self._counted))
 
@@ -704,13 +756,13 @@ class LeaderServer(_Server[_Held]):
             raise BatchRefusedError("this is no answer to the query of this batch")
         self._make_reservation()  # a leader that was made of its journal can get here at once
         try:
-            total = self._whole(self._share, body[32:])
+            total = self._check.whole(self._share, body[32:])
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         # recorded before it is looked into: a helper that could try several answers would learn of
         # the sum from which of them are refused
         self._hear_once(answer)
-        entries = self._checked(total)
+        entries = self._check.entries(total, self.count, any_entries=self._takes_any_entries)
         if entries is None:
             self._state = BatchState.ABORTED
             raise BatchRefusedError(
@@ -731,76 +783,19 @@ class LeaderServer(_Server[_Held]):
 
     def _may_count(self, id: bytes) -> bool:
         """Return whether a report may be in the batch."""
-        return id in self._held
+        if self._check.proof is None:
+            return id in self._held
+        return id in self._valid
 
-    @abstractmethod
-    def _whole(self, own: bytes, other: bytes) -> Any:
-        """Return the sum of both servers' shares; raise InvalidInputError if one is unreadable."""
+    def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
+        return self._check.of_leader(part, signed)
 
-    @abstractmethod
-    def _checked(self, total: Any) -> I64 | None:
-        """Return the entries of the sum, or None if they cannot be those of the reports."""
+    def _drop(self, held: Any) -> None:
+        """Wipe nothing: without its mask, what a leader holds says nothing."""
 
-
-class Leader(LeaderServer[bytes]):
-    """The server that holds the masked vectors, for one batch, and learns the sum.
-
-    Args:
-        parameters: the parameters of the plan.
-        rounds: the rounds whose reports are in the batch.
-        allow_list: the list whose digest is in the parameters.
-        policy: the leader's own.
-        journal: the leader's own, which the helper must not see: with what the helper answered it
-            gives the sum.
-        key: the secret key of `parameters.leader_key`.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
-            noise; None where the parameters have none.
-        reserve: called before each query, and before an answer is taken; if it raises, nothing is
-            drawn and nothing leaves.
-        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
-            server of another source does not go on from that journal. `FrequencyServer` names the
-            plan.
-
-    A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
-
-    Raises:
-        UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
-            parameters.
-        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
-            or has a batch of these rounds with noise of another source.
-    """
-
-    def _part_bytes(self) -> int:
-        return SALT_BYTES + self._parameters.packed_bytes
-
-    def _take(self, part: Part, signed: tuple[bytes, ...]) -> bytes:
-        share = part.payload[SALT_BYTES:]
-        self._vector(share)  # refused now, not when the batch is opened and lost by it
-        return share
-
-    def _vector(self, packed: bytes) -> Lanes:
-        return unpack(
-            packed,
-            self._parameters.length + self._parameters.checksum_entries,
-            self._parameters.bits,
+    def _record(self, query: bytes, message: bytes) -> bytes:
+        # in the entry of the batch: of two processes the one that closes it says who was refused
+        refused = (
+            _REFUSED.pack(identity, _VERDICTS.index(verdict)) for identity, verdict in self._refused
         )
-
-    def _add_up(self, ids: list[bytes]) -> bytes:
-        total = self._noise()
-        for id in ids:
-            total += self._vector(self._held[id])
-        return packed(self._parameters, total)
-
-    def _whole(self, own: bytes, other: bytes) -> Lanes:
-        return self._vector(other) + self._vector(own)
-
-    def _checked(self, total: Lanes) -> I64 | None:
-        bits, length = self._parameters.bits, self._parameters.length
-        entries, checksum_entries = np.split(
-            self._parameters.read(centred(total, bits), 1 << bits), [length]
-        )
-        # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
-        # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
-        possible = self._takes_any_entries or self._parameters.is_possible(entries, self.count)
-        return entries if possible and (checksum_entries == self.count).all() else None
+        return super()._record(query, message + b"".join(refused))
