@@ -1406,9 +1406,8 @@ MUTATIONS = (
     _mutation(
         "signature-not-verified",
         _ENROLMENT_FILE,
-        "        verify(\n            registrar,\n            signature.signature,\n",
-        "        len(\n            registrar,\n        ) or verify(\n            registrar,\n"
-        "            signature.signature,\n",
+        "        verify(registrar, signature.signature, Label.SIGNED_PLAN, *fields)\n",
+        "        pass\n",
         _ENROLMENT,
     ),
     _mutation(
