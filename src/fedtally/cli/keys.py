@@ -62,14 +62,13 @@ _OWNERS = (
     _Owner("client", "the identity of a client"),
 )
 _ROLES = tuple(owner.role for owner in _OWNERS)
-# what a plan may lack, and the role whose key it is
-_OF_PLAN = {f"{owner.role}_key": owner.role for owner in _OWNERS if owner.in_plan is not None}
+# what a plan may lack, and the owner whose key it is
+_OF_PLAN = {f"{owner.role}_key": owner for owner in _OWNERS if owner.in_plan is not None}
 
 public_key_options = options(
     *(
         option("Keys", f"--{owner.role}-key", metavar="HEX|FILE", help=owner.in_plan)
-        for owner in _OWNERS
-        if owner.in_plan is not None
+        for owner in _OF_PLAN.values()
     ),
     option(
         "Keys",
@@ -129,8 +128,8 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
     from fedtally.campaign.key_files import read_public_key
 
     found = {
-        name: read_public_key(given[name], role)
-        for name, role in _OF_PLAN.items()
+        name: read_public_key(given[name], owner.role)
+        for name, owner in _OF_PLAN.items()
         if given[name] is not None
     }
     listed = None
@@ -144,9 +143,9 @@ def lacking(plan: Plan) -> str:
     """Return what a plan lacks to be run and how to add it, in words; empty: it lacks nothing."""
     if plan.is_published:
         return ""
-    ways = {name: f"{name} (fedtally keys add --{role}-key)" for name, role in _OF_PLAN.items()} | {
-        "allow_list": "allow_list, who may take part (fedtally keys add --allow-list)"
-    }
+    ways = {
+        name: f"{name} (fedtally keys add --{owner.role}-key)" for name, owner in _OF_PLAN.items()
+    } | {"allow_list": "allow_list, who may take part (fedtally keys add --allow-list)"}
     missing = " and ".join(ways[name] for name in plan.missing_keys)
     # fedtally simulate refuses silos
     can = "" if plan.is_of_silos else "it can be simulated, and "
