@@ -84,6 +84,14 @@ def test_a_report_has_no_folder_and_no_seed(monkeypatch: pytest.MonkeyPatch) -> 
     assert console.command_line() == "fedtally demo --seed=..."
 
 
+@pytest.mark.parametrize("title", [["--title", "2025/26 & more"], ["--title=2025/26 & more"]])
+def test_a_title_is_no_file_and_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, title: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedtally", "demo", *title])
+    assert "2025/26 & more" in console.command_line()
+
+
 def _text_of(result: fedtally.Result) -> str:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -512,6 +520,35 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
         write_merged_page(Merged(every), files, [], command="", path=path)
         said = f'<p class="banner" role="note">No differential privacy: {EXACT}{of}</p>'
         assert said in path.read_text("utf-8")
+
+
+def test_the_page_of_merged_results_claims_no_more_than_each_of_them(tmp_path: Path) -> None:
+    """A drawn item is not all that a client holds, and who is in both results spends twice."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    path, held = tmp_path / "page.html", {"clients": [1, 1, 2, 3], "max_items": 1}
+    three = {"domain": ["tea", "milk", "rice"]}
+    drawn = [
+        fedtally.estimate(["tea", "milk", "tea", "rice"], **held, **three, seed=s) for s in (1, 2)
+    ]
+    asked = {"domain": ["tea", "milk"], "epsilon": 2.0}
+    noised = [fedtally.estimate(["tea"] * 90 + ["milk"] * 10, **asked) for _ in range(2)]
+    merged = Merged(noised)
+    write_merged_page(merged, ["a", "b"], merged.top(2), command="", path=path)
+    markup = path.read_text("utf-8")
+    [said] = re.findall('<p class="privacy">.*?</p>', markup, re.DOTALL)
+    text = html.unescape(re.sub("<[^>]*>", "", said)).replace("\u00a0", " ")
+    assert "in each result; a client in all of them: pure epsilon 4" in text
+    assert "is held by" in markup
+    other = fedtally.estimate(["tea", "milk", "rice"], **three, seed=3)
+    for parts, verb in (
+        (drawn, "is the drawn item of"),
+        ((drawn[0], other), "is among the drawn items of"),
+    ):
+        merged = Merged(parts)
+        top = [replace(merged.top(1)[0], low=0.1)]
+        write_merged_page(merged, ["a", "b"], top, command="", path=path)
+        assert verb in _plain(path.read_text("utf-8"))
 
 
 def test_a_report_of_exact_counts_has_no_limits_and_says_what_is_left_out() -> None:
