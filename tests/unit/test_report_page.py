@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedtally
@@ -294,6 +295,21 @@ def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
     noise = [replace(tea, low=0.0), replace(milk, low=0.0)]
     nothing = page.page(result, noise, command="")
     assert "No item stands above noise among these 1,000 clients." in _plain(nothing)
+
+
+def test_the_verdict_names_no_item_that_nobody_holds() -> None:
+    """Limits of a list hold on average: the first sentence of a page has only the surest items."""
+    domain = list(range(2000))
+    wrong, named = 0, 0
+    for seed in range(12):
+        held = np.random.default_rng(seed).integers(0, 1000, 500).tolist()
+        private = {"epsilon": 0.1, "not_private": True, "seed": seed}
+        result = fedtally.estimate(held, domain=domain, **private)
+        top = result.top(20)
+        wrong += any(one.item >= 1000 and one.low > 0 for one in top)
+        first = page._content(result, top, [], "", "", page.Head()).verdict[0]
+        named += not first.startswith("No item")
+    assert wrong > 0 and named == 0, (wrong, named)
 
 
 def test_the_verdict_says_what_was_drawn_or_counted_more_than_once() -> None:

@@ -25,7 +25,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.report import summary, wording
 from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
-from fedtally.report.standing import Standing, standing
+from fedtally.report.standing import Standing, are_above, standing
 from fedtally.report.tables import printable
 from fedtally.report.terminal import certainty, digits_of, has_widths
 from fedtally.result import Estimate, Result, is_told_from_zero
@@ -250,6 +250,7 @@ def _content(
             result.confidence,
             holds=summary.holding(result),
             is_exact=result.is_exact,
+            above=are_above(of.standing, result, shown) if shown else None,
         ),
         privacy=wording.privacy_sentence(plan) if plan.privacy else "",
         tables=tables(of, shown, queried),
