@@ -74,7 +74,9 @@ def _run(arguments: Sequence[str]) -> str:
 
     out, errors = io.StringIO(), io.StringIO()
     typed = patch.object(sys, "argv", ["fedtally", *arguments])  # a result keeps it
-    with redirect_stdout(out), redirect_stderr(errors), typed:
+    # a session is named after the second it begins in, and its ring of clients after its name
+    clock = patch("time.time", return_value=1.8e9)
+    with redirect_stdout(out), redirect_stderr(errors), typed, clock:
         code = run(arguments)
     return out.getvalue() if code == 0 else f"{errors.getvalue()}exit code {code}\n"
 
