@@ -162,6 +162,12 @@ def test_a_report_says_who_could_learn_what(options: dict[str, Any], said: list[
     assert "Whoever ran this" not in rows
 
 
+def test_a_map_of_one_cell_says_so() -> None:
+    text = _text_of(fedtally.estimate(["1.5,2.5"] * 50, domain="grid:1..2,2..3,1", seed=1))
+    assert "The one cell whose share stands above noise. A cell is 1 degree wide." in _plain(text)
+    assert "All 1" not in text and "1 degrees" not in text
+
+
 def test_the_report_of_a_grid_has_a_map() -> None:
     import numpy as np
 
@@ -346,6 +352,10 @@ def test_a_title_names_the_source_without_its_folder(
     text = Path("r.html").read_text("utf-8")
     for tag in ("title", "h1"):
         assert f"<{tag}>What &lt;b&gt;we&lt;/b&gt; read</{tag}>" in text
+    # lines of a text have no name of their own
+    (folder / "tea.txt").write_text("tea\n" * 9)
+    assert run(["estimate", str(folder / "tea.txt"), "--quiet", "--report", "r.html"]) == 0
+    assert "<h1>Most frequent items in tea.txt</h1>" in Path("r.html").read_text("utf-8")
     # who makes the page in Python says the day, or none: nothing is read from the clock
     result = fedtally.estimate(["tea"], seed=1)
     head = page.Head(sources=["a/b.csv", "-"], day=date(2020, 2, 3))
