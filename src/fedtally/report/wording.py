@@ -327,8 +327,17 @@ def candidates(domain: Domain) -> str:
         return f"any string, by a hash of {domain.bits} bits: nobody has the list"
     known = "public" if domain.public else "not public: taken from the input itself"
     if isinstance(domain, Grid):
-        known = f"{known}; each is {domain.step:g} degrees wide, and named by its centre"
+        known = f"{known}; each is {degrees(domain.step)} wide, and named by its centre"
     return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
+
+
+def degrees(step: float) -> str:
+    """Return the width of a cell of a grid, in words.
+
+    >>> degrees(0.1), degrees(1.0)
+    ('0.1 degrees', '1 degree')
+    """
+    return f"{step:g} degree{'s' * (step != 1)}"
 
 
 def collisions(domain: Domain) -> str:
