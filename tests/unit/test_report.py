@@ -220,6 +220,15 @@ def test_no_guess_is_right_in_more_than_all_cases() -> None:
     assert said == ["100", "100", "50", "50.1"]
 
 
+def test_a_guess_that_may_fail_is_not_said_to_be_right_in_all_cases() -> None:
+    """Epsilon 8 bounds a guess at 99.966 %, which one decimal would round up to 100."""
+    said = [
+        right_guesses(Guarantee(epsilon, 1e-6, Relation.ZERO_OUT, "central", Method.BASIC))
+        for epsilon in (4.0, 8.0, 12.0)
+    ]
+    assert said == ["98.3", "99.97", "99.9994"]
+
+
 def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -> None:
     assert any("histogram (one-hot vectors) is no larger" in note for note in result.warnings)
     assert "an exact histogram takes only 2 B" in text_of(result)
