@@ -390,7 +390,7 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
 def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
     call: Call, tmp_path: Path, words: str
 ) -> None:
-    hint = "--domain FILE a list that all clients have: a histogram, 3 B"
+    hint = "--domain FILE a shared list: a histogram, 3 B"
     listed = tmp_path / "listed.txt"
     listed.write_text("tea\nmilk\nbeer\n")
     with_list = ("--domain", str(listed), "--outside", "drop")
@@ -398,6 +398,17 @@ def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
     for options, is_shown in (((), True), (with_list, False), (smaller, False)):
         said = " ".join(call("estimate", words, "--seed", "1", *options)[1].split())
         assert (hint in said) == is_shown, options
+
+
+def test_the_noise_that_is_proposed_is_not_refused(call: Call, tmp_path: Path, words: str) -> None:
+    """Candidates that are the input's own are no public list, so a list is proposed, too."""
+    listed = tmp_path / "listed.txt"
+    listed.write_text("".join(f"{word}\n" for word in sorted(set(WORDS))))
+    with_list = ("--domain", str(listed))
+    for options, hint in (((), "--epsilon 1 --domain FILE "), (with_list, "--epsilon 1 the noise")):
+        assert hint in " ".join(call("estimate", words, *options)[1].split())
+        tried = hint.removesuffix("the noise").replace("FILE", str(listed)).split()
+        assert call("estimate", words, *options, *tried)[0] == 0
 
 
 def test_max_items_bounds_what_a_client_contributes(call: Call, tmp_path: Path) -> None:
