@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 _BLUE, _ORANGE, _GREY, _DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
+_PALE = "#A9CBE3"
 _CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
 # Columns of a terminal: a longer label would leave no room for its bar. The second is for phones.
@@ -51,7 +52,11 @@ _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
 
 
 class Bar(Protocol):
-    """A bar of `top_items`: an item, its frequency, and the limits of that, if there are any."""
+    """A bar of `top_items`: an item, its frequency, and its limits, if there are any.
+
+    The limits are of the share among the clients, and then of that in a population of which they
+    are a sample.
+    """
 
     @property
     def item(self) -> str | int: ...  # noqa: D102
@@ -61,6 +66,10 @@ class Bar(Protocol):
     def low(self) -> float | None: ...  # noqa: D102
     @property
     def high(self) -> float | None: ...  # noqa: D102
+    @property
+    def population_low(self) -> float | None: ...  # noqa: D102
+    @property
+    def population_high(self) -> float | None: ...  # noqa: D102
 
 
 class Point(NamedTuple):
@@ -102,18 +111,20 @@ def top_items(
     narrow: bool = False,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """Draw horizontal bars of estimated frequencies, the first on top, with their intervals.
+    """Draw horizontal bars of estimated frequencies, the first on top, with their limits.
 
-    True frequencies are marked where they are known. A second panel shows how far each estimate is
-    from its truth, or from its limits where there is no truth. Control characters are escaped.
+    Dark lines are limits of the shares among these clients, and pale bars behind them are limits if
+    the clients stand for more people. An item that cannot be told from 0 has no bar, and a thin
+    line up to the most that it may be. Where true frequencies are known they are marked, and a
+    second panel shows how far each estimate is from its truth. Control characters are escaped.
     Letters that the fonts of matplotlib's settings lack are drawn in another font of the machine
     that has them. If none has, they are drawn as replacement characters, behind the item's rank,
     and a line says so.
 
     Args:
-        estimates: objects with an item, its frequency (share of clients, 0 to 1) and the limits of
-            that or None, most frequent first.
-        confidence: the confidence of the intervals, for the legend.
+        estimates: objects with an item, its frequency (share of clients, 0 to 1) and its limits or
+            None, most frequent first.
+        confidence: the confidence of the limits, for the legend.
         num_clients: the clients of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
         note: a text above the panels.
@@ -126,26 +137,22 @@ def top_items(
     ...     frequency: float
     ...     low: float | None = None
     ...     high: float | None = None
-    >>> drinks = [Drink("tea", 0.6, 0.58, 0.62), Drink("coffee", 0.4)]
+    ...     population_low: float | None = None
+    ...     population_high: float | None = None
+    >>> drinks = [Drink("tea", 0.6, 0.58, 0.62, 0.55, 0.65), Drink("coffee", 0.4)]
     >>> figure = top_items(drinks, 1000, truth=[0.59, 0.41])
     >>> figure.axes[0].get_xlabel()
     'share of 1,000 clients, in %'
     """
-    around = [(e.low, e.high) for e in estimates if e.low is not None and e.high is not None]
-    if not any(high - low > _ROUNDING for low, high in around):  # exact: nothing to draw
-        around = []
-    has_spread = bool(estimates) and (truth is not None or bool(around)) and not narrow
+    has_errors = bool(estimates) and truth is not None and not narrow
     height = 1.4 + 0.26 * max(4, len(estimates))
-    ratios = (3, 2) if has_spread else (1,)
-    width = _NARROW if narrow else 9.5 if has_spread else 7.0
-    figure, axes, *spread = _new_figure(width, height, ratios)
+    width = _NARROW if narrow else 9.5 if has_errors else 7.0
+    figure, axes, *spread = _new_figure(width, height, (3, 2) if has_errors else (1,))
     places = range(len(estimates))
     families, drawn = _fonts("".join(escaped(str(estimate.item)) for estimate in estimates))
-    bars = [100 * estimate.frequency for estimate in estimates]
+    bars = [0.0 if _may_be_zero(e) else 100 * e.frequency for e in estimates]
     axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
-    name = "interval" if confidence is None else f"{100 * confidence:.12g} % interval"
-    if around:
-        _draw_limits(axes, estimates, [0.0] * len(estimates), label=name)
+    _draw_both_readings(axes, estimates, confidence, unit)
     if truth is not None:
         axes.plot(
             [100 * f for f in truth],
@@ -157,8 +164,7 @@ def top_items(
             label="true",
             zorder=3,
         )
-    if truth is not None or around:
-        figure.legend(frameon=False, loc="outside lower center", ncols=3)  # beside no bar
+    _legend_below(figure, axes, columns=1 if narrow else 2)
     labels = [_label(rank, e.item, drawn, narrow) for rank, e in enumerate(estimates, start=1)]
     axes.set_yticks(places, labels, fontfamily=families)
     # From large to small: the first item stands on top.
@@ -172,50 +178,83 @@ def top_items(
     if min(bars, default=0.0) < 0:  # estimates of rare items may be negative
         axes.axvline(0, color=_GREY, linewidth=0.8)
     for panel in spread:
-        _draw_spread(panel, estimates, truth)
+        _draw_errors(panel, estimates, truth or ())
     if note:
         figure.suptitle(note, x=0.99, ha="right", fontsize="small", color=_ORANGE)
     return _written(figure, path)
 
 
+def _may_be_zero(bar: Bar) -> bool:
+    """Return whether the limits of an item reach 0; those of exact counts have no width."""
+    return bar.low is not None and bar.high is not None and bar.low <= 0 < bar.high - _ROUNDING
+
+
+def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+    """Name what is drawn, if there is more than bars: the bars first, then the narrower limits."""
+    named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    order = ("estimated", "among these", "if they stand", "true")
+    names = sorted(named, key=lambda name: [part in name for part in order].index(True))
+    if len(names) > 1:
+        figure.legend(
+            [named[name] for name in names],
+            names,
+            frameon=False,
+            loc="outside lower center",  # beside no bar
+            ncols=columns,
+        )
+
+
+def _draw_both_readings(
+    axes: Axes, estimates: Sequence[Bar], confidence: float | None, unit: str
+) -> None:
+    """Draw limits among the clients as dark lines, and of a population as pale bars behind them."""
+    level = "limits" if confidence is None else f"{100 * confidence:.12g} %"
+    _draw_limits(axes, estimates, [0.0] * len(estimates), f"{level}: among these {unit}")
+    ends = [
+        (place, 100 * e.population_low, 100 * e.population_high, 0.1 if _may_be_zero(e) else 0.4)
+        for place, e in enumerate(estimates)
+        if e.population_low is not None and e.population_high is not None
+    ]
+    if ends:
+        where, low, high, height = zip(*ends, strict=True)
+        length = [most - least for least, most in zip(low, high, strict=True)]
+        label = f"{level}: if they stand for more people"
+        axes.barh(where, length, left=low, height=height, color=_PALE, label=label, zorder=3)
+
+
 def _draw_limits(
     axes: Axes, estimates: Sequence[Bar], origins: Sequence[float], label: str = ""
 ) -> None:
-    """Draw the limits of each estimate as a line with ends, from its own origin (a share)."""
+    """Draw the limits of each estimate as a line with ends, from its own origin (a share).
+
+    What may be 0 has one end, and a thin line. Exact counts have no line.
+    """
     limits = [
-        (place, 100 * (e.low - origin), 100 * (e.high - origin))
+        (place, 100 * (e.low - origin), 100 * (e.high - origin), _may_be_zero(e))
         for place, (e, origin) in enumerate(zip(estimates, origins, strict=True))
         if e.low is not None and e.high is not None
     ]
-    if not limits:
+    if not any(high - low > 100 * _ROUNDING for _, low, high, _ in limits):
         return
-    where, low, high = zip(*limits, strict=True)
-    axes.hlines(where, low, high, color=_DARK, linewidth=1.6, label=label, zorder=4)
+    where, low, high, is_thin = zip(*limits, strict=True)
+    widths = [0.8 if thin else 1.6 for thin in is_thin]
+    axes.hlines(where, low, high, color=_DARK, linewidth=widths, label=label, zorder=4)
+    ends = [(end, place) for place, *both, thin in limits for end in both[thin:]]
     axes.plot(
-        [*low, *high],
-        [*where, *where],
-        "|",
-        color=_DARK,
-        markersize=6,
-        markeredgewidth=1.6,
-        zorder=4,
+        *zip(*ends, strict=True), "|", color=_DARK, markersize=6, markeredgewidth=1.6, zorder=4
     )
 
 
-def _draw_spread(axes: Axes, estimates: Sequence[Bar], truth: Sequence[float] | None) -> None:
-    """Draw how far each estimate is from its truth, or from its limits if there is no truth.
+def _draw_errors(axes: Axes, estimates: Sequence[Bar], truth: Sequence[float]) -> None:
+    """Draw how far each estimate is from its truth, with its limits.
 
     Beside a bar of tens of percent an error of a tenth of a point cannot be seen; here it can.
     """
-    origins = [e.frequency for e in estimates] if truth is None else truth
-    _draw_limits(axes, estimates, origins)
-    differences = [
-        100 * (e.frequency - origin) for e, origin in zip(estimates, origins, strict=True)
-    ]
-    axes.plot(differences, range(len(estimates)), "o", color=_BLUE, markersize=5, zorder=5)
-    axes.axvline(0, color=_GREY if truth is None else _ORANGE, linewidth=1.2)
-    title = "Limits minus estimate" if truth is None else "Estimate minus truth"
-    axes.set_title(title, loc="left")
+    _draw_limits(axes, estimates, truth)
+    errors = [100 * (e.frequency - true) for e, true in zip(estimates, truth, strict=True)]
+    axes.plot(errors, range(len(estimates)), "o", color=_BLUE, markersize=5, zorder=5)
+    axes.axvline(0, color=_ORANGE, linewidth=1.2)
+    axes.set_title("Estimate minus truth", loc="left")
     axes.set_xlabel("percentage points")
     axes.locator_params(axis="x", nbins=4)  # numbers such as -0.0025 are wide
     axes.xaxis.set_major_formatter("{x:.5g}")

@@ -19,6 +19,8 @@ class Item(NamedTuple):
     frequency: float
     low: float | None = None
     high: float | None = None
+    population_low: float | None = None
+    population_high: float | None = None
 
 
 ITEMS = [
@@ -70,20 +72,65 @@ def test_intervals_are_drawn_where_there_are_any() -> None:
     )
     axes: Any = figure.axes[0]
     assert axes.lines[0].get_xdata().tolist() == [40.0, 60.0]
+    assert legend_of(figure) == ["estimated", "90 %: among these clients"]
+
+
+def legend_of(figure: Any) -> list[str]:
     [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["90 % interval", "estimated"]
+    return [text.get_text() for text in legend.get_texts()]
 
 
-def test_a_second_panel_shows_the_errors_or_else_the_limits() -> None:
+def test_pale_bars_behind_the_limits_are_of_more_people() -> None:
+    pytest.importorskip("matplotlib")
+    items = [Item("tea", 0.5, 0.4, 0.6, 0.3, 0.7), Item("milk", 0.25, 0.25, 0.25, 0.125, 0.375)]
+    figure = charts.top_items(items, 1000, confidence=0.95, unit="people", truth=[0.5, 0.25])
+    axes: Any = figure.axes[0]
+    bars, pale = axes.containers
+    assert [(bar.get_x(), bar.get_width()) for bar in pale] == [
+        (pytest.approx(30), pytest.approx(40)),
+        (12.5, 25),
+    ]
+    # the bar is behind, the line in front
+    [lines] = axes.collections
+    assert bars[0].get_zorder() < pale[0].get_zorder() < lines.get_zorder()
+    assert legend_of(figure) == [
+        "estimated",
+        "95 %: among these people",
+        "95 %: if they stand for more people",
+        "true",
+    ]
+    # exact counts have no width among the clients, and still stand for more
+    exact = charts.top_items(items[1:], 1000)
+    assert not exact.axes[0].collections and len(exact.axes[0].containers) == 2
+    assert legend_of(exact) == ["estimated", "limits: if they stand for more people"]
+
+
+def test_what_cannot_be_told_from_zero_has_no_bar() -> None:
+    """A thin line, with an end at the most that it may be alone."""
+    pytest.importorskip("matplotlib")
+    sure = Item("tea", 0.5, 0.4, 0.6, 0.3, 0.7)
+    rare, none = Item("rare", 0.1, 0.0, 0.2, 0.0, 0.25), Item("none", 0.0, 0.0, 0.0, 0.0, 0.125)
+    axes: Any = charts.top_items([sure, rare, none], 1000).axes[0]
+    assert [bar.get_width() for bar in axes.containers[0]] == [50.0, 0.0, 0.0]
+    [lines] = axes.collections
+    wide, thin, _ = lines.get_linewidths()
+    assert lines.get_segments()[1].tolist() == [[0, 1], [20, 1]] and thin < wide
+    ends = [tuple(end) for end in axes.lines[0].get_xydata().tolist()]
+    assert (20.0, 1.0) in ends and (0.0, 1.0) not in ends
+    pale = [bar.get_height() for bar in axes.containers[1]]
+    assert pale[1] < pale[0] == pale[2]  # a count that is exactly 0 is told from 0
+
+
+def test_a_second_panel_shows_the_errors_where_the_truth_is_known() -> None:
     pytest.importorskip("matplotlib")
     drinks = [Item("tea", 0.5, 0.4, 0.625), Item("milk", 0.25)]
     errors: Any = charts.top_items(drinks, 1000, truth=[0.375, 0.5]).axes[1]
-    limits: Any = charts.top_items(drinks, 1000).axes[1]
-    assert "truth" in errors.get_title(loc="left") and "Limits" in limits.get_title(loc="left")
-    for axes, dots, ends in ((errors, [12.5, -25.0], [2.5, 25.0]), (limits, [0, 0], [-10.0, 12.5])):
-        assert axes.lines[0].get_xdata() == pytest.approx(ends)  # milk has no limits
-        assert list(axes.lines[1].get_xdata()) == dots
-    assert len(charts.top_items([Item("tea", 0.5)], 1000).axes) == 1  # nothing to show beside it
+    assert "truth" in errors.get_title(loc="left")
+    assert errors.lines[0].get_xdata() == pytest.approx([2.5, 25.0])  # milk has no limits
+    assert list(errors.lines[1].get_xdata()) == [12.5, -25.0]
+    # without the truth it would repeat the limits; a phone has no room for it
+    assert len(charts.top_items(drinks, 1000).axes) == 1
+    assert len(charts.top_items(drinks, 1000, truth=[0.375, 0.5], narrow=True).axes) == 1
 
 
 LONG = "https://example.org/shop/checkout/step-%d?campaign=summer"
@@ -102,7 +149,7 @@ AWKWARD = [
 @pytest.mark.filterwarnings("error")  # matplotlib warns of letters that the font lacks
 def test_any_item_fits_and_is_drawn(has_truth: bool, has_limits: bool, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    limits = (0.499944, 0.500056) if has_limits else (None, None)
+    limits = (0.499944, 0.500056, 0.49, 0.51) if has_limits else ()
     items = [Item(item, 0.5, *limits) for item in [*AWKWARD, 12345678901]]
     figure = charts.top_items(
         items,
@@ -127,7 +174,8 @@ def test_any_item_fits_and_is_drawn(has_truth: bool, has_limits: bool, tmp_path:
 def test_errors_of_any_size_have_numbers_apart(size: float) -> None:
     pytest.importorskip("matplotlib")
     names = ("self", "if", "return", "def")
-    items = [Item(name, 0.5, 0.5 - 0.45 * size, 0.5 + 0.48 * size) for name in names]
+    low, high = 0.5 - 0.45 * size, 0.5 + 0.48 * size
+    items = [Item(name, 0.5, low, high, low / 2, high * 1.1) for name in names]
     figure = charts.top_items(items, 1000, truth=[0.5] * len(items))
     assert_texts_fit(figure)
 
@@ -174,7 +222,7 @@ def test_letters_of_another_font_of_the_machine_are_drawn(
 def test_labels_without_letters_are_told_apart(narrow: bool, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     odd = ["日本語", "中文字", "a\tb", "a\nb", "a\x1bb", "한국어" * 9]
-    items = [Item(item, 0.1, 0.05, 0.15) for item in odd]
+    items = [Item(item, 0.1, 0.05, 0.15, 0.01, 0.2) for item in odd]
     figure = charts.top_items(items, 10, narrow=narrow, path=tmp_path / "top.png")
     assert_texts_fit(figure)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]

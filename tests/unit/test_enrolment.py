@@ -669,6 +669,19 @@ def test_from_keys_to_a_signed_plan(call: Call) -> None:
     assert [load_signature(name).authority.number for name in ("plan.sig", "b.sig")] == [1, 2]
 
 
+def test_facts_of_a_plan_to_sign_are_folded_and_complete(call: Call) -> None:
+    planned(listed(1)).save("run.toml")
+    purpose = " ".join(["the", "purpose", "of", "many-worded", "hospitals"] * 5)
+    said = ("--purpose", purpose, "--until", "2100-01-31")
+    code, _, err = call("sign", "registrar.key", "run.toml", *said, "-o", "a.sig")
+    assert code == 0 and max(map(len, err.splitlines())) <= 80
+    rows = err.split("\n")
+    first = next(i for i, row in enumerate(rows) if row.startswith("Purpose"))
+    assert rows[first + 1].startswith(" " * 13) and not rows[first + 2].startswith(" " * 14)
+    assert f"Purpose {purpose}, number 1" in " ".join(err.split())
+    assert "note: registrar.key.signed is new: if this key has" in err
+
+
 def test_documents(call: Call) -> None:
     proved(call, 1)
     _, out, err = call("prove", "1.key", *FOR, "-o", "a", "--json")

@@ -556,10 +556,10 @@ def test_intervals_are_drawn_beside_their_own_bars():
     segments = [path.tolist() for path in axes.collections[0].get_segments()]
     assert np.allclose(segments, [[[40, 0], [70, 0]], [[15, 2], [30, 2]]])
     ends = np.transpose(axes.lines[0].get_data())
-    assert np.allclose(ends, [[40, 0], [15, 2], [70, 0], [30, 2]])
+    assert np.allclose(ends, [[40, 0], [70, 0], [15, 2], [30, 2]])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "interval",
         "estimated",
+        "limits: among these clients",
     ]
     curve = charts.error_against_bytes(
         {"hybrid": [charts.Point(1000, 0.01, 0.008, 0.015)]}, {}
@@ -571,7 +571,9 @@ def test_intervals_are_drawn_beside_their_own_bars():
 def test_the_plot_of_a_result_names_its_confidence():
     pytest.importorskip("matplotlib")
     result = fedtally.estimate(["tea"] * 3 + ["milk"], width=99, seed=1, confidence=0.8)
-    assert "80 % interval" in [text.get_text() for text in result.plot().legends[0].get_texts()]
+    assert "80 %: among these clients" in [
+        text.get_text() for text in result.plot().legends[0].get_texts()
+    ]
 
 
 # ---- shrinkage and the error model ----

@@ -34,7 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fedtally import _validate
 from fedtally._archive import replacing
@@ -72,7 +72,7 @@ _SIGNED = re.compile(
 )
 _REVOKED = re.compile(rf"{REVOCATION_SCHEMA} {_KEY} {_SIGNATURE} ({_PLANS})\n?")
 _LIST = re.compile(rf"{LIST_SCHEMA} {_KEY}\n")
-_Line = TypeVar("_Line", "PlanSignature", "Revocation")
+_Line = TypeVar("_Line", "Proof", "PlanSignature", "Revocation")
 
 
 # ---- proofs of possession ----
@@ -112,6 +112,19 @@ class Proof:
             f"{PROOF_SCHEMA} {self.identity.hex()} {self.registrar.hex()} {self.signature.hex()}"
             f" {json.dumps(self.purpose)}\n"
         )
+
+    @classmethod
+    def from_line(cls, line: str) -> Proof:
+        """Return the proof in a line, with or without its end.
+
+        Raises:
+            ValueError: it is none of this version, or not written as `to_line` writes it.
+        """
+        found = _PROOF.fullmatch(line)
+        if found is None:
+            raise ValueError
+        identity, registrar, signature = (bytes.fromhex(found[place]) for place in (1, 2, 3))
+        return _as_written(cls(identity, registrar, json.loads(found[4]), signature), line)
 
 
 def make_proof(key: SigningKey, registrar: bytes, purpose: str) -> Proof:
@@ -182,18 +195,7 @@ def load_proof(path: str | os.PathLike[str]) -> Proof:
         UnreadableFileError: there is no such file, or it is no proof of this version.
         InvalidInputError: the file holds a private key.
     """
-    name, text = os.fspath(path), _read(path, _MOST_BYTES, "a client's proof")
-    found = _PROOF.fullmatch(text)
-    try:
-        if found is None:
-            raise ValueError
-        identity, registrar, signature = (bytes.fromhex(found[i]) for i in (1, 2, 3))
-        proof = Proof(identity, registrar, json.loads(found[4]), signature)
-        if proof.to_line() != text.removesuffix("\n") + "\n":
-            raise ValueError  # one purpose has one text
-    except ValueError:  # InvalidInputError is one
-        raise _damaged(name, "proof", "keys prove") from None
-    return proof
+    return _load_line(path, Proof)
 
 
 # ---- the allow-list ----
@@ -472,15 +474,9 @@ def check_signature(signature: PlanSignature, plan: Plan, registrar: bytes) -> N
             f"the signature is of another plan, {signature.fingerprint[:16]}..., and this one is"
             f" {plan.fingerprint[:16]}...: get the signature of this plan from its registrar"
         )
-    fingerprint = bytes.fromhex(plan.fingerprint)
+    fields = bytes.fromhex(plan.fingerprint), *signature.authority.fields
     try:
-        verify(
-            registrar,
-            signature.signature,
-            Label.SIGNED_PLAN,
-            fingerprint,
-            *signature.authority.fields,
-        )
+        verify(registrar, signature.signature, Label.SIGNED_PLAN, *fields)
     except RejectedError:
         raise _forged("signature of the plan", registrar) from None
 
@@ -497,17 +493,7 @@ def load_signature(path: str | os.PathLike[str]) -> PlanSignature:
         UnreadableFileError: there is no such file, or it is no signature of this version.
         InvalidInputError: the file holds a private key.
     """
-    name, text = os.fspath(path), _read(path, _MOST_BYTES, "the signature of a plan")
-    if text.startswith("fedtally-signature/1 "):
-        raise UnreadableFileError(
-            f"{name} is a signature of the earlier form, fedtally-signature/1, which has no"
-            " purpose, number or last day: ask the registrar to sign the plan again (fedtally keys"
-            " sign)"
-        )
-    try:
-        return PlanSignature.from_line(text)
-    except ValueError:  # InvalidInputError is one: a registrar of low order
-        raise _damaged(name, "signature of a plan", "keys sign") from None
+    return _load_line(path, PlanSignature)
 
 
 # ---- revocations ----
@@ -600,15 +586,11 @@ def load_revocation(path: str | os.PathLike[str]) -> Revocation:
         UnreadableFileError: there is no such file, or it is no revocation of this version.
         InvalidInputError: the file holds a private key.
     """
-    name, text = os.fspath(path), _read(path, _MOST_BYTES, "a registrar's revocation")
-    try:
-        return Revocation.from_line(text)
-    except ValueError:
-        raise _damaged(name, "revocation", "keys revoke") from None
+    return _load_line(path, Revocation)
 
 
 def _as_written(made: _Line, line: str) -> _Line:
-    """Return what was read of a line, if it has one text."""
+    """Return what was read of a line, if it has one text: one purpose, for one, has one."""
     if made.to_line() != line.removesuffix("\n") + "\n":
         raise ValueError
     return made
@@ -697,6 +679,45 @@ def _damaged(name: str, what: str, command: str) -> UnreadableFileError:
         f"{name} is no {what} of this version, or damaged: give the file that fedtally {command}"
         " wrote"
     )
+
+
+class _File(NamedTuple):
+    """A file of one line: what a reader is to give, its name in errors, and what writes it."""
+
+    wanted: str
+    called: str
+    command: str
+    earlier: str = ""  # the start of a form that is read no more
+    lacks: str = ""  # what that form has not
+
+
+# A row a file of one line; `_load_line` reads each, and `_save` writes it.
+_FILES: dict[type[Proof | PlanSignature | Revocation], _File] = {
+    Proof: _File("a client's proof", "proof", "keys prove"),
+    PlanSignature: _File(
+        "the signature of a plan",
+        "signature of a plan",
+        "keys sign",
+        earlier="fedtally-signature/1 ",
+        lacks="no purpose, number or last day: ask the registrar to sign the plan again",
+    ),
+    Revocation: _File("a registrar's revocation", "revocation", "keys revoke"),
+}
+
+
+def _load_line(path: str | os.PathLike[str], kind: type[_Line]) -> _Line:
+    """Return what the one line of a file holds."""
+    name, file = os.fspath(path), _FILES[kind]
+    text = _read(path, _MOST_BYTES, file.wanted)
+    if file.earlier and text.startswith(file.earlier):
+        raise UnreadableFileError(
+            f"{name} is a signature of the earlier form, {file.earlier.strip()}, which has"
+            f" {file.lacks} (fedtally {file.command})"
+        )
+    try:
+        return kind.from_line(text)
+    except ValueError:  # InvalidInputError is one: a registrar of low order
+        raise _damaged(name, file.called, file.command) from None
 
 
 def _read(path: str | os.PathLike[str], most: int, wanted: str) -> str:

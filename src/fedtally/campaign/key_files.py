@@ -34,6 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from fedtally._sync import sync
 from fedtally.crypto.hpke import PrivateKey
@@ -64,6 +65,18 @@ class Role(StrEnum):
     HELPER = "helper"
     REGISTRAR = "registrar"
     CLIENT = "client"
+
+
+# A row a role: how its owner uses the key. A role of a new kind of key is a row here, and a name
+# above.
+_KINDS: dict[Role, type[SigningKey] | type[PrivateKey]] = {
+    Role.SERVER: SigningKey,  # Invites
+    Role.LEADER: PrivateKey,  # shares of reports
+    Role.HELPER: PrivateKey,  # seeds of reports
+    Role.REGISTRAR: SigningKey,  # plans and revocations
+    Role.CLIENT: SigningKey,  # what a client sends, and its proof
+}
+_Key = TypeVar("_Key", SigningKey, PrivateKey)
 
 
 @dataclass(frozen=True)
@@ -182,51 +195,43 @@ def load_server_key(path: str | os.PathLike[str]) -> SigningKey:
             version.
         InvalidInputError: others than its owner may read or write it, or it is of another role.
     """
-    return _signing_key(path, Role.SERVER)
+    return _key(path, Role.SERVER, SigningKey)
 
 
 def load_registrar_key(path: str | os.PathLike[str]) -> SigningKey:
     """Return the registrar's key, which signs plans: `enrolment.sign_plan` takes it.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
-            version.
-        InvalidInputError: others than its owner may read or write it, or it is of another role.
+        UnreadableFileError, InvalidInputError: as for `load_server_key`.
     """
-    return _signing_key(path, Role.REGISTRAR)
+    return _key(path, Role.REGISTRAR, SigningKey)
 
 
 def load_client_key(path: str | os.PathLike[str]) -> SigningKey:
     """Return a client's key: `FrequencyClient` takes it, and `enrolment.make_proof`.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
-            version.
-        InvalidInputError: others than its owner may read or write it, or it is of another role.
+        UnreadableFileError, InvalidInputError: as for `load_server_key`.
     """
-    return _signing_key(path, Role.CLIENT)
+    return _key(path, Role.CLIENT, SigningKey)
 
 
 def load_leader_key(path: str | os.PathLike[str]) -> PrivateKey:
     """Return the leader's key, which opens what clients seal: `FrequencyServer.leader` takes it.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
-            version.
-        InvalidInputError: others than its owner may read or write it, or it is of another role.
+        UnreadableFileError, InvalidInputError: as for `load_server_key`.
     """
-    return _opening_key(path, Role.LEADER)
+    return _key(path, Role.LEADER, PrivateKey)
 
 
 def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
     """Return the helper's key, which opens what clients seal: `FrequencyServer.helper` takes it.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
-            version.
-        InvalidInputError: others than its owner may read or write it, or it is of another role.
+        UnreadableFileError, InvalidInputError: as for `load_server_key`.
     """
-    return _opening_key(path, Role.HELPER)
+    return _key(path, Role.HELPER, PrivateKey)
 
 
 def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
@@ -295,15 +300,10 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
     return PublicKey(role, bytes(binascii.unhexlify(found[2])))
 
 
-def _signing_key(path: str | os.PathLike[str], role: Role) -> SigningKey:
+def _key(path: str | os.PathLike[str], role: Role, kind: type[_Key]) -> _Key:
+    """Return the key in a private key file of this role, of the kind that the table has."""
     key = _load(path, role)[1]
-    assert isinstance(key, SigningKey)
-    return key
-
-
-def _opening_key(path: str | os.PathLike[str], role: Role) -> PrivateKey:
-    key = _load(path, role)[1]
-    assert isinstance(key, PrivateKey)
+    assert isinstance(key, kind)
     return key
 
 
@@ -357,7 +357,7 @@ def _load(
 
 def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey:
     """Return the key, and wipe the secret that it is made of."""
-    key = PrivateKey(secret) if role in (Role.LEADER, Role.HELPER) else SigningKey(secret)
+    key = _KINDS[role](secret)
     secret.wipe()
     return key
 

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ _STAGES = {
     "curve": "predicting the errors of other sizes",
     "draw": "drawing",
 }
+_NOTE_COLUMNS = 80
 _UNITS = {
     "encode": "rounds",
     "curve": "sizes",
@@ -115,6 +117,21 @@ def note(message: str, quiet: bool = False) -> None:
     """Print a note on stderr, unless quiet."""
     if not quiet:
         click.echo(escaped(message), err=True)
+
+
+def note_folded(message: str, indent: int, quiet: bool = False) -> None:
+    """Print a note in lines of at most 80 columns, the later ones indented, unless quiet."""
+    folds = textwrap.TextWrapper(
+        _NOTE_COLUMNS,
+        subsequent_indent=" " * indent,
+        # digits and names are copied: they stay whole, and what drives a terminal is escaped later
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
+    for line in folds.wrap(message):
+        note(line, quiet)
 
 
 def say(message: str) -> None:

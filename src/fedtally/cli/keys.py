@@ -28,28 +28,47 @@ if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.secagg.allow_list import AllowList
 
-# the names in `campaign.key_files.Role`, repeated so that no --help waits for the cryptography; a
-# test compares the two
-_ROLES = ("server", "leader", "helper", "registrar", "client")
+
+class _Owner(NamedTuple):
+    """The owner of a key: their role, whose key an example makes, and the help of `keys add`.
+
+    `in_plan` is None where no plan holds the key.
+    """
+
+    role: str
+    example: str
+    in_plan: str | None = None
+
+
+# A row a role of `campaign.key_files.Role`, repeated so that no --help waits for the cryptography;
+# a test compares the two.
+_OWNERS = (
+    _Owner(
+        "server",
+        "the key of the server of secagg",
+        "Public key of the server of secagg: 64 digits, or the FILE.pub of fedtally keys new.",
+    ),
+    _Owner(
+        "leader",
+        "the key of the leader of two servers",
+        "Public key of the leader of two-server: 64 digits, or its FILE.pub.",
+    ),
+    _Owner(
+        "helper",
+        "the key of the helper of two servers",
+        "Public key of the helper of two-server: 64 digits, or its FILE.pub.",
+    ),
+    _Owner("registrar", "the key of who enrols clients"),
+    _Owner("client", "the identity of a client"),
+)
+_ROLES = tuple(owner.role for owner in _OWNERS)
+# what a plan may lack, and the owner whose key it is
+_OF_PLAN = {f"{owner.role}_key": owner for owner in _OWNERS if owner.in_plan is not None}
 
 public_key_options = options(
-    option(
-        "Keys",
-        "--server-key",
-        metavar="HEX|FILE",
-        help="Public key of the server of secagg: 64 digits, or the FILE.pub of fedtally keys new.",
-    ),
-    option(
-        "Keys",
-        "--leader-key",
-        metavar="HEX|FILE",
-        help="Public key of the leader of two-server: 64 digits, or its FILE.pub.",
-    ),
-    option(
-        "Keys",
-        "--helper-key",
-        metavar="HEX|FILE",
-        help="Public key of the helper of two-server: 64 digits, or its FILE.pub.",
+    *(
+        option("Keys", f"--{owner.role}-key", metavar="HEX|FILE", help=owner.in_plan)
+        for owner in _OF_PLAN.values()
     ),
     option(
         "Keys",
@@ -106,16 +125,11 @@ class GivenKeys(NamedTuple):
 def read_keys(given: dict[str, Any]) -> GivenKeys:
     """Return the public keys and the allow-list that the options name."""
     from fedtally.campaign.enrolment import load_allow_list
-    from fedtally.campaign.key_files import Role, read_public_key
+    from fedtally.campaign.key_files import read_public_key
 
-    named = {
-        "server_key": Role.SERVER,
-        "leader_key": Role.LEADER,
-        "helper_key": Role.HELPER,
-    }
     found = {
-        name: read_public_key(given[name], role)
-        for name, role in named.items()
+        name: read_public_key(given[name], owner.role)
+        for name, owner in _OF_PLAN.items()
         if given[name] is not None
     }
     listed = None
@@ -130,11 +144,8 @@ def lacking(plan: Plan) -> str:
     if plan.is_published:
         return ""
     ways = {
-        "server_key": "server_key (fedtally keys add --server-key)",
-        "leader_key": "leader_key (fedtally keys add --leader-key)",
-        "helper_key": "helper_key (fedtally keys add --helper-key)",
-        "allow_list": "allow_list, who may take part (fedtally keys add --allow-list)",
-    }
+        name: f"{name} (fedtally keys add --{owner.role}-key)" for name, owner in _OF_PLAN.items()
+    } | {"allow_list": "allow_list, who may take part (fedtally keys add --allow-list)"}
     missing = " and ".join(ways[name] for name in plan.missing_keys)
     # fedtally simulate refuses silos
     can = "" if plan.is_of_silos else "it can be simulated, and "
@@ -161,11 +172,8 @@ def keys() -> None:
     cls=Command,
     short_help="Make a private key file and its public key.",
     examples=[
-        ("the key of the server of secagg", "fedtally keys new server --output server.key"),
-        ("the key of the leader of two servers", "fedtally keys new leader --output leader.key"),
-        ("the key of the helper of two servers", "fedtally keys new helper --output helper.key"),
-        ("the key of who enrols clients", "fedtally keys new registrar --output registrar.key"),
-        ("the identity of a client", "fedtally keys new client --output client.key"),
+        (owner.example, f"fedtally keys new {owner.role} --output {owner.role}.key")
+        for owner in _OWNERS
     ],
 )
 @click.argument("role", metavar="|".join(_ROLES), type=click.Choice(_ROLES))
@@ -524,9 +532,10 @@ def sign(
     asks = is_attended() and not yes
     _show_signing(signature, loaded, book, now, as_json and not asks)
     if said["number"] is None and not book_path(key).exists():
-        console.note(
+        console.note_folded(
             f"note: {book_path(key)} is new: if this key has signed before, put that file back, or"
             " name a --number above all that were signed; owners take no lower one",
+            6,
             as_json and not asks,
         )
     if asks:
@@ -581,10 +590,11 @@ def _show_signing(
         ("Last day", f"{authority.last_day} (UTC)"),
         *demand_rows(plan),
     ]:
-        console.note(f"{name:11}  {text}", quiet)
+        console.note_folded(f"{name:11}  {text}", 13, quiet)
     beside = set(book.open_plans(authority.purpose, now)) - {plan.fingerprint, *authority.replaces}
     for other in sorted(beside):
-        console.note(f"note: plan {other} of this purpose stays open (--replaces ends it)", quiet)
+        note = f"note: plan {other} of this purpose stays open (--replaces ends it)"
+        console.note_folded(note, 6, quiet)
 
 
 @click.command(

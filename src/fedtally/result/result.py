@@ -781,8 +781,8 @@ class Result(Tabular):
     ) -> Any:
         """Return a matplotlib figure of estimates; write it to `path` if given.
 
-        Beside the bars it shows estimate minus truth, or the limits around each estimate where the
-        truth is not known.
+        Each bar has its limits: among the clients, and if they stand for more people. Where the
+        truth is known, a second panel shows estimate minus truth.
 
         Args:
             path: ends in .png, .svg or .pdf.
