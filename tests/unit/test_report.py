@@ -207,7 +207,7 @@ def test_guesses_are_those_of_the_best_test(relation: str) -> None:
     assert "50 % is chance" in said and f"at most {most:g} %" in " ".join(
         wording.protects(result.plan)
     )
-    assert ("which of two sets of items in " in said) == (relation != "replace-one")
+    assert ("% (which of two sets of items does it have?)" in said) == (relation != "replace-one")
 
 
 def test_no_guess_is_right_in_more_than_all_cases() -> None:
