@@ -406,7 +406,7 @@ def test_plot_of_a_result(tmp_path: Path) -> None:
     options: dict[str, Any] = {"width": 99, "seed": 1}
     result = fedtally.estimate(["tea"] * 3 + ["milk"], **options)
     figure = result.plot(tmp_path / "top.png", k=1)
-    assert len(figure.axes[0].patches) == 1
+    assert len(figure.axes[0].containers[0]) == 1
     assert (tmp_path / "top.png").exists()
     known = fedtally.estimate(["tea"] * 3 + ["milk"], evaluate=True, **options)
     panel = known.plot(estimates=known.estimates(["milk"])).axes[1]
