@@ -729,7 +729,7 @@ def test_standard_input(words: str) -> None:
             "--ledger goes with --epsilon: give one, or leave --ledger out",
         ),
         (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
-        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
+        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a list"),
         (
             ["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"],
             "add-remove needs --max-clients",
@@ -1199,7 +1199,9 @@ def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")
-    assert re.search(r"1 +self +[0-9.]+ % +█+ +[0-9.]+ +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out)
+    assert re.search(
+        r"1 +self +[0-9.]+ % +█+ +[0-9.]+ +[0-9.]+ +[0-9.]+ % +[+-]\S+ +[0-9,]+\n", out
+    )
     assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out

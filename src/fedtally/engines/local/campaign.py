@@ -425,9 +425,10 @@ def read(
     domain = declared(spec.domain, source)
     if (domain is None or not domain.public) and spec.is_private and not spec.is_not_private:
         raise InvalidInputError(
-            f"with epsilon the candidates must be public, and the items of {source.name} are not:"
-            " declare a list (--domain FILE, range:A..B or grid:...), or take --domain open, which"
-            " finds strings nobody has listed (--not-private allows it, and protects nobody)"
+            "with epsilon the candidates must be public, and the input's own items"
+            f" ({source.name}) are not: declare a list (--domain FILE, range:A..B or grid:...),"
+            " or take --domain open, which finds strings nobody has listed (--not-private allows"
+            " it, and protects nobody)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
     encoder = encoder_of(domain, seed, outside, spec.is_private)
