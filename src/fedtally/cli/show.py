@@ -24,7 +24,7 @@ from fedtally.errors import InvalidInputError
     "--seed",
     type=click.IntRange(0),
     metavar="S",
-    help="Draw words, hashes, masks and noise from S [at random].",
+    help="Draw words, hashes, masks and noise from S (at random).",
 )
 @option(
     "Files",
