@@ -28,10 +28,10 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.driver import Driver, ServerKeys
 from fedtally.campaign.server import FrequencyServer
+from fedtally.campaign.transports.pace import Ending
+from fedtally.campaign.transports.sockets import SocketEngine
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.engines.pace import Ending
-from fedtally.engines.sockets import SocketEngine
 from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal

@@ -26,9 +26,9 @@ from socket_agents import (
 )
 
 from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
+from fedtally.campaign.transports.sockets import SocketEngine, _set_within
 from fedtally.encoding import Encoding
-from fedtally.engines.pace import LONGEST_PAUSE, Ending, Pace
-from fedtally.engines.sockets import SocketEngine, _set_within
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
@@ -115,7 +115,7 @@ def test_no_agent_stops_the_others(tmp_path: Path, sockets: Path) -> None:
 def test_sockets_that_come_and_go_leave_nothing_behind(
     tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedtally.engines.sockets.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fedtally.campaign.transports.sockets.LOOK_SECONDS", 0.02)
     world = World(tmp_path, plan_of(), deadlines=QUICK)
     tried = engine(world, sockets)
     seen = 0
@@ -404,7 +404,7 @@ def test_answers_that_came_while_the_process_was_suspended_are_read(
 def test_a_clock_that_is_put_back_does_not_delay_the_end(
     tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedtally.engines.sockets.FAREWELL_SECONDS", 0.3)
+    monkeypatch.setattr("fedtally.campaign.transports.sockets.FAREWELL_SECONDS", 0.3)
     world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
     monkeypatch.setattr(type(world.driver), "owes_farewells", True)
     clock = SetClock()

@@ -14,8 +14,8 @@ from secagg_cohort import stream
 
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
-from fedtally.engines.flower import launch
-from fedtally.engines.flower.launch import FlowerError, RunReport
+from fedtally.campaign.transports.flower import launch
+from fedtally.campaign.transports.flower.launch import FlowerError, RunReport
 from fedtally.errors import MissingExtraError
 
 

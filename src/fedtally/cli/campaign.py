@@ -20,7 +20,7 @@ from fedtally.errors import InvalidInputError, OvertakenError
 if TYPE_CHECKING:
     from fedtally.campaign.driver import Driver
     from fedtally.campaign.folder import CampaignFolder
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.pace import Ending
     from fedtally.secagg.messages import AbortCode
 
 _SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round landed
@@ -422,7 +422,7 @@ def _run(
     take_over: bool = False,
 ) -> int:
     """Run a campaign, and show how it ended; return the exit code."""
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.pace import Ending
 
     given, other = ("agents", "connection") if engine == "local" else ("connection", "agents")
     named = {"agents": agents, "connection": connection}
@@ -468,7 +468,7 @@ def _run(
 
 def _is_over(folder: CampaignFolder, ending: Ending) -> bool:
     """Tell whether a campaign ends with its run, and has its result."""
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.pace import Ending
 
     # Rounds may have room for more clients. If none came for so long, they are what there is.
     have_all_landed = len(folder.status().landed) == folder.plan.num_rounds
@@ -497,7 +497,7 @@ def _run_local(
     """Run a campaign in this process."""
     import asyncio
 
-    from fedtally.engines.sockets import check_folder
+    from fedtally.campaign.transports.sockets import check_folder
 
     # Before the campaign is claimed: a mistyped folder must begin nothing, and silence no process.
     check_folder(agents)
@@ -518,8 +518,8 @@ def _run_on_flower(
     folder: CampaignFolder, connection: str, wait: int, quiet: bool, take_over: bool
 ) -> _Ran:
     """Run a campaign in a ServerApp of Flower, and wait for its end."""
-    from fedtally.engines.flower import launch
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.flower import launch
+    from fedtally.campaign.transports.pace import Ending
     from fedtally.secagg.messages import AbortCode
 
     with view.Progress(folder, None, quiet) as progress:
@@ -558,7 +558,7 @@ async def _carry(
     import signal
     import time
 
-    from fedtally.engines.sockets import SocketEngine
+    from fedtally.campaign.transports.sockets import SocketEngine
 
     engine = SocketEngine(
         driver,
@@ -653,7 +653,7 @@ def _said(
         where: the folder of the agents, or the connection.
     """
     from fedtally import report
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.pace import Ending
     from fedtally.report import counted
     from fedtally.secagg.config import SecAggConfig
 

@@ -41,7 +41,7 @@ class RunReport:
 
     Args:
         run: the number of the run in Flower.
-        ending: a value of `engines.pace.Ending`; None: there was an error.
+        ending: a value of `campaign.transports.pace.Ending`; None: there was an error.
         num_online: the number of nodes that were online at the end.
         refusals: the number of frames that were refused, and of clients that aborted, by code.
         error: what stopped the run, in words.
@@ -75,7 +75,7 @@ def write_app(place: Path) -> None:
     Raises:
         InvalidInputError: the folder exists, or cannot be made.
     """
-    source = resources.files("fedtally.engines.flower") / "app" / APP
+    source = resources.files("fedtally.campaign.transports.flower") / "app" / APP
     try:
         place.mkdir(parents=True)
         (place / APP).write_bytes(source.read_bytes())

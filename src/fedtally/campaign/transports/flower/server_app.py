@@ -14,9 +14,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedtally.campaign.driver import Driver, Receipt
 from fedtally.campaign.folder import CampaignFolder
-from fedtally.engines.flower.exchange import Exchange, Letter
-from fedtally.engines.flower.launch import RunReport
-from fedtally.engines.pace import Ending, Pace
+from fedtally.campaign.transports.flower.exchange import Exchange, Letter
+from fedtally.campaign.transports.flower.launch import RunReport
+from fedtally.campaign.transports.pace import Ending, Pace
 from fedtally.errors import FedtallyError
 from fedtally.secagg import wire
 

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedtally.agent.pipe import PipeError, read_frame, write_frame
 from fedtally.campaign.driver import Driver, Receipt
-from fedtally.engines.pace import LONGEST_PAUSE, Ending, Pace
+from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
+from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.secagg.config import SecAggConfig

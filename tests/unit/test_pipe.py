@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from cases import each_case
 
-from fedtally.agent.pipe import PipeClosedError, PipeError, read_frame, write_frame
+from fedtally.campaign.transports.pipe import PipeClosedError, PipeError, read_frame, write_frame
 
 
 def read(data: bytes, most: int = 100, times: int = 1) -> list[bytes]:
