@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import options, recovery, rounds, study, tradeoff
+from experiments import options, recovery, rounds, study, theory, tradeoff
 from experiments.privacy import add_noise
 from experiments.releases import DELTA
-from fedtally import theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
