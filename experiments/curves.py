@@ -13,15 +13,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.error_model import Prediction, predict
-from fedtally.recovery.median_error import median_of_normals
+from fedtally.recovery.median_error import _LATTICE, _law_of_median
 from fedtally.recovery.releases import Release, numbers_of_batches
 
+F64 = npt.NDArray[np.float64]
 Fold = Literal["median", "mean"]
+_NORMAL_STEP = 0.005  # of a lattice of normals, which then reaches 10 standard deviations
 HEAD = 0.3  # the share of the width that is the number of a population's head items: see tail_norm
 
 
@@ -229,6 +231,23 @@ def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
     possible = (sizes < 0) & (distribution > 0)
     below, upper = np.cumsum(distribution[possible]), sizes[possible] + (sizes[1] - sizes[0]) / 2
     return -float(np.interp(math.log(exceeded), np.log(below), upper))
+
+
+def median_of_normals(rows: int) -> tuple[F64, F64]:
+    """Return the distribution of the median of so many independent standard normals.
+
+    First its sizes, rising, then the probability of each.
+
+    The normals are rounded to steps of 1/200, which changes quantiles by less than 2e-4 of
+    themselves for up to 100 rows, by less than 2e-3 for up to 1,024.
+
+    >>> sizes, distribution = median_of_normals(3)
+    >>> round(float(distribution @ sizes**2), 4), round(1 - 3**0.5 / np.pi, 4)
+    (0.4487, 0.4487)
+    """
+    edges = _NORMAL_STEP * (np.arange(-_LATTICE // 2, _LATTICE // 2 + 1) - 0.5)
+    distribution, step = _law_of_median(np.diff(ndtr(edges)), rows, _NORMAL_STEP)
+    return step * (np.arange(float(len(distribution))) - len(distribution) // 2), distribution
 
 
 def _checked(fold: Fold) -> Fold:
