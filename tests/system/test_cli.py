@@ -147,7 +147,7 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
         "--details",
     )
     assert (code, err) == (0, "")
-    assert re.search(r"1 +the +50\.00 % +█* +1\.00 +50\.00 % +\+0\.00 +50", out)
+    assert re.search(r"1 +the +50\.00 % +█* +1\.00 +9\.[0-9]+ +50\.00 % +\+0\.00 +50", out)
     covered = "95 %, for frequencies among those that took part; of a list chosen by its estimates"
     assert covered in " ".join(out.split())
     assert "this decoder finds rare items too" in " ".join(out.split())
@@ -206,8 +206,8 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     # By default the same answer stands on one screen, and names what it leaves out.
     code, short, err = call(*asked)
     assert (code, err) == (0, "") and short.startswith(title)
-    both = "in a list on average, and the true share of an item named beforehand"
-    assert both in " ".join(short.split())
+    both = r"Error ± [0-9.]+ points among these 4,000 clients; ± [0-9.]+ if they stand for more"
+    assert re.search(both, " ".join(short.split()))
     assert "1.fedtally 2,000 clients; 2.fedtally 2,000 clients" in short
     assert "--details" in short and "2 more notes" not in short and len(short) < len(out)
     for note in (
@@ -270,6 +270,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "recovery",
         "objective",
         "intervals",
+        "error",
         "estimates",
         "open",
         "evaluation",
@@ -390,7 +391,7 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
 def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
     call: Call, tmp_path: Path, words: str
 ) -> None:
-    hint = "--domain FILE a list that all clients have: a histogram, 3 B"
+    hint = "--domain FILE a shared list: a histogram, 3 B"
     listed = tmp_path / "listed.txt"
     listed.write_text("tea\nmilk\nbeer\n")
     with_list = ("--domain", str(listed), "--outside", "drop")
@@ -398,6 +399,17 @@ def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
     for options, is_shown in (((), True), (with_list, False), (smaller, False)):
         said = " ".join(call("estimate", words, "--seed", "1", *options)[1].split())
         assert (hint in said) == is_shown, options
+
+
+def test_the_noise_that_is_proposed_is_not_refused(call: Call, tmp_path: Path, words: str) -> None:
+    """Candidates that are the input's own are no public list, so a list is proposed, too."""
+    listed = tmp_path / "listed.txt"
+    listed.write_text("".join(f"{word}\n" for word in sorted(set(WORDS))))
+    with_list = ("--domain", str(listed))
+    for options, hint in (((), "--epsilon 1 --domain FILE "), (with_list, "--epsilon 1 the noise")):
+        assert hint in " ".join(call("estimate", words, *options)[1].split())
+        tried = hint.removesuffix("the noise").replace("FILE", str(listed)).split()
+        assert call("estimate", words, *options, *tried)[0] == 0
 
 
 def test_max_items_bounds_what_a_client_contributes(call: Call, tmp_path: Path) -> None:
@@ -647,9 +659,7 @@ def test_merge_says_what_private_results_cost_together(call: Call) -> None:
         "zero-out",
     )
     said = " ".join(call("merge", "1", "exact", "--top", "1")[1].split())
-    assert (
-        "a client in all of them: nothing is guaranteed: the sums of 1 of these 2 are exact" in said
-    )
+    assert "Together Not private together: exact has exact sums." in said
     assert answered(call, "merge", "1", "exact", "--top", "1")["together"]["epsilon"] is None
 
 
@@ -719,7 +729,7 @@ def test_standard_input(words: str) -> None:
             "--ledger goes with --epsilon: give one, or leave --ledger out",
         ),
         (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
-        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
+        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a list"),
         (
             ["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"],
             "add-remove needs --max-clients",
@@ -1189,7 +1199,9 @@ def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")
-    assert re.search(r"1 +self +[0-9.]+ % +█+ +[0-9.]+ +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out)
+    assert re.search(
+        r"1 +self +[0-9.]+ % +█+ +[0-9.]+ +[0-9.]+ +[0-9.]+ % +[+-]\S+ +[0-9,]+\n", out
+    )
     assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out
@@ -1442,6 +1454,64 @@ def test_the_defaults_that_help_shows_are_those_that_run() -> None:
         if one.name not in others:
             assert shown[0].split(";")[0] == str(one.default), (command.name, one.name)
     assert len(filled) > 30
+
+
+def waits_for(capsys: pytest.CaptureFixture[str], text: str) -> str:
+    """Return what stands on stderr once it has a text."""
+    found, end = "", time.monotonic() + 60
+    while text not in found and time.monotonic() < end:
+        time.sleep(0.01)
+        found += capsys.readouterr().err
+    return found
+
+
+def test_long_work_says_in_a_plain_line_what_it_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also into a file. Of work that is done soon nobody hears, nor where it was asked for."""
+    monkeypatch.setattr(console, "LATER", 0.01)
+    monkeypatch.setattr(console, "SOON", 86_400.0)
+    with console.Progress() as progress:
+        progress("read", 1, 10)
+        progress("recover", 1, 10)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(console, "SOON", 0.01)
+    with console.Progress(quiet=True) as progress:
+        progress("read", 1, 10)
+        time.sleep(0.05)
+    assert capsys.readouterr() == ("", "")
+    with console.Progress() as progress:
+        progress("recover", 5, 10)
+        said = waits_for(capsys, "\n")
+        assert said == "decoding: all candidates are looked at several times\n"
+        progress("recover", 6, 10)  # one line each
+        progress("decode", 1, 10**9)
+        said = waits_for(capsys, "\n")
+        assert re.fullmatch(r"decoding 1,000,000,000 items, about [0-9,]+ s\n", said)
+        progress("plan")
+        assert waits_for(capsys, "\n") == "planning\n"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_long_work_leaves_documents_alone(
+    call: Call, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stdout has the answer alone; with --json stderr is for the document of an error."""
+    monkeypatch.setattr(console, "SOON", 0.0)
+    monkeypatch.setattr(console, "LATER", 0.0)
+    slow = console.Progress.__call__
+
+    def slowly(self: console.Progress, *arguments: Any) -> None:
+        slow(self, *arguments)
+        time.sleep(0.03)
+
+    monkeypatch.setattr(console.Progress, "__call__", slowly)
+    asked = ("estimate", words, "--width", "64", "--seed", "1")
+    code, out, err = call(*asked)
+    assert code == 0 and "reading" in err and "reading" not in out and "\x1b" not in err
+    assert call(*asked, "--quiet")[2] == ""
+    code, out, err = call(*asked, "--json")
+    assert (code, err) == (0, "") and json.loads(out)["schema"] == "fedtally-result/2"
 
 
 def test_a_stage_of_unknown_length_says_how_long_it_has_taken(

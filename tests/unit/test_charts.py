@@ -406,7 +406,7 @@ def test_plot_of_a_result(tmp_path: Path) -> None:
     options: dict[str, Any] = {"width": 99, "seed": 1}
     result = fedtally.estimate(["tea"] * 3 + ["milk"], **options)
     figure = result.plot(tmp_path / "top.png", k=1)
-    assert len(figure.axes[0].patches) == 1
+    assert len(figure.axes[0].containers[0]) == 1
     assert (tmp_path / "top.png").exists()
     known = fedtally.estimate(["tea"] * 3 + ["milk"], evaluate=True, **options)
     panel = known.plot(estimates=known.estimates(["milk"])).axes[1]
@@ -461,6 +461,16 @@ def test_a_map_shows_every_cell_in_the_shape_that_it_has_there() -> None:
     figure.canvas.draw()
     drawn = [text.get_text() for text in bar.get_yticklabels() if text.get_text()]
     assert len(drawn) >= 2 and not any("e" in text for text in drawn)
+
+
+def test_a_flat_map_names_few_latitudes() -> None:
+    """More of them would overlap."""
+    places = [(-0.5, -179.5), (0.5, 179.5), (-16.5, 178.5), (-17.5, 177.5)]  # around the date line
+    for narrow in (False, True):
+        whole = charts.cell_map(places, [0.4, 0.3, 0.2, 0.1], 1.0, narrow=narrow).axes[0]
+        whole.figure.canvas.draw()
+        low, high = sorted(whole.get_ylim())
+        assert 1 <= sum(low <= place <= high for place in whole.get_yticks()) <= 2
 
 
 def test_a_map_shows_crowds_closer() -> None:

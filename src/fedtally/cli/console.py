@@ -7,6 +7,8 @@ import os
 import shlex
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ _STAGES = {
     "draw": "drawing",
 }
 _NOTE_COLUMNS = 80
+SOON, LATER = 0.8, 2.0  # seconds until the first line on what takes long, and until another one
 _UNITS = {
     "encode": "rounds",
     "curve": "sizes",
@@ -169,8 +172,8 @@ def command_line(names_items: bool = True) -> str:
         name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if before in hidden or (equals and name in hidden):
             value = "..."
-        # An item that somebody asks for is no file, though it may be an address.
-        elif "--query" not in (before, name) and "://" not in value:
+        # A title and an item that somebody asks for are no files, though they may have a slash.
+        elif {before, name}.isdisjoint(("--query", "--title")) and "://" not in value:
             value = os.path.basename(value) or value
         before = word
         words.append(f"{name}{equals}{value}" if equals else value if value else word)
@@ -180,11 +183,13 @@ def command_line(names_items: bool = True) -> str:
 class Progress:
     """Progress bars for the stages of a run, on stderr.
 
-    Where stderr is no terminal, nothing is imported and nothing is shown.
+    Where stderr is no terminal, a plain line says what takes long: the first within a second.
     """
 
     def __init__(self, quiet: bool = False) -> None:
-        self._active = not quiet and sys.stderr.isatty()
+        is_terminal = sys.stderr.isatty()
+        self._active = not quiet and is_terminal
+        self._lines = None if quiet or is_terminal or _has_json_errors() else _Lines()
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
 
@@ -211,12 +216,16 @@ class Progress:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+        if self._lines is not None:
+            self._lines.stop()
 
     def __call__(self, stage: str, done: int = 0, total: int | None = None) -> None:
         """Show how far a stage is. Engines call this.
 
         A stage without a total, which nobody knows, shows how long it has taken.
         """
+        if self._lines is not None:
+            self._lines.look(stage, done, total)
         if self._bars is None:
             return
         amount = _amount(stage, done, total)
@@ -225,6 +234,65 @@ class Progress:
                 _STAGES.get(stage, stage), total=total, amount=amount
             )
         self._bars.update(self._tasks[stage], completed=done, amount=amount)
+
+
+class _Lines:
+    """Plain lines on stderr: what a stage does, once it has taken long."""
+
+    def __init__(self) -> None:
+        self._wait, self._until = SOON, time.monotonic() + SOON
+        self._timer: threading.Timer | None = None
+        self._stage, self._began = "", 0.0
+        self._done: int = 0
+        self._total: int | None = None
+
+    def look(self, stage: str, done: int, total: int | None) -> None:
+        """Note how far a stage is. A new one gets its own line, if it takes long."""
+        self._done, self._total = done, total
+        if stage == self._stage:
+            return
+        self.stop()
+        self._stage, self._began = stage, time.monotonic()
+        # the first line comes within a second of the whole work
+        wait = max(SOON / 3, self._until - self._began) if self._wait == SOON else self._wait
+        self._timer = threading.Timer(wait, self._say, [stage])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def stop(self) -> None:
+        """Say nothing more of the stage: it is done."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._timer = None
+
+    def _say(self, stage: str) -> None:
+        self._wait = LATER
+        taken = time.monotonic() - self._began
+        note(f"{_STAGES.get(stage, stage)}{_of_all(stage, self._total)}{self._left(taken)}")
+
+    def _left(self, taken: float) -> str:
+        if self._stage in _PASSES or not (self._done and self._total):  # passes are of any number
+            return ""
+        left = taken * (self._total - self._done) / self._done
+        return f", about {left:,.0f} s" if left >= 1 else ""
+
+
+def _of_all(stage: str, total: int | None) -> str:
+    """Return how much a stage has to do, with a blank before it; "" where nobody counts it."""
+    if stage == "recover":
+        return ": all candidates are looked at several times"
+    if total is None:
+        return ""
+    if stage == "read":
+        return f" {total / 1e6:,.1f} MB"
+    return f" {total:,} {_UNITS[stage]}" if stage in _UNITS else ""
+
+
+def _has_json_errors() -> bool:
+    """Return whether stderr may get a document in JSON, which no line may stand before."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get("as_json"))
 
 
 def _time_column() -> ProgressColumn:

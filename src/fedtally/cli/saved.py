@@ -122,7 +122,7 @@ def query(
     cls=Command,
     short_help="Write the report of a saved result, one HTML file.",
     examples=[
-        ("a result, and its page to hand on", "fedtally demo --save demo.fedtally"),
+        ("a result, and its page to share", "fedtally demo --save demo.fedtally"),
         ("", "fedtally report demo.fedtally -o demo.html"),
     ],
 )

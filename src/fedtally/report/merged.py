@@ -101,7 +101,7 @@ def merged_answer(
             *_certainty(merged, estimates, queried),
             # The path is not the label: a long one would leave no room for the text.
             *(("Result", f"{path}: {said}") for path, said in _each(merged, paths)),
-            ("Together", _together(merged)),
+            ("Together", _together(merged, _names(paths))),
         ]
         return Group(*parts, facts([*rows, *noted(merged.warnings)]))
     alarms = {note for part in merged.results for note in part.alarms}
@@ -172,10 +172,13 @@ def write_merged_page(
             merged.num_contributions,
             merged.unit,
             merged.confidence,
-            holds="is in" if merged.unit == "contributions" else "is held by",
+            holds=_holding(merged),
             is_exact=is_exact,
         ),
-        privacy=said.pop() if len(said) == 1 and not any(banners) else "",
+        # who is in several results spends in each of them
+        privacy=f"{said.pop()} in each result; {_together(merged)}"
+        if len(said) == 1 and not any(banners)
+        else "",
         tables=page.tables(of, estimates, queried),
         figures=page.figures(of, estimates),
         sections=[
@@ -193,7 +196,8 @@ def write_merged_page(
                         names, [tuple(wording.protects(part.plan)) for part in results]
                     )
                 ]
-                + [("Together", _together(merged))] * any(part.plan.privacy for part in results),
+                + [("Together", _together(merged, names))]
+                * any(part.plan.privacy for part in results),
             ),
             *(
                 page.section(f"Who could learn what{_of(those, names)}", rows)
@@ -240,6 +244,15 @@ def _question(merged: Merged) -> str:
     )
 
 
+def _holding(merged: Merged) -> str:
+    """Return the verb that joins an item and the share that has it: some results may be drawn."""
+    found = {summary.holding(part) for part in merged.results}
+    if len(found) == 1 and merged.unit != "contributions":
+        return found.pop()
+    is_drawn = any("drawn" in verb for verb in found)
+    return "is among the drawn items of" if is_drawn else "is in"
+
+
 def _names(paths: Sequence[str]) -> list[str]:
     """Return the base name of each file, since a folder may name a person; equal ones numbered.
 
@@ -276,6 +289,7 @@ def _short(
         wording.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
     )
     sizes = least if least == most else f"{least} to {most}"
+    together = _together(merged, _names(paths))
     named = [
         f"{name} {part.num_contributions:,} {part.unit}"
         for name, part in zip(_names(paths), results, strict=True)
@@ -283,7 +297,7 @@ def _short(
     return [
         ("Error", sure),
         ("Privacy", private),
-        *([("Together", _together(merged))] if any(part.plan.privacy for part in results) else []),
+        *([("Together", together)] if any(part.plan.privacy for part in results) else []),
         ("Upload", f"{sizes} per {wording.who(results[0].plan)} and round"),
         ("Results", "; ".join(named) if len(named) <= _NAMED else f"{len(named):,}"),
     ]
@@ -328,6 +342,13 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
     return f" of {', '.join(those)}" if len(those) < len(names) else ""
 
 
-def _together(merged: Merged) -> str:
+def _together(merged: Merged, names: Sequence[str]) -> str:
+    """Return what the results cost somebody who is in all of them."""
+    exact = [
+        name for name, part in zip(names, merged.results, strict=True) if part.plan.privacy is None
+    ]
+    if exact:
+        have = "has" if len(exact) == 1 else "have"
+        return f"Not private together: {', '.join(exact)} {have} exact sums."
     nouns = {part.plan.nouns[0] for part in merged.results}
     return f"a {' or '.join(sorted(nouns))} in all of them: {merged.joint_guarantee}"
