@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_world import World, plan_of
 
-from fedtally.errors import OvertakenError, UnreadableFileError
+from fedtally.errors import UnreadableFileError
 from fedtally.store import Campaigns, ClientRecord, Ledger
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "schemas.json"
@@ -64,14 +63,3 @@ def test_a_file_of_a_later_schema_says_the_way_out(tmp_path, kind):
         patch.setattr(kind, "_schema", known - 1)
         with pytest.raises(UnreadableFileError, match=r"a newer fedtally .*install that version"):
             kind.open(place)
-
-
-def test_giving_up_overtakes_who_claimed_after_the_copy_was_made(tmp_path):
-    """With one epoch more than the copy, giving up would take that of the process that runs."""
-    world = World(tmp_path, plan_of())
-    copy = (tmp_path / "campaign.db").read_bytes()
-    store = world.claim()
-    (tmp_path / "campaign.db").write_bytes(copy)
-    world.campaigns().give_up(world.plan, mark=tmp_path / "mark")
-    with pytest.raises(OvertakenError, match="another process runs"):
-        store.check_claim(world.plan)

@@ -356,6 +356,13 @@ def test_a_plan_is_written_in_one_form_alone(tmp_path, path, value):
         Plan.load(tmp_path / "plan.json")
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_plan_of_another_schema_is_refused_by_name(version):
+    values = PLAN.to_dict() | {"schema": f"fedtally-plan/{version}", "of_then": 1}
+    with pytest.raises(InvalidInputError, match=rf"fedtally-plan/{version}.*\(fedtally plan\)"):
+        Plan.from_dict(values)
+
+
 def test_an_entry_that_is_there_twice_is_refused(tmp_path):
     text = json.dumps(PLAN.to_dict())
     (tmp_path / "plan.json").write_text(text.replace('"rows": 5', '"rows": 5, "rows": 7'))
