@@ -1,4 +1,4 @@
-"""The report to hand on: one HTML file that loads nothing, and is whole without JavaScript.
+"""The report to share: one HTML file that loads nothing, and is whole without JavaScript.
 
 Items are data of strangers: the template escapes each text, and the page's policy lets a browser
 run only the one script and style whose hashes it names. Jinja2 is imported inside functions.
