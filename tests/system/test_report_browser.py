@@ -38,6 +38,18 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_coordinates_stay_on_one_line(tmp_path: Path) -> None:
+    places = ["40.705,-73.995", "40.695,-74.005"]
+    noisy = {"encoding": "sketch", "domain": "grid:40..41,-75..-73,0.01", "seed": 1}
+    result = fedtally.estimate(places * 200, **noisy, evaluate=True)
+    path = tmp_path / "places.html"
+    path.write_text(page.page(result, result.top(2), command=""), encoding="utf-8")
+    with Page(tmp_path, 1000) as shown:
+        shown.open(path)
+        heights = "[...document.querySelectorAll('tbody tr')].map(row => row.clientHeight)"
+        assert all(height < 40 for height in shown.value(heights)), shown.value(heights)
+
+
 @pytest.mark.parametrize("width", [1000, 390])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_it_is_whole_silent_and_no_wider_than_the_screen(

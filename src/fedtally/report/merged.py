@@ -176,7 +176,7 @@ def write_merged_page(
             is_exact=is_exact,
         ),
         # who is in several results spends in each of them
-        privacy=f"{said.pop()} in each result; {_together(merged)}"
+        privacy=f"{said.pop()} in each result; {_together(merged, names)}"
         if len(said) == 1 and not any(banners)
         else "",
         tables=page.tables(of, estimates, queried),
