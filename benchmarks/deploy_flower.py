@@ -19,13 +19,13 @@ from pathlib import Path
 from benchmarks.deploy import DOMAIN, KEY, ROWS, WIDTH, stream
 from benchmarks.federation import CONNECTION, Federation, federation
 from benchmarks.measure import Goal, Report
-from fedtally.agent.pipe import PipeError, read_frame, write_frame
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import LOCK, CampaignFolder
 from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.flower import launch
+from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
-from fedtally.engines.flower import launch
 from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal
@@ -37,7 +37,7 @@ from fedtally.sketch import Schedule
 _ECHO_CLIENT = """
 from flwr.app import Message
 from flwr.clientapp import ClientApp
-from fedtally.engines.flower.exchange import ACTION, pack, unpack
+from fedtally.campaign.transports.flower.exchange import ACTION, pack, unpack
 
 def echo(message, context):
     size = int.from_bytes(unpack(message.content)[:4], "little")
@@ -50,8 +50,8 @@ _ECHO_SERVER = """
 import json, time
 from pathlib import Path
 from flwr.serverapp import ServerApp
-from fedtally.engines.flower.exchange import Exchange, Letter
-from fedtally.engines.flower.server_app import POLL_SECONDS
+from fedtally.campaign.transports.flower.exchange import Exchange, Letter
+from fedtally.campaign.transports.flower.server_app import POLL_SECONDS
 
 def main(grid, context):
     begun, exchange = time.monotonic(), Exchange(grid, time.monotonic)
@@ -188,7 +188,9 @@ def echo(here: Federation, sizes: list[tuple[int, int]], place: Path) -> float:
     launch.write_app(app)
     text = (app / launch.APP).read_text()
     for role in ("client", "server"):
-        text = text.replace(f"fedtally.engines.flower.{role}_app:app", f"echo_{role}:app")
+        text = text.replace(
+            f"fedtally.campaign.transports.flower.{role}_app:app", f"echo_{role}:app"
+        )
     (app / launch.APP).write_text(text)
     (app / "echo_client.py").write_text(_ECHO_CLIENT)
     (app / "echo_server.py").write_text(_ECHO_SERVER.replace("OUT_FILE", str(seconds)))

@@ -28,10 +28,10 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.driver import Driver, ServerKeys
 from fedtally.campaign.server import FrequencyServer
+from fedtally.campaign.transports.pace import Ending
+from fedtally.campaign.transports.sockets import SocketLoop
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.engines.pace import Ending
-from fedtally.engines.sockets import SocketEngine
 from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal
@@ -102,13 +102,13 @@ def bare(plan: Plan, clients: int) -> float:
     return time.process_time() - start
 
 
-def engine_of(plan: Plan, folder: Path, allow_list: AllowList | None = None) -> SocketEngine:
+def engine_of(plan: Plan, folder: Path, allow_list: AllowList | None = None) -> SocketLoop:
     """Return the engine of a campaign whose agents' sockets are in a folder."""
     store = Campaigns.open(folder / "campaign.db", create=True).claim(
         plan, mark=folder / "mark", clock=lambda: int(time.time()), owner="benchmark"
     )
     driver = Driver(plan, store, ServerKeys(KEY, allow_list), random=secrets.token_bytes)
-    return SocketEngine(driver, folder / "sockets", clock=time.time, patience=60.0, wait=60.0)
+    return SocketLoop(driver, folder / "sockets", clock=time.time, patience=60.0, wait=60.0)
 
 
 def guarded(plan: Plan, clients: int) -> float:

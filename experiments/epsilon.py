@@ -10,7 +10,7 @@ fresh rounds are M releases, too. Errors of a campaign, the largest of any frequ
 - both: of the noised sums, also by joint recovery.
 
 A campaign has the same hash seed for all M, schedules and epsilons. `chosen` is the number of
-batches that `fedtally.recovery.releases` predicts to be best from the law, before anything is
+batches that `experiments.curves` predicts to be best from the law, before anything is
 drawn. Errors vary by factors, so centres are geometric means, and standard errors are those of mean
 logarithms. A slope is that of log error over log M, by least squares, for each repeat: "reproduced"
 is a sign as stated by 3 standard errors, "with a caveat" by less.
@@ -34,16 +34,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import options, recovery, rounds, study, tradeoff
+from experiments import curves, options, recovery, rounds, study, theory, tradeoff
 from experiments.privacy import add_noise
 from experiments.releases import DELTA
-from fedtally import theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.events import Event, Mechanism, Relation
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.releases import Release
@@ -116,8 +114,8 @@ class Cell(NamedTuple):
     def best(self, epsilon: float, decoder: str) -> int:
         """Return the number of batches that is predicted to be best."""
         law = recovery.law(self.law, self.size)
-        curve = releases.errors_by_law(self.release(epsilon), self.width, law, recovery=decoder)
-        return releases.best_releases(curve).num_batches
+        curve = curves.errors_by_law(self.release(epsilon), self.width, law, recovery=decoder)
+        return curves.best_releases(curve).num_batches
 
     def draw(self, repeat: int) -> tuple[np.random.Generator, bytes, rounds.I64]:
         """Return the noise generator, the hash seed, and the items' clients by round [M, d]."""

@@ -1,7 +1,7 @@
 """The paper's four families: the growth of the width that meets tau, beside the stated slope.
 
 For every family, the width at taus over several decades, of 20 / tau clients each, for a domain of
-a million items: by the paper's formula for known frequencies (`theory.width_oracle`), and by
+a million items: by the paper's formula for known frequencies (`width_oracle`), and by
 `fedtally.planner.size_by_model` for the same, without margin, for the median and for joint
 recovery, of 15 rows each. The stated slope is the power of 1 / tau in the corollary "Examples";
 slopes are fitted on logarithmic axes by least squares, after the corollary's logarithm is divided
@@ -31,12 +31,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import options, rounds, study
+from experiments import options, rounds, study, theory
 from experiments.study import Row
-from fedtally import planner, theory
+from fedtally import planner
 from fedtally.errors import InvalidInputError
 from fedtally.sketch import Schedule, SketchSpec
 from fedtally.sources.synthetic import frequencies
+from fedtally.theory import width_oracle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +118,7 @@ def measure(task: Task) -> list[Row]:
     clients = member.clients or round(CLIENTS / task.tau)
     known = member.law(clients, task.size)
     law = planner.Frequencies.from_frequencies(known, task.size)
-    found = {"oracle": theory.width_oracle(known, task.tau, num_clients=clients)}
+    found = {"oracle": width_oracle(known, task.tau, num_clients=clients)}
     for recovery in ("median", "joint"):
         campaign = planner.Campaign(clients, recovery=recovery)
         found[recovery] = planner.size_by_model(

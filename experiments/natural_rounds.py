@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import output, rounds
-from fedtally import theory
+from experiments import output, rounds, theory
 from fedtally.errors import UnreadableFileError
 from fedtally.sources.synthetic import frequencies
 

@@ -29,7 +29,7 @@ few campaigns the 3 are as many as Student's t asks for.
 
 (c) *Fewer sums.* m sums have z sqrt(m) / N; m* = N T / (z sqrt(LW)), T the norm of the tail,
 balances that against
-estimation: `fedtally.recovery.releases`.
+estimation: `experiments.curves`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ import click
 import numpy as np
 from scipy import special
 
-from experiments import epsilon, options, recovery, rounds, study
+from experiments import curves, epsilon, options, recovery, rounds, study
 from experiments.epsilon import Cell, grouped, logs, mean, standard_error
 from experiments.privacy import add_noise
 from experiments.releases import DELTA
@@ -56,7 +56,6 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
@@ -314,7 +313,7 @@ def predicted(cell: Cell, decoder: str) -> int:
 
 def by_tail(cell: Cell) -> float:
     """Return m*, of (c), before it is rounded and clipped to 1 .. M."""
-    norm = releases.tail_norm(recovery.law(cell.law, cell.size), cell.width)
+    norm = curves.tail_norm(recovery.law(cell.law, cell.size), cell.width)
     [level] = cell.epsilons
     return (
         cell.clients

@@ -5,7 +5,7 @@ one item each. The rounds are added up in m batches, every batch has signs of it
 gets rounded Gaussian noise once: delta = 1e-6, zero-out. Noise comes from the package's sampler;
 its keys come from the seed, as in any study.
 
-Predicted from the population's frequencies alone, `fedtally.recovery.releases`; the study is that
+Predicted from the population's frequencies alone, `experiments.curves`; the study is that
 of the design, with random hashes, 2 (16 rows) or 4 campaigns a cell, and standard errors of 1 to 50
 %. An error is the largest of any frequency (l_inf), its median over campaigns. The paper's decoder
 with 5 rows is decided by collisions of a few heavy items, and spreads by a factor of two between
@@ -20,13 +20,12 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from experiments import options, output, recovery, rounds
+from experiments import curves, options, output, recovery, rounds
 from experiments.privacy import add_noise
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.releases import Release
@@ -157,7 +156,7 @@ def compare(
         seen = {
             m: float(np.median([run[name][m] for run in runs])) / recovery.UNIT for m in batches
         }
-        predicted = releases.errors_by_law(
+        predicted = curves.errors_by_law(
             release, cell.width, population, recovery=name, batches=batches
         )
         for m, row in table.items():
@@ -166,13 +165,13 @@ def compare(
                 f"{name} predicted": predicted[m].linf / recovery.UNIT,
                 f"{name} study": cell.figures[name].get(m, np.nan),
             }
-        curve = releases.errors_by_law(release, cell.width, population, recovery=name)
-        found = releases.best_releases(curve).num_batches
+        curve = curves.errors_by_law(release, cell.width, population, recovery=name)
+        found = curves.best_releases(curve).num_batches
         tail = ""
         if name == "median":
-            norm = releases.tail_norm(population, cell.width)
-            by_tail = releases.best_releases(
-                releases.errors_by_tail(release, cell.width, norm, size)
+            norm = curves.tail_norm(population, cell.width)
+            by_tail = curves.best_releases(
+                curves.errors_by_tail(release, cell.width, norm, size)
             ).num_batches
             tail = f"; {by_tail} by the norm of the tail"
         best = min(seen, key=lambda m: seen[m])

@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import options, study
+from experiments import options, study, theory
 from experiments.natural import CERTAIN, Ratio, ratio
 from experiments.rounds import F64
 from experiments.study import Row
 from experiments.tradeoff import LOOKS
-from fedtally import theory
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec

@@ -16,8 +16,8 @@ from typing import Any
 from campaign_world import ALLOWED, DOMAIN, PEOPLE, SERVER_KEY, STRINGS, held_text
 from secagg_cohort import stream
 
-from fedtally.agent.pipe import PipeError, read_frame, write_frame
 from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, MemoryJournal, read_invite

@@ -322,7 +322,10 @@ class _Archive:
     def meta(self, schema: str | None) -> dict[str, Any]:
         """Return the header; raise UnreadableFileError if it is of another schema."""
         if schema is not None and self.schema != schema:
-            raise UnreadableFileError(f"{self._name} holds {self.schema}, expected {schema}")
+            raise UnreadableFileError(
+                f"{self._name} holds {self.schema}, expected {schema}: name another file, or make"
+                " this one anew"
+            )
         return self._meta
 
     def arrays(self, limits: Limits | None, alike: AbstractSet[str]) -> dict[str, npt.NDArray[Any]]:

@@ -494,7 +494,9 @@ def cell_map(
     whole = figure.add_subplot(grid[0, :])
     _draw_cells(whole, places, shares, step, colours, least=4.0)
     whole.locator_params(axis="x", nbins=4 if narrow else 7)
-    whole.locator_params(axis="y", nbins=6)
+    # on a flat map few lines of text fit above each other
+    lines = int(_drawn_height(places, step, narrow) / 0.3)
+    whole.locator_params(axis="y", nbins=min(6, max(1, lines)))
     for number, (south, north, west, east) in enumerate(crowds):
         letter = "ABC"[number]
         whole.add_patch(_outline(south, north, west, east))
@@ -557,10 +559,19 @@ def _extent(places: Any, step: float) -> tuple[float, float]:
 
 def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
     """Return the inches that a map needs, so that it leaves little of its figure empty."""
-    height, width = _extent(places, step)
-    across = (_NARROW if narrow else 7.0) - 1.5
-    whole = min(max(across * height / width, 1.8), 4.5)
+    whole, across = max(_drawn_height(places, step, narrow), 1.8), _across(narrow)
     return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
+
+
+def _across(narrow: bool) -> float:
+    """Return the inches from the left to the right of a map."""
+    return (_NARROW if narrow else 7.0) - 1.5
+
+
+def _drawn_height(places: Any, step: float, narrow: bool) -> float:
+    """Return the inches from the bottom to the top of a map."""
+    height, width = _extent(places, step)
+    return min(_across(narrow) * height / width, 4.5)
 
 
 def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:

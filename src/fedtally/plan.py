@@ -783,7 +783,8 @@ class Plan:
         # first of all: a plan of another schema may have other entries, and is refused by its name
         if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:
             raise InvalidInputError(
-                f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}"
+                f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}: make"
+                " it anew (fedtally plan)"
             )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
         written = _validate.table("the plan", values, known, optional=(*_OPTIONAL, *_OF_FILES))

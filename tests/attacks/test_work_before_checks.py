@@ -23,10 +23,10 @@ from cases import each_case
 from secagg_cohort import stream
 
 from fedtally.agent.items import READ_SECONDS, Items, of_file
-from fedtally.agent.pipe import read_frame, write_frame
 from fedtally.agent.reading import Aside, Reading
 from fedtally.agent.serve import serve
 from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.transports.pipe import read_frame, write_frame
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan

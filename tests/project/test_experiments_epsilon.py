@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import epsilon, released, rounds, study
+from experiments import epsilon, released, rounds, study, theory
 from experiments.epsilon import Cell
 
-from fedtally import kernels, theory
+from fedtally import kernels
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import noise_multiplier
 from fedtally.sketch import CountSketch, SketchSpec

@@ -17,10 +17,9 @@ from click.testing import CliRunner
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import families, log_factor, natural, natural_rounds, study, vectors
+from experiments import families, log_factor, natural, natural_rounds, study, theory, vectors
 from pyarrow import parquet
 
-from fedtally import theory
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
@@ -23,8 +24,12 @@ from socket_agents import Person, listening_in_a_thread
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.engine import Ran, hold
+from fedtally.campaign.transports.pace import Ending
+from fedtally.campaign.transports.sockets import Sockets
 from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
+from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.result import Result
 from fedtally.secagg import wire
@@ -414,6 +419,38 @@ def test_drain_ends_the_process(world: SimpleNamespace) -> None:
         assert run(["campaign", "drain", str(place)]) == 0
         assert process.wait() == 3
         assert "was drained" in process.stderr.read()
+
+
+def looked_at(world: SimpleNamespace, place: Path, act: Callable[[], object]) -> tuple[Ran, str]:
+    """Run a campaign in this process, and do something at the first look; return what was noted."""
+    notes, todo = list[str](), [act]
+    watch = SimpleNamespace(note=notes.append, show=lambda _: todo.pop()() if todo else None)
+    ran = Sockets(world.sockets).run(
+        CampaignFolder.open(place), wait=30, take_over=False, watch=lambda _: nullcontext(watch)
+    )
+    return ran, " ".join(notes)
+
+
+def test_a_signal_drains_a_run(world: SimpleNamespace) -> None:
+    place = init(world, plan_of())
+    before = signal.getsignal(signal.SIGTERM)
+    ran, notes = looked_at(world, place, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert ran == (Ending.DRAINED, 0, {}, 0) and "no session is opened any more" in notes
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert CampaignFolder.open(place).runner() is None  # it holds nothing any more
+
+
+def test_a_run_whose_campaign_is_taken_away_says_why(world: SimpleNamespace) -> None:
+    place = init(world, plan_of())
+
+    def take_over() -> None:
+        with hold(CampaignFolder.open(place), take_over=True):
+            pass
+
+    with pytest.raises(OvertakenError):
+        looked_at(world, place, take_over)
+    with pytest.raises(InvalidInputError, match="was cancelled"):
+        looked_at(world, place, CampaignFolder.open(place).cancel)
 
 
 def test_a_copy_that_was_put_back_is_refused_until_restore(

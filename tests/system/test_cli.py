@@ -391,7 +391,7 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
 def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
     call: Call, tmp_path: Path, words: str
 ) -> None:
-    hint = "--domain FILE a list that all clients have: a histogram, 3 B"
+    hint = "--domain FILE a shared list: a histogram, 3 B"
     listed = tmp_path / "listed.txt"
     listed.write_text("tea\nmilk\nbeer\n")
     with_list = ("--domain", str(listed), "--outside", "drop")
@@ -399,6 +399,17 @@ def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
     for options, is_shown in (((), True), (with_list, False), (smaller, False)):
         said = " ".join(call("estimate", words, "--seed", "1", *options)[1].split())
         assert (hint in said) == is_shown, options
+
+
+def test_the_noise_that_is_proposed_is_not_refused(call: Call, tmp_path: Path, words: str) -> None:
+    """Candidates that are the input's own are no public list, so a list is proposed, too."""
+    listed = tmp_path / "listed.txt"
+    listed.write_text("".join(f"{word}\n" for word in sorted(set(WORDS))))
+    with_list = ("--domain", str(listed))
+    for options, hint in (((), "--epsilon 1 --domain FILE "), (with_list, "--epsilon 1 the noise")):
+        assert hint in " ".join(call("estimate", words, *options)[1].split())
+        tried = hint.removesuffix("the noise").replace("FILE", str(listed)).split()
+        assert call("estimate", words, *options, *tried)[0] == 0
 
 
 def test_max_items_bounds_what_a_client_contributes(call: Call, tmp_path: Path) -> None:
@@ -718,7 +729,7 @@ def test_standard_input(words: str) -> None:
             "--ledger goes with --epsilon: give one, or leave --ledger out",
         ),
         (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
-        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
+        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a list"),
         (
             ["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"],
             "add-remove needs --max-clients",
@@ -1188,7 +1199,9 @@ def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")
-    assert re.search(r"1 +self +[0-9.]+ % +█+ +[0-9.]+ +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out)
+    assert re.search(
+        r"1 +self +[0-9.]+ % +█+ +[0-9.]+ +[0-9.]+ +[0-9.]+ % +[+-]\S+ +[0-9,]+\n", out
+    )
     assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out

@@ -27,11 +27,11 @@ from campaign_world import plan_of
 from secagg_cohort import stream
 from socket_agents import Person
 
-from fedtally.agent.pipe import PipeError, read_frame, write_frame
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.flower import launch
+from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.cli.app import run
-from fedtally.engines.flower import launch
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.result import Result
@@ -46,8 +46,8 @@ import time
 from pathlib import Path
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from fedtally.engines.flower.client_app import step
-from fedtally.engines.flower.exchange import unpack
+from fedtally.campaign.transports.flower.client_app import step
+from fedtally.campaign.transports.flower.exchange import unpack
 
 INBOX = 4
 app = ClientApp()
@@ -207,7 +207,7 @@ def test_a_hostile_app_and_a_killed_node_cost_their_own_vectors(
     def write_hostile(place: Path) -> None:
         write_app(place)
         text = (place / launch.APP).read_text()
-        ours = "fedtally.engines.flower.client_app:app"
+        ours = "fedtally.campaign.transports.flower.client_app:app"
         assert ours in text
         (place / launch.APP).write_text(text.replace(ours, "hostile:app"))
         (place / "hostile.py").write_text(HOSTILE)
@@ -238,7 +238,7 @@ def test_whoever_reaches_the_control_api_reads_what_the_superlink_may(
     app = tmp_path / "app"
     launch.write_app(app)
     text = (app / launch.APP).read_text()
-    ours = "fedtally.engines.flower.server_app:app"
+    ours = "fedtally.campaign.transports.flower.server_app:app"
     assert ours in text
     (app / launch.APP).write_text(text.replace(ours, "hostile:app"))
     (app / "hostile.py").write_text(

@@ -35,14 +35,14 @@ from secagg_cohort import stream
 from socket_agents import Person
 
 import fedtally
-from fedtally.agent.pipe import read_frame, write_frame
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
-from fedtally.engines.flower import client_app, server_app
-from fedtally.engines.flower.exchange import Exchange, Letter, pack, unpack
-from fedtally.engines.flower.launch import RunReport
-from fedtally.engines.flower.server_app import FlowerEngine
-from fedtally.engines.pace import Ending
+from fedtally.campaign.transports.flower import client_app, server_app
+from fedtally.campaign.transports.flower.exchange import Exchange, Letter, pack, unpack
+from fedtally.campaign.transports.flower.launch import RunReport
+from fedtally.campaign.transports.flower.server_app import FlowerLoop
+from fedtally.campaign.transports.pace import Ending
+from fedtally.campaign.transports.pipe import read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.secagg import wire
@@ -79,8 +79,8 @@ class Federation:
         self.now += seconds
         self.world.now = int(self.now + self.ahead)
 
-    def engine(self, wait: float = 300.0) -> FlowerEngine:
-        return FlowerEngine(
+    def engine(self, wait: float = 300.0) -> FlowerLoop:
+        return FlowerLoop(
             self.world.driver,
             self.grid,
             lambda: self.now + self.ahead,

@@ -29,9 +29,9 @@ from secagg_cohort import stream
 from test_flower_fake import FIRST_NODE, Federation
 
 from fedtally.campaign.driver import Driver, ServerKeys
+from fedtally.campaign.transports.flower.exchange import pack, unpack
+from fedtally.campaign.transports.pace import Ending
 from fedtally.crypto.keys import Label
-from fedtally.engines.flower.exchange import pack, unpack
-from fedtally.engines.pace import Ending
 from fedtally.secagg import wire
 from fedtally.secagg.messages import TRANSITIONS, ClientState, Confirmations, Kind, ServerState
 from fedtally.secagg.params import Adversary

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+from clip_norms import squared_norm
 from secagg_cohort import land_done
 
 import fedtally
@@ -36,7 +37,6 @@ from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
 from fedtally.sketch import CountSketch, NoiseMark
-from fedtally.sketch.clip import squared_norm
 from fedtally.sources import from_items
 from fedtally.store import Ledger
 

@@ -26,9 +26,9 @@ from socket_agents import (
 )
 
 from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
+from fedtally.campaign.transports.sockets import SocketLoop, _set_within
 from fedtally.encoding import Encoding
-from fedtally.engines.pace import LONGEST_PAUSE, Ending, Pace
-from fedtally.engines.sockets import SocketEngine, _set_within
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
@@ -49,9 +49,9 @@ def sockets(tmp_path: Path) -> Path:
     return folder
 
 
-def engine(world: World, sockets: Path, **options: Any) -> SocketEngine:
+def engine(world: World, sockets: Path, **options: Any) -> SocketLoop:
     settings: dict[str, Any] = {"clock": time.time, "patience": 4.0, "wait": 6.0} | options
-    return SocketEngine(world.driver, sockets, **settings)
+    return SocketLoop(world.driver, sockets, **settings)
 
 
 def honest(persons: list[Person]) -> dict[int, Handler]:
@@ -115,7 +115,7 @@ def test_no_agent_stops_the_others(tmp_path: Path, sockets: Path) -> None:
 def test_sockets_that_come_and_go_leave_nothing_behind(
     tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedtally.engines.sockets.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fedtally.campaign.transports.sockets.LOOK_SECONDS", 0.02)
     world = World(tmp_path, plan_of(), deadlines=QUICK)
     tried = engine(world, sockets)
     seen = 0
@@ -202,6 +202,59 @@ def test_too_many_open_files_do_not_end_the_search_for_agents(
 
     monkeypatch.setattr(Path, "glob", fails)
     assert carry(world, sockets, people(world, N)) is Ending.COMPLETE
+
+
+def test_agents_beyond_the_open_files_wait_and_the_operator_is_told_once(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedtally.campaign.transports.sockets.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fedtally.campaign.transports.sockets._most_connections", lambda: 2)
+    world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
+    present, said = list[int](), list[str]()
+
+    async def run() -> Ending:
+        loop = engine(world, sockets, wait=1.0, warn=said.append)
+        loop.report = lambda: present.append(len(loop.present))
+        async with listening(sockets, honest(people(world, N))):
+            return await loop.run()
+
+    assert asyncio.run(run()) is Ending.STALLED
+    assert max(present) == 2
+    assert ["2 agents are connected" in line for line in said] == [True]
+
+
+def test_agents_that_hang_up_or_are_silent_are_reached_anew(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hangs up while nothing is asked, and one that owes an answer for too long."""
+    monkeypatch.setattr("fedtally.campaign.transports.sockets.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fedtally.campaign.transports.sockets.POLL_SECONDS", 0.05)
+    connections = Counter[str]()
+
+    def counted(name: str, handler: Handler) -> Handler:
+        async def handle(*pipe: Any) -> None:
+            connections[name] += 1
+            await handler(*pipe)
+
+        return handle
+
+    async def run(number: int, strange: dict[int, Handler], **options: Any) -> None:
+        folder, place = tmp_path / str(number), sockets / str(number)
+        folder.mkdir()
+        place.mkdir()
+        world = World(folder, plan_of(), people=N, deadlines=QUICK)
+        async with listening(place, strange):
+            assert await engine(world, place, wait=1.0, **options).run() is Ending.STALLED
+
+    async def both() -> None:
+        await asyncio.gather(
+            run(0, {0: counted("gone", lambda *_: asyncio.sleep(0.1))}),
+            run(1, {i: counted("silent", silent) for i in range(N)}, patience=0.2),
+        )
+
+    asyncio.run(both())
+    assert connections["gone"] > 2
+    assert connections["silent"] > N
 
 
 def test_an_agent_that_this_user_may_not_reach_is_named_once(
@@ -404,7 +457,7 @@ def test_answers_that_came_while_the_process_was_suspended_are_read(
 def test_a_clock_that_is_put_back_does_not_delay_the_end(
     tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedtally.engines.sockets.FAREWELL_SECONDS", 0.3)
+    monkeypatch.setattr("fedtally.campaign.transports.sockets.FAREWELL_SECONDS", 0.3)
     world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
     monkeypatch.setattr(type(world.driver), "owes_farewells", True)
     clock = SetClock()

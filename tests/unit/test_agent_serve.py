@@ -21,9 +21,9 @@ from campaign_world import START, N, plan_of
 from fedtally.agent import serve as serve_module
 from fedtally.agent.agent import Note
 from fedtally.agent.items import Items
-from fedtally.agent.pipe import PipeClosedError, PipeError, read_frame, write_frame
 from fedtally.agent.reading import Aside
 from fedtally.agent.serve import MOST_CONNECTIONS, Served, serve
+from fedtally.campaign.transports.pipe import PipeClosedError, PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind

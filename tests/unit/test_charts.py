@@ -471,6 +471,16 @@ def test_a_map_shows_every_cell_in_the_shape_that_it_has_there() -> None:
     assert len(drawn) >= 2 and not any("e" in text for text in drawn)
 
 
+def test_a_flat_map_names_few_latitudes() -> None:
+    """More of them would overlap."""
+    places = [(-0.5, -179.5), (0.5, 179.5), (-16.5, 178.5), (-17.5, 177.5)]  # around the date line
+    for narrow in (False, True):
+        whole = charts.cell_map(places, [0.4, 0.3, 0.2, 0.1], 1.0, narrow=narrow).axes[0]
+        whole.figure.canvas.draw()
+        low, high = sorted(whole.get_ylim())
+        assert 1 <= sum(low <= place <= high for place in whole.get_yticks()) <= 2
+
+
 def test_a_map_shows_crowds_closer() -> None:
     crowds = [(40.0, -74.0), (34.0, -118.0), (41.9, -87.7), (29.8, -95.4)]
     near = [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (0.1, 0.1), (0.2, 0.1)]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from clip_norms import exceeding, squared_norm
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -102,7 +103,7 @@ def test_the_norm_is_that_of_the_counters(
     backend: str, shape: tuple[int, int], wider: int, ids: list[int], schedule: str, round: int
 ) -> None:
     spec = spec_of(shape[0], shape[1] * wider, schedule)
-    square = clip.squared_norm(spec, round, array(ids))
+    square = squared_norm(spec, round, array(ids))
     assert square == plain_square(spec, round, ids) and type(square) is int
     assert square <= spec.rows * len(ids) ** 2
 
@@ -112,9 +113,9 @@ def test_the_norm_of_many_items() -> None:
     spec, ids = spec_of(2, 1), np.arange(clip.MAX_ITEMS, dtype=np.uint64)
     sketch = CountSketch(spec, 0)
     sketch.add(ids)
-    assert clip.squared_norm(spec, 0, ids) == sum(int(c) ** 2 for c in sketch.counters.reshape(-1))
+    assert squared_norm(spec, 0, ids) == sum(int(c) ** 2 for c in sketch.counters.reshape(-1))
     alike = np.zeros(clip.MAX_ITEMS, np.uint64)
-    assert clip.squared_norm(spec, 0, alike) == 2 * clip.MAX_ITEMS**2
+    assert squared_norm(spec, 0, alike) == 2 * clip.MAX_ITEMS**2
 
 
 # ---- never exceeded ----
@@ -248,7 +249,7 @@ def test_less_than_one_item_is_none(clip_norm: float) -> None:
 
 
 def test_no_item_is_no_sketch() -> None:
-    assert clip.squared_norm(spec_of(5, 100), 0, array([])) == 0
+    assert squared_norm(spec_of(5, 100), 0, array([])) == 0
     assert clipped(spec_of(5, 100), 0, array([]), 0.0, refused).tolist() == []
 
 
@@ -276,7 +277,7 @@ def test_who_exceeds_it(
     starts = np.cumsum([0, *map(len, clients)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clip, "_BLOCK", block)
-        found = clip.exceeding(
+        found = exceeding(
             clip.Clip(spec, 3, clip_norm), array([id_ for ids in clients for id_ in ids]), starts
         )
     expected = [
@@ -297,15 +298,13 @@ def test_clients_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clip, "_BLOCK", 100)
     starts = np.cumsum([0, *[3] * 50, *[1] * 1000, 300, 3])
     # 2 sqrt(5) < 5
-    clip.exceeding(
-        clip.Clip(spec_of(5, 50), 0, 5.0), np.arange(starts[-1], dtype=np.uint64), starts
-    )
+    exceeding(clip.Clip(spec_of(5, 50), 0, 5.0), np.arange(starts[-1], dtype=np.uint64), starts)
     assert sizes == [102, 48 + 300, 3]
 
 
 def test_no_clients_exceed_nothing() -> None:
     nobody = np.zeros(1, np.int64)
-    assert clip.exceeding(clip.Clip(spec_of(5, 50), 0, 1.0), array([]), nobody).tolist() == []
+    assert exceeding(clip.Clip(spec_of(5, 50), 0, 1.0), array([]), nobody).tolist() == []
 
 
 @given(
@@ -387,21 +386,21 @@ def test_norms_that_are_none(clip_norm: Any) -> None:
     with pytest.raises(InvalidInputError, match="clip_norm must be"):
         clipped(spec_of(3, 8), 0, array([1]), clip_norm, refused)
     with pytest.raises(InvalidInputError, match="clip_norm must be"):
-        clip.exceeding(clip.Clip(spec_of(3, 8), 0, clip_norm), array([1]), np.array([0, 1]))
+        exceeding(clip.Clip(spec_of(3, 8), 0, clip_norm), array([1]), np.array([0, 1]))
 
 
 def test_clients_of_too_many_items() -> None:
     ids = np.zeros(clip.MAX_ITEMS + 1, np.uint64)
     calls: list[Callable[[], object]] = [
-        lambda: clip.squared_norm(spec_of(3, 8), 0, ids),
+        lambda: squared_norm(spec_of(3, 8), 0, ids),
         lambda: clipped(spec_of(3, 8), 0, ids, 1.0, refused),
-        lambda: clip.exceeding(clip.Clip(spec_of(3, 8), 0, 1.0), ids, np.array([0, len(ids)])),
+        lambda: exceeding(clip.Clip(spec_of(3, 8), 0, 1.0), ids, np.array([0, len(ids)])),
     ]
     for call in calls:
         with pytest.raises(InvalidInputError, match="items must be at most 1048576, got 1048577"):
             call()
     with pytest.raises(InvalidInputError, match="round must be at most 9"):
-        clip.squared_norm(spec_of(3, 8), 10, array([1]))
+        squared_norm(spec_of(3, 8), 10, array([1]))
 
 
 # ---- how often it binds ----
@@ -424,7 +423,7 @@ def test_the_default_hardly_ever_binds(rows: int, width: int, max_items: int) ->
     default = default_clip_norm(rows, width, max_items)
     one_above = math.sqrt((default**2 + 3 * max_items * rows) / 4)
     found = [
-        len(clip.exceeding(clip.Clip(spec, 3, norm), ids, starts)) / num_clients
+        len(exceeding(clip.Clip(spec, 3, norm), ids, starts)) / num_clients
         for norm in (default, one_above)
     ]
     assert found[0] < 2e-3 and found[1] > 2e-2

@@ -183,7 +183,7 @@ def test_a_domain_is_a_list_or_a_file_and_a_size_is_text(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (["a"], {"epsilon": 1.0}, r"declare a domain \(domain=FILE, .* \(not_private=True\)"),
+        (["a"], {"epsilon": 1.0}, r"declare a list \(domain=FILE, .* \(not_private=True allows"),
         (["a"], {"domain": ["b"]}, r"use domain='input', or leave out"),
         (["a"], {"max_items": 2}, r"name the clients \(client=\.\.\.\)"),
         (pa.table({"a": [1], "b": [2]}), {}, r"which column is the item\? .* \(item=\.\.\.\)"),

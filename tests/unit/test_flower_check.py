@@ -172,24 +172,3 @@ def test_the_app_that_nodes_get_is_one_small_file(tmp_path: Path) -> None:
     assert only.name == "pyproject.toml" and only.stat().st_size < 1000
     assert "dependencies = []" in only.read_text()
     assert run(["flower", "app", str(place)]) == 2
-
-
-def test_each_engine_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from campaign_world import plan_of
-    from secagg_cohort import stream
-
-    from fedtally.campaign.key_files import create_key_files
-
-    create_key_files(tmp_path / "server.key", "server", stream("server"))
-    plan_of().save(tmp_path / "plan.toml")
-    place, files = str(tmp_path / "survey"), tmp_path
-    given = ["--plan", f"{files}/plan.toml", "--server-key", f"{files}/server.key"]
-    assert run(["campaign", "init", place, *given, "--mark", f"{files}/mark"]) == 0
-    for options, said in (
-        ([], "--engine local needs --agents"),
-        (["--engine", "flower"], "--engine flower needs --connection"),
-        (["--engine", "flower", "--agents", "."], "--engine flower needs --connection"),
-        (["--agents", ".", "--connection", "x"], "takes no --connection"),
-    ):
-        assert run(["campaign", "run", place, *options]) == 2, options
-        assert said in capsys.readouterr().err, options

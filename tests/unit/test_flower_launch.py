@@ -6,7 +6,9 @@ import sys
 import threading
 import time
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from campaign_world import plan_of
@@ -14,9 +16,11 @@ from secagg_cohort import stream
 
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
-from fedtally.engines.flower import launch
-from fedtally.engines.flower.launch import FlowerError, RunReport
-from fedtally.errors import MissingExtraError
+from fedtally.campaign.transports.flower import launch
+from fedtally.campaign.transports.flower.launch import Flower, FlowerError, RunReport
+from fedtally.campaign.transports.pace import Ending
+from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.secagg.messages import AbortCode
 
 
 @pytest.fixture
@@ -56,6 +60,23 @@ def test_a_run_is_started_with_the_folder_of_the_campaign(
     assert called[-2:] == ["--format", "json"]
     config = tomllib.loads((flwr.parent / "config").read_text(encoding="utf-8"))
     assert config == {"campaign": str(folder.path), "wait": 60, "take-over": True}
+
+
+def test_the_engine_says_how_its_run_ended(folder: CampaignFolder, flwr: Path) -> None:
+    flwr.write_text('{"success": true, "run-id": "7"}')
+    RunReport(7, "stalled", 3, {"POLICY": 2}, unanswered=1).save(folder)
+    notes = list[str]()
+    watch = SimpleNamespace(note=notes.append, show=lambda: None)
+    ran = Flower("here").run(folder, wait=60, take_over=False, watch=lambda _: nullcontext(watch))
+    assert ran == (Ending.STALLED, 3, {AbortCode.POLICY: 2}, 1)
+    assert [f"run 7 of Flower carries {folder.path}" in note for note in notes] == [True]
+
+
+def test_an_app_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place, why in ((tmp_path, "exists already"), (tmp_path / "file" / "app", "cannot make")):
+        with pytest.raises(InvalidInputError, match=why):
+            launch.write_app(place)
 
 
 def test_an_exit_code_of_0_starts_nothing(folder: CampaignFolder, flwr: Path) -> None:

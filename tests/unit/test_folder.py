@@ -552,7 +552,7 @@ def test_a_plan_that_nobody_may_run_makes_no_campaign(operator: Path) -> None:
 @each_case(
     ("old", "new", "reason"),
     [
-        ("fedtally-campaign/1", "fedtally-campaign/2", "this version reads"),
+        ("fedtally-campaign/1", "fedtally-campaign/0", "campaign/0.*reads .*/1: finish .* init"),
         ("phase = 8", "phase = 8\nfaze = 3", "unknown entries faze"),
         ("phase = 8", "phase = 0", "phase_seconds must be at least 1"),
         ("mark =", "marc =", "lacks mark"),

@@ -9,6 +9,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from clip_norms import squared_norm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
@@ -30,7 +31,7 @@ from fedtally.recovery import names as reader
 from fedtally.recovery.names import read_names
 from fedtally.report import estimate_fields
 from fedtally.sketch import CountSketch, SketchSpec, Spelling
-from fedtally.sketch.clip import Clip, bound_items, squared_norm
+from fedtally.sketch.clip import Clip, bound_items
 
 SEED = bytes(range(32))
 DOMAIN = OpenStrings(max_length=8, bits=12)

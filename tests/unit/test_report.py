@@ -207,7 +207,7 @@ def test_guesses_are_those_of_the_best_test(relation: str) -> None:
     assert "50 % is chance" in said and f"at most {most:g} %" in " ".join(
         wording.protects(result.plan)
     )
-    assert ("which of two sets of items in " in said) == (relation != "replace-one")
+    assert ("% (which of two sets of items does it have?)" in said) == (relation != "replace-one")
 
 
 def test_no_guess_is_right_in_more_than_all_cases() -> None:
@@ -218,6 +218,15 @@ def test_no_guess_is_right_in_more_than_all_cases() -> None:
         for epsilon, delta in ((math.inf, 0.0), (700.0, 1e-6), (0.0, 0.0), (0.0, 1e-3))
     ]
     assert said == ["100", "100", "50", "50.1"]
+
+
+def test_a_guess_that_may_fail_is_not_said_to_be_right_in_all_cases() -> None:
+    """Epsilon 8 bounds a guess at 99.966 %, which one decimal would round up to 100."""
+    said = [
+        right_guesses(Guarantee(epsilon, 1e-6, Relation.ZERO_OUT, "central", Method.BASIC))
+        for epsilon in (4.0, 8.0, 12.0)
+    ]
+    assert said == ["98.3", "99.97", "99.9994"]
 
 
 def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -> None:

@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedtally
@@ -84,6 +85,14 @@ def test_a_report_has_no_folder_and_no_seed(monkeypatch: pytest.MonkeyPatch) -> 
     assert console.command_line() == "fedtally demo --seed=..."
 
 
+@pytest.mark.parametrize("title", [["--title", "2025/26 & more"], ["--title=2025/26 & more"]])
+def test_a_title_is_no_file_and_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, title: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedtally", "demo", *title])
+    assert "2025/26 & more" in console.command_line()
+
+
 def _text_of(result: fedtally.Result) -> str:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -151,6 +160,12 @@ def test_a_report_says_who_could_learn_what(options: dict[str, Any], said: list[
     agents = result.secure_sum | {"engine": "agents"}
     rows = dict(wording.learned(result.plan, agents))
     assert "Whoever ran this" not in rows
+
+
+def test_a_map_of_one_cell_says_so() -> None:
+    text = _text_of(fedtally.estimate(["1.5,2.5"] * 50, domain="grid:1..2,2..3,1", seed=1))
+    assert "The one cell whose share stands above noise. A cell is 1 degree wide." in _plain(text)
+    assert "All 1" not in text and "1 degrees" not in text
 
 
 def test_the_report_of_a_grid_has_a_map() -> None:
@@ -288,6 +303,19 @@ def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
     assert "No item stands above noise among these 1,000 clients." in _plain(nothing)
 
 
+def test_the_verdict_names_no_item_that_nobody_holds() -> None:
+    """Limits of a list hold on average: the first sentence of a page has only the surest items."""
+    domain = list(range(2000))
+    for seed in (3, 9):
+        held = np.random.default_rng(seed).integers(0, 1000, 500).tolist()
+        private = {"epsilon": 0.1, "not_private": True, "seed": seed}
+        result = fedtally.estimate(held, domain=domain, **private)
+        top = result.top(20)
+        assert any(one.item >= 1000 and one.low > 0 for one in top)
+        said = page._content(result, top, [], "", "", page.Head()).verdict
+        assert said == ["No item surely stands above noise among these 500 clients."]
+
+
 def test_the_verdict_says_what_was_drawn_or_counted_more_than_once() -> None:
     held = {"clients": [1, 1, 2, 3], "max_items": 1}
     drawn = fedtally.estimate(["tea", "milk", "tea", "rice"], **held, seed=1)
@@ -324,6 +352,10 @@ def test_a_title_names_the_source_without_its_folder(
     text = Path("r.html").read_text("utf-8")
     for tag in ("title", "h1"):
         assert f"<{tag}>What &lt;b&gt;we&lt;/b&gt; read</{tag}>" in text
+    # lines of a text have no name of their own
+    (folder / "tea.txt").write_text("tea\n" * 9)
+    assert run(["estimate", str(folder / "tea.txt"), "--quiet", "--report", "r.html"]) == 0
+    assert "<h1>Most frequent items in tea.txt</h1>" in Path("r.html").read_text("utf-8")
     # who makes the page in Python says the day, or none: nothing is read from the clock
     result = fedtally.estimate(["tea"], seed=1)
     head = page.Head(sources=["a/b.csv", "-"], day=date(2020, 2, 3))
@@ -512,6 +544,35 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
         write_merged_page(Merged(every), files, [], command="", path=path)
         said = f'<p class="banner" role="note">No differential privacy: {EXACT}{of}</p>'
         assert said in path.read_text("utf-8")
+
+
+def test_the_page_of_merged_results_claims_no_more_than_each_of_them(tmp_path: Path) -> None:
+    """A drawn item is not all that a client holds, and who is in both results spends twice."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    path, held = tmp_path / "page.html", {"clients": [1, 1, 2, 3], "max_items": 1}
+    three = {"domain": ["tea", "milk", "rice"]}
+    drawn = [
+        fedtally.estimate(["tea", "milk", "tea", "rice"], **held, **three, seed=s) for s in (1, 2)
+    ]
+    asked = {"domain": ["tea", "milk"], "epsilon": 2.0}
+    noised = [fedtally.estimate(["tea"] * 90 + ["milk"] * 10, **asked) for _ in range(2)]
+    merged = Merged(noised)
+    write_merged_page(merged, ["a", "b"], merged.top(2), command="", path=path)
+    markup = path.read_text("utf-8")
+    [said] = re.findall('<p class="privacy">.*?</p>', markup, re.DOTALL)
+    text = html.unescape(re.sub("<[^>]*>", "", said)).replace("\u00a0", " ")
+    assert "in each result; a client in all of them: pure epsilon 4" in text
+    assert "is held by" in markup
+    other = fedtally.estimate(["tea", "milk", "rice"], **three, seed=3)
+    for parts, verb in (
+        (drawn, "is the drawn item of"),
+        ((drawn[0], other), "is among the drawn items of"),
+    ):
+        merged = Merged(parts)
+        top = [replace(merged.top(1)[0], low=0.1)]
+        write_merged_page(merged, ["a", "b"], top, command="", path=path)
+        assert verb in _plain(path.read_text("utf-8"))
 
 
 def test_a_report_of_exact_counts_has_no_limits_and_says_what_is_left_out() -> None:

@@ -224,6 +224,14 @@ def test_damaged_files(tmp_path, result):
         _archive.write(tmp_path / "bad.fed", schema, {**meta, name: change}, arrays)
         with pytest.raises(UnreadableFileError, match="damaged"):
             Result.load(tmp_path / "bad.fed")
+    for name in meta:  # a file lacks nothing
+        rest = {entry: value for entry, value in meta.items() if entry != name}
+        _archive.write(tmp_path / "bad.fed", schema, rest, arrays)
+        with pytest.raises(UnreadableFileError, match="damaged"):
+            Result.load(tmp_path / "bad.fed")
+    _archive.write(tmp_path / "bad.fed", "fedtally-result/0", meta, arrays)
+    with pytest.raises(UnreadableFileError, match="holds fedtally-result/0, .* make this one anew"):
+        Result.load(tmp_path / "bad.fed")
     result.sketches[0].save(tmp_path / "sketch.npz")
     with pytest.raises(
         UnreadableFileError, match="holds fedtally-sketch/1, expected fedtally-result/1"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clip_norms import squared_norm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -45,7 +46,7 @@ from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import ClientPolicy
 from fedtally.secagg.proposal import propose
 from fedtally.sketch import CountSketch
-from fedtally.sketch.clip import by_owner, squared_norm
+from fedtally.sketch.clip import by_owner
 
 DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N, PEOPLE = 3, 16, 6, 40

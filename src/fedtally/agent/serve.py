@@ -26,8 +26,8 @@ from pathlib import Path
 
 from fedtally.agent.agent import Agent, Note
 from fedtally.agent.permissions import check_system, others_may_write, way_to
-from fedtally.agent.pipe import PipeClosedError, PipeError, read_frame, write_frame
 from fedtally.agent.reading import Reading
+from fedtally.campaign.transports.pipe import PipeClosedError, PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError
 
 SOCKET_MODE, FOLDER_MODE = 0o660, 0o750

@@ -590,7 +590,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
         raise UnreadableFileError(f"cannot read {path}: {error}") from error
     if values.get("schema") != SCHEMA:
         raise UnreadableFileError(
-            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}"
+            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}:"
+            " finish the campaign with the fedtally that began it, or begin another one (fedtally"
+            " campaign init)"
         )
     return _validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import Counter
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally.campaign.transports.engine import hold
+from fedtally.campaign.transports.table import DEFAULT, ENGINES, RENAMED, chosen, flag
 from fedtally.cli import campaign_view as view
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, Group, json_option, option, options
 from fedtally.cli.options import details_option, screen_option
-from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fedtally.campaign.driver import Driver
     from fedtally.campaign.folder import CampaignFolder
-    from fedtally.engines.pace import Ending
-    from fedtally.secagg.messages import AbortCode
+    from fedtally.campaign.transports.engine import Ran
+    from fedtally.campaign.transports.pace import Ending
 
 _SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round landed
 
@@ -133,7 +133,7 @@ def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
     honest = agreed.parameters.honest_survivors
     console.note(
         f"made {name}: {view.planned(made)}; {report.honesty(honest)}; next: fedtally campaign run"
-        f" {name} --agents DIR, or --engine flower --connection NAME",
+        f" {name} {', or '.join(row.usage for row in ENGINES.values())}",
         as_json,
     )
     if as_json:
@@ -149,27 +149,34 @@ def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
         console.show_hex(made.plan.fingerprint, "the fingerprint of the plan")
 
 
+class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type since click 8.2
+    """The name of an engine; one that it had before is refused with the name of today."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in RENAMED:
+            self.fail(f"{value} is called {RENAMED[value]}: --engine {RENAMED[value]}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_REACHES = ", ".join(f"{row.name} reaches {row.reaches}" for row in ENGINES.values())
 _engine_options = options(
     option(
         "Engine",
         "--engine",
-        type=click.Choice(["local", "flower"]),
-        default="local",
-        help="What carries the bytes: local reaches agents of this machine on Unix sockets, flower"
-        " the nodes of a Flower federation (local).",
+        type=_EngineName(list(ENGINES)),
+        default=DEFAULT,
+        help=f"What carries the bytes: {_REACHES} ({DEFAULT}).",
     ),
-    option(
-        "Engine",
-        "--agents",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="local: the folder of the agents' sockets; CLIENT.sock is the client CLIENT.",
-    ),
-    option(
-        "Engine",
-        "--connection",
-        metavar="NAME",
-        help="flower: the SuperLink's name in Flower's config.toml. It runs on this machine.",
+    *(
+        option(
+            "Engine",
+            flag(one.name),
+            type=click.Path() if one.is_path else str,
+            metavar=one.metavar,
+            help=f"{row.name}: {one.help}",
+        )
+        for row in ENGINES.values()
+        for one in row.options
     ),
     option(
         "Engine",
@@ -414,32 +421,30 @@ def _run(
     folder: CampaignFolder,
     *,
     engine: str,
-    agents: Path | None,
-    connection: str | None,
     wait: int,
     quiet: bool,
     as_json: bool,
     take_over: bool = False,
+    **places: str | None,
 ) -> int:
     """Run a campaign, and show how it ended; return the exit code."""
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.pace import Ending
 
-    given, other = ("agents", "connection") if engine == "local" else ("connection", "agents")
-    named = {"agents": agents, "connection": connection}
-    if named[given] is None or named[other] is not None:
-        raise InvalidInputError(f"--engine {engine} needs --{given}, and takes no --{other}")
+    row, where = chosen(engine, places)
     quiet = quiet or as_json
-    if agents is not None:
-        ran = _run_local(folder, agents, wait, quiet, take_over)
-    else:
-        assert connection is not None
-        ran = _run_on_flower(folder, connection, wait, quiet, take_over)
+    ran = row.open(**where).run(
+        folder,
+        wait=wait,
+        take_over=take_over,
+        watch=lambda driver: view.Progress(folder, driver, quiet),
+    )
+    if is_over := _is_over(folder, ran.ending):
+        _end(folder)
     landed, rounds, ending = len(folder.status().landed), folder.plan.num_rounds, ran.ending
-    is_over = _is_over(folder, ending)
     console.note(
         f"{folder.path} is over: {landed} of {rounds} rounds landed"
         if is_over
-        else _said(folder, ran, landed, engine, named[given]),
+        else _said(folder, ran, landed, row.typed(where)),
         quiet,
     )
     if as_json:
@@ -468,131 +473,11 @@ def _run(
 
 def _is_over(folder: CampaignFolder, ending: Ending) -> bool:
     """Tell whether a campaign ends with its run, and has its result."""
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.pace import Ending
 
     # Rounds may have room for more clients. If none came for so long, they are what there is.
     have_all_landed = len(folder.status().landed) == folder.plan.num_rounds
     return ending is Ending.COMPLETE or (ending is Ending.STALLED and have_all_landed)
-
-
-class _Ran(NamedTuple):
-    """How a run ended.
-
-    Attributes:
-        ending: why.
-        present: the number of clients that were connected then.
-        refusals: how often frames were refused or clients aborted, by code.
-        unanswered: how many invitations no client answered.
-    """
-
-    ending: Ending
-    present: int
-    refusals: Counter[AbortCode]
-    unanswered: int
-
-
-def _run_local(
-    folder: CampaignFolder, agents: Path, wait: int, quiet: bool, take_over: bool
-) -> _Ran:
-    """Run a campaign in this process."""
-    import asyncio
-
-    from fedtally.engines.sockets import check_folder
-
-    # Before the campaign is claimed: a mistyped folder must begin nothing, and silence no process.
-    check_folder(agents)
-    _allow_many_files()
-    with _driver(folder, take_over) as driver:
-        with view.Progress(folder, driver, quiet) as progress:
-            try:
-                ending, present = asyncio.run(_carry(driver, folder, agents, wait, progress))
-            except OvertakenError:
-                folder.check_open()  # it may have been cancelled
-                raise
-        if _is_over(folder, ending):
-            _save_result(folder, driver)
-    return _Ran(ending, present, driver.refusals, driver.unanswered)
-
-
-def _run_on_flower(
-    folder: CampaignFolder, connection: str, wait: int, quiet: bool, take_over: bool
-) -> _Ran:
-    """Run a campaign in a ServerApp of Flower, and wait for its end."""
-    from fedtally.engines.flower import launch
-    from fedtally.engines.pace import Ending
-    from fedtally.secagg.messages import AbortCode
-
-    with view.Progress(folder, None, quiet) as progress:
-        run = launch.start(folder, connection, wait, take_over=take_over)
-        progress.note(
-            f"run {run} of Flower carries {folder.path}; it goes on if you interrupt this command,"
-            f" and fedtally campaign drain {folder.path} ends it"
-        )
-        report = launch.follow(folder, connection, run, progress.show)
-    ending = Ending(report.ending)
-    if _is_over(folder, ending):
-        _end(folder)
-    refusals = Counter({AbortCode[name]: n for name, n in report.refusals.items()})
-    return _Ran(ending, report.num_online, refusals, report.unanswered)
-
-
-def _allow_many_files() -> None:
-    """Let this process have as many open files as it may: each agent takes one."""
-    import resource
-    from contextlib import suppress
-
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(OSError, ValueError):  # where the system has a bound of its own
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-async def _carry(
-    driver: Driver,
-    folder: CampaignFolder,
-    agents: Path,
-    wait: int,
-    progress: view.Progress,
-) -> tuple[Ending, int]:
-    """Run the engine; return how it ended, and the number of clients that were connected then."""
-    import asyncio
-    import signal
-    import time
-
-    from fedtally.engines.sockets import SocketEngine
-
-    engine = SocketEngine(
-        driver,
-        agents,
-        clock=time.time,
-        patience=folder.deadlines.phase,
-        wait=wait,
-        report=lambda: progress.show(len(engine.present)),
-        warn=progress.note,
-    )
-    # The second signal ends the process at once: resume goes on from there.
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        engine.stop()
-        loop.remove_signal_handler(signal.SIGTERM)
-        progress.note("drains: no session is opened any more; the open ones go on to their end")
-
-    loop.add_signal_handler(signal.SIGTERM, stop)
-    ending = await engine.run()
-    return ending, engine.num_reached
-
-
-def _driver(folder: CampaignFolder, take_over: bool = False) -> AbstractContextManager[Driver]:
-    """Hold a campaign for this process, and give its driver."""
-    import secrets
-    import time
-
-    return folder.run(
-        os.getpid(),
-        clock=lambda: int(time.time()),
-        random=secrets.token_bytes,
-        take_over=take_over,
-    )
 
 
 def _end(folder: CampaignFolder) -> None:
@@ -602,7 +487,7 @@ def _end(folder: CampaignFolder) -> None:
     folder.check_open()
     if not folder.has_begun:
         raise InvalidInputError(f"{folder.path} has not begun: nothing has landed")
-    with _driver(folder) as driver:
+    with hold(folder) as driver:
         driver.drain()
         driver.tick(time.time())
         if not driver.is_idle:
@@ -640,20 +525,17 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     ).save(folder.path / RESULT)
 
 
-def _said(
-    folder: CampaignFolder, ran: _Ran, landed: int, engine: str, where: Path | str | None
-) -> str:
+def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
     """Return why a run ended before its campaign, and what to do next, in words.
 
     Args:
         folder: of the campaign.
         ran: how the run ended.
         landed: the number of rounds that landed.
-        engine: what carried the bytes.
-        where: the folder of the agents, or the connection.
+        reached: the options of the engine that carried the bytes, as they are typed.
     """
     from fedtally import report
-    from fedtally.engines.pace import Ending
+    from fedtally.campaign.transports.pace import Ending
     from fedtally.report import counted
     from fedtally.secagg.config import SecAggConfig
 
@@ -676,7 +558,6 @@ def _said(
         Ending.STALLED: f"waits in vain: {silent if ran.unanswered else connected}",
     }[ran.ending]
     heard = f"; {who}s refused, or were refused: {refusals}" if refusals else ""
-    reached = f"--agents {where}" if engine == "local" else f"--engine flower --connection {where}"
     ways = f"fedtally campaign resume {name} {reached} goes on" + (
         f", fedtally campaign result {name} --end ends it with what landed" if landed else ""
     )

@@ -173,8 +173,8 @@ def command_line(names_items: bool = True) -> str:
         name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if before in hidden or (equals and name in hidden):
             value = "..."
-        # An item that somebody asks for is no file, though it may be an address.
-        elif "--query" not in (before, name) and "://" not in value:
+        # A title and an item that somebody asks for are no files, though they may have a slash.
+        elif {before, name}.isdisjoint(("--query", "--title")) and "://" not in value:
             value = os.path.basename(value) or value
         before = word
         words.append(f"{name}{equals}{value}" if equals else value if value else word)

@@ -52,7 +52,7 @@ _LIBRARY = "Python's standard library"
 _NEXT_TO_THE_DEMO = (
     ("fedtally demo --max-bytes 32kB", "more bytes, smaller errors"),
     ("fedtally demo --epsilon 1", "the noise of differential privacy"),
-    ("fedtally demo --report demo.html", "a page to hand on"),
+    ("fedtally demo --report demo.html", "a page to share"),
 )
 # the defaults of the demo are not those of `estimate`, whose options it shares
 _DEMO_HELP = {
@@ -467,14 +467,15 @@ def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     from fedtally.report.wording import size
 
     plan = result.plan
-    hints = [] if plan.privacy else [("--epsilon 1", "the noise of differential privacy")]
-    if not (plan.is_open or plan.is_histogram or plan.domain["public"]):
+    is_public = plan.is_open or plan.domain["public"]
+    noised = "--epsilon 1" if is_public else "--epsilon 1 --domain FILE"  # else it is refused
+    hints = [] if plan.privacy else [(noised, "the noise of differential privacy")]
+    if not (plan.is_histogram or is_public):
         exact = plan.one_hot_bytes_per_client
         if exact <= plan.bytes_per_client:  # clients can send it once they share a list
-            purpose = f"a list that all clients have: a histogram, {size(exact)}"
-            hints.append(("--domain FILE", purpose))
+            hints.append(("--domain FILE", f"a shared list: a histogram, {size(exact)}"))
     hints += [] if options["save"] else [("--save FILE", "for fedtally query: other items, later")]
-    return hints + ([] if options["report"] else [("--report FILE.html", "a page to hand on")])
+    return hints + ([] if options["report"] else [("--report FILE.html", "a page to share")])
 
 
 def _answer(

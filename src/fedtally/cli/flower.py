@@ -30,7 +30,7 @@ def app(folder: Path) -> None:
     It is one file, which names code of the installed fedtally: to read before a node joins.
     fedtally campaign run sends the same app by itself.
     """
-    from fedtally.engines.flower.launch import write_app
+    from fedtally.campaign.transports.flower.launch import write_app
 
     write_app(folder)
     console.note(f"wrote {folder}: flwr build --app {folder} shows what nodes get")

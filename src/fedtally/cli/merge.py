@@ -25,8 +25,8 @@ from fedtally.cli.options import as_named, details_option, title_option
             "some items, and how the answer was made",
             "fedtally merge first.fedtally rest.fedtally --query lesi --details",
         ),
-        ("a table to hand on", "fedtally merge first.fedtally rest.fedtally --output all.csv"),
-        ("a page to hand on", "fedtally merge first.fedtally rest.fedtally --report all.html"),
+        ("a table to share", "fedtally merge first.fedtally rest.fedtally --output all.csv"),
+        ("a page to share", "fedtally merge first.fedtally rest.fedtally --report all.html"),
     ],
 )
 @click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
@@ -58,7 +58,7 @@ from fedtally.cli.options import as_named, details_option, title_option
     "page",
     type=click.Path(),
     metavar="FILE",
-    help="A report to hand on: one .html file (extra `report`).",
+    help="A report to share: one .html file (extra `report`).",
 )
 @title_option
 @details_option

@@ -526,7 +526,7 @@ save_options = options(
         "--report",
         type=click.Path(),
         metavar="FILE",
-        help="A report to hand on: one .html file (extra `report`).",
+        help="A report to share: one .html file (extra `report`).",
     ),
     title_option,
 )

@@ -122,7 +122,7 @@ def query(
     cls=Command,
     short_help="Write the report of a saved result, one HTML file.",
     examples=[
-        ("a result, and its page to hand on", "fedtally demo --save demo.fedtally"),
+        ("a result, and its page to share", "fedtally demo --save demo.fedtally"),
         ("", "fedtally report demo.fedtally -o demo.html"),
     ],
 )
@@ -161,7 +161,7 @@ def report(result: str, output: str | None, title: str | None, top: int) -> None
         loaded.prepare(progress)
         estimates = loaded.top(top, progress=progress)
         progress("draw")
-        # A file of an earlier version has none; that of a stranger may have any characters.
+        # The file of an answer from Python has none; that of a stranger may have any characters.
         command = escaped(loaded.command) or console.command_line()
         head = Head(title or "", [result], date.today())
         write_page(loaded, estimates, command=command, path=path, head=head)
@@ -284,7 +284,8 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
     schema = _archive.schema_of(file)
     if schema not in readers:
         raise UnreadableFileError(
-            f"{file} holds {schema}, which this version does not know; a newer fedtally may"
+            f"{file} holds {schema}, which this version does not read: take the fedtally that"
+            " wrote it, or make it anew"
         )
     kind, read = readers[schema]
     return kind, read()

@@ -24,7 +24,7 @@ from fedtally.errors import InvalidInputError
     "--seed",
     type=click.IntRange(0),
     metavar="S",
-    help="Draw words, hashes, masks and noise from S [at random].",
+    help="Draw words, hashes, masks and noise from S (at random).",
 )
 @option(
     "Files",
@@ -33,7 +33,7 @@ from fedtally.errors import InvalidInputError
     type=click.Path(),
     default="show.html",
     metavar="FILE",
-    help="Write the page to FILE [show.html].",
+    help="Write the page to FILE (show.html).",
 )
 def show(output: str, seed: int | None) -> None:
     """Write one HTML file to click through: pick one of 200 phones and try to read its word.

@@ -1,1 +1,1 @@
-"""Engines: they run campaigns, or count tables where these lie."""
+"""Engines: they simulate campaigns, or count tables where these lie."""

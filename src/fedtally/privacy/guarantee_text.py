@@ -211,10 +211,14 @@ def right_guesses(found: Guarantee) -> str:
     >>> from fedtally.privacy.config import propose
     >>> right_guesses(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000).guarantee)
     '73.2'
+    >>> right_guesses(propose(epsilon=9.0, delta=1e-6, rows=5, width=1000).guarantee)
+    '99.99'
     """
     weight = math.exp(-found.epsilon)
     right = (1 + found.delta * weight) / (1 + weight)
-    return f"{min(100.0, math.ceil(1000 * right) / 10):g}"
+    # As many decimals as tell the number from 100, which would say that nothing is protected.
+    rounded = (math.ceil(100 * right * 10**decimals) / 10**decimals for decimals in (1, 2, 3, 4))
+    return f"{next((most for most in rounded if most < 100), 100.0):g}"
 
 
 class JointGuarantee(NamedTuple):

@@ -28,7 +28,6 @@ from fedtally.recovery.error_shape import (
     effective,
     heterogeneity_of_batches,
 )
-from fedtally.recovery.median_error import median_of_normals
 from fedtally.sketch import Recovery, Schedule, ScheduleKind
 
 __all__ = [
@@ -39,7 +38,6 @@ __all__ = [
     "exceedance",
     "failure",
     "heterogeneity_of_batches",
-    "median_of_normals",
     "predict",
 ]
 

@@ -10,7 +10,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import betainc, gammaln, ndtr
+from scipy.special import betainc, gammaln
 
 from fedtally.recovery.error_shape import F64, Prediction, Shape, grouped
 
@@ -22,7 +22,6 @@ _LATTICE = 4096
 _STEPS = 48  # lattice steps to the size that is asked for
 _BLUR = 1.2  # steps: keeps the lattice smooth where it is coarser than counts
 _NORMAL_95 = 1.959964  # the .95 quantile of a normal's size
-_NORMAL_STEP = 0.005  # of a lattice of normals, which then reaches 10 standard deviations
 
 
 def predict(frequencies: F64, plan: Shape, number: F64, probability: float) -> Prediction:
@@ -186,23 +185,6 @@ def _power(base: F64, exponent: int) -> F64:
         if exponent % 2:
             found = found * base
     return found
-
-
-def median_of_normals(rows: int) -> tuple[F64, F64]:
-    """Return the distribution of the median of so many independent standard normals.
-
-    First its sizes, rising, then the probability of each.
-
-    The normals are rounded to steps of 1/200, which changes quantiles by less than 2e-4 of
-    themselves for up to 100 rows, by less than 2e-3 for up to 1,024.
-
-    >>> sizes, distribution = median_of_normals(3)
-    >>> round(float(distribution @ sizes**2), 4), round(1 - 3**0.5 / np.pi, 4)
-    (0.4487, 0.4487)
-    """
-    edges = _NORMAL_STEP * (np.arange(-_LATTICE // 2, _LATTICE // 2 + 1) - 0.5)
-    distribution, step = _law_of_median(np.diff(ndtr(edges)), rows, _NORMAL_STEP)
-    return step * (np.arange(float(len(distribution))) - len(distribution) // 2), distribution
 
 
 def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:

@@ -1,34 +1,22 @@
-"""The error of a campaign under differential privacy, as a function of its number of batches.
+"""The noise of a campaign's released sums, and numbers of batches that are worth a try.
 
 Rounds that are added up before anything is opened share their noise, but their signs, too. More
 batches cancel more of the population's tail, and each release has noise of its own. So there is a
-best number of batches. docs/releases.md has the model, equation (1), and its limits.
+best number of batches (docs/releases.md), which the planner finds by the error model.
 
-This module predicts and chooses. How private a campaign is, `fedtally.privacy.accounting` computes.
+How private a campaign is, `fedtally.privacy.accounting` computes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
-from scipy.special import ndtri
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import noise_multiplier
 from fedtally.privacy.events import Event, Mechanism, Trust
-from fedtally.recovery.error_model import Prediction, median_of_normals, predict
-
-F64 = npt.NDArray[np.float64]
-Fold = Literal["median", "mean"]
-HEAD = 0.3  # the share of the width that is the number of a population's head items: see tail_norm
-MIN_EPSILON, MAX_EPSILON = 1e-6, 1e3  # the range in which the noise multiplier is computed
 
 
 @dataclass(frozen=True)
@@ -95,14 +83,6 @@ class Release:
         """Return the variance of one row's estimates by noise alone, in squared frequencies."""
         return self.num_releases(num_batches) * (self.noise(num_batches) / self.num_clients) ** 2
 
-    def concentration(self, num_batches: int) -> float:
-        """Return the sum over batches of their squared shares of the rounds.
-
-        It is 1/m, or more where m does not divide M.
-        """
-        most, larger, smaller = self._sizes(num_batches)
-        return (larger * most**2 + smaller * (most - 1) ** 2) / self.num_rounds**2
-
     def _sizes(self, num_batches: int) -> tuple[int, int, int]:
         """Return the most rounds of a batch, the number of such batches, and that of smaller ones.
 
@@ -129,133 +109,6 @@ def _noise(release: Release, per_release: int) -> float:
     )
 
 
-# ---- the curve ----
-
-
-def tail_norm(frequencies: npt.ArrayLike, width: int) -> float:
-    """Return T: the l2 norm of all frequencies except the 0.3 W largest.
-
-    A few heavy items do not disturb a median over rows, or a fit, so they are left out. The share
-    was chosen in the study of the paper's decoder, where m* is then right within a factor of 2.
-
-    >>> tail_norm([0.6, 0.3, 0.04, 0.03], width=7)
-    0.05
-    """
-    width = _validate.integer(1, width=width)
-    values = np.sort(np.asarray(frequencies, dtype=np.float64))
-    return float(np.linalg.norm(values[: max(len(values) - int(HEAD * width), 0)]))
-
-
-def row_variance(
-    release: Release, num_batches: int, width: int, tail_norm: float, spread: float | None = None
-) -> float:
-    """Return V(m), equation (1): the variance of a light item's estimate from one row.
-
-    It is in squared frequencies.
-
-    Args:
-        release: the sums that are opened, and their privacy.
-        num_batches: m, 1 .. M.
-        width: W.
-        tail_norm: T, of frequencies.
-        spread: H. None stands for 1 / N, an upper bound for rounds of one distribution and clients
-            that hold one item each.
-
-    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
-    >>> [f"{row_variance(release, m, 500, tail_norm=0.006, spread=0.0):.2e}" for m in (1, 16, 64)]
-    ['7.23e-08', '9.07e-09', '1.94e-08']
-    """
-    width, tail_norm = _validate.integer(1, width=width), _validate.real(0.0, tail_norm=tail_norm)
-    spread = 1 / release.num_clients if spread is None else _validate.real(0.0, spread=spread)
-    return (
-        tail_norm**2 * release.concentration(num_batches) + spread
-    ) / width + release.noise_variance(num_batches)
-
-
-def errors_by_tail(
-    release: Release,
-    width: int,
-    tail_norm: float,
-    candidates: int,
-    *,
-    fold: Fold = "median",
-    spread: float | None = None,
-) -> dict[int, Prediction]:
-    """Return the error for every number of batches, 1 .. M, from the norm of the tail alone.
-
-    Args:
-        release: the sums that are opened, and their privacy.
-        width: W.
-        tail_norm: T, of frequencies.
-        candidates: d.
-        fold: "median", the paper's decoder, or "mean".
-        spread: as in `row_variance`.
-
-    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
-    >>> curve = errors_by_tail(release, 500, 0.006, 100_000, spread=0.0)
-    >>> best_releases(curve).num_batches, round(1e6 * 0.006 / (4.2247 * (16 * 500) ** 0.5), 1)
-    (16, 15.9)
-    """
-    rows = release.event.rows
-    stddev, largest = item_factor(rows, fold), largest_factor(rows, candidates, fold)
-    roots = (
-        (m, math.sqrt(row_variance(release, m, width, tail_norm, spread)))
-        for m in range(1, release.num_rounds + 1)
-    )
-    return {m: Prediction(stddev * root, 0.0, largest * root) for m, root in roots}
-
-
-def errors_by_law(
-    release: Release,
-    width: int,
-    frequencies: npt.ArrayLike,
-    *,
-    recovery: str = "joint",
-    candidates: int | None = None,
-    batches: Iterable[int] | None = None,
-) -> dict[int, Prediction]:
-    """Return the errors for several numbers of batches, from the population's frequencies.
-
-    They come from `error_model`. Batches of unequal size are replaced by the number of equal ones
-    that spreads the rounds alike.
-
-    Args:
-        release: the sums that are opened, and their privacy; clients hold one item each.
-        width: W.
-        frequencies: [d], the expected frequencies in any order, together at most 1.
-        recovery: "joint", "median" or "belief".
-        candidates: size of the domain where it is larger than d.
-        batches: numbers of batches besides 1 and M. None stands for numbers about a factor of
-            sqrt(2) apart. The best of them is at most 1 % above the best of all where (1) holds.
-
-    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
-    >>> distribution = np.arange(1, 100_001.0) ** -1.1
-    >>> best = best_releases(errors_by_law(release, 500, distribution / distribution.sum()))
-    >>> best.num_batches, [f"{error.linf:.1e}" for error in (best.error, best.of_one, best.of_all)]
-    (6, ['6.5e-05', '1.5e-04', '1.6e-04'])
-    """
-    choices = (
-        numbers_of_batches(release.num_rounds)
-        if batches is None
-        else {1, *batches, release.num_rounds}
-    )
-    found = {}
-    for m in sorted(choices):
-        equal = round(1 / release.concentration(m))  # m itself where it divides M
-        found[m] = predict(
-            frequencies,
-            rows=release.event.rows,
-            width=width,
-            schedule=f"batched:{equal}",
-            num_rounds=equal,
-            num_clients=release.num_clients,
-            noise=release.num_clients * math.sqrt(release.noise_variance(m) / equal),
-            recovery=recovery,
-            candidates=candidates,
-        )
-    return found
-
-
 def numbers_of_batches(num_rounds: int) -> set[int]:
     """Return numbers of batches about a factor of sqrt(2) apart.
 
@@ -267,164 +120,3 @@ def numbers_of_batches(num_rounds: int) -> set[int]:
     powers = {round(2 ** (i / 2)) for i in range(2 * num_rounds.bit_length())}
     powers = {power for power in powers if power <= num_rounds}
     return powers | {-(-num_rounds // power) for power in powers}
-
-
-class Best(NamedTuple):
-    """The best number of batches, its error, and the errors of one batch and of M batches."""
-
-    num_batches: int
-    error: Prediction
-    of_one: Prediction
-    of_all: Prediction
-
-
-def best_releases(curve: Mapping[int, Prediction]) -> Best:
-    """Return the number of batches with the least `linf`; of equal ones, the most batches.
-
-    Args:
-        curve: from `errors_by_tail` or `errors_by_law`.
-    """
-    if not curve:
-        raise InvalidInputError("the curve must hold at least one number of batches, got none")
-    best = min(curve, key=lambda m: (curve[m].linf, -m))
-    return Best(best, curve[best], curve[min(curve)], curve[max(curve)])
-
-
-# ---- the error that noise alone leaves ----
-
-
-def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> float:
-    """Return the largest error that noise alone leaves, a frequency.
-
-    Half of all campaigns exceed it.
-    No wider sketch goes below it. Joint recovery goes below it by a few percent, since it shrinks
-    the items that it does not fit. For clients of one item each the error hardly depends on the
-    rows (Pagh and Thorup 2022), and so hardly on the sketch.
-
-    Args:
-        release: the sums that are opened, and their privacy.
-        num_batches: m, 1 .. M.
-        candidates: d.
-        fold: "mean" for joint recovery, "median" for the paper's decoder.
-
-    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
-    >>> [f"{noise_floor(release, m, 100_000):.2e}" for m in (1, 64)]
-    ['1.90e-05', '1.52e-04']
-    """
-    return math.sqrt(release.noise_variance(num_batches)) * largest_factor(
-        release.event.rows, candidates, fold
-    )
-
-
-def clients_needed(
-    target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean"
-) -> int:
-    """Return the fewest clients at which noise alone leaves a largest error of at most `target`.
-
-    So many are necessary, not sufficient: the sketch must be wide enough, too.
-
-    Args:
-        target: a frequency above 0.
-        release: its num_clients is not used.
-        num_batches: as in `noise_floor`, like all that follows.
-        candidates: d.
-        fold: "mean" or "median".
-
-    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1, 64)
-    >>> clients_needed(1e-4, release, 1, 100_000)
-    189933
-    """
-    return math.ceil(
-        noise_floor(replace(release, num_clients=1), num_batches, candidates, fold)
-        / _target(target)
-    )
-
-
-def epsilon_needed(
-    target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean"
-) -> float:
-    """Return the least epsilon at which noise alone leaves a largest error of at most `target`.
-
-    It is found from above, to a relative 1e-9. The answer is 1e-6 where less would do.
-
-    Args:
-        target: a frequency above 0.
-        release: its epsilon is not used.
-        num_batches: as in `noise_floor`, like all that follows.
-        candidates: d.
-        fold: "mean" or "median".
-
-    Raises:
-        InvalidInputError: even epsilon 1000 leaves a larger error.
-
-    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 189_933, 64)
-    >>> round(epsilon_needed(1e-4, release, 1, 100_000), 4)
-    1.0
-    """
-    goal = _target(target) / noise_floor(release, num_batches, candidates, fold)
-    goal *= noise_multiplier(release.epsilon, release.delta)
-    if noise_multiplier(MAX_EPSILON, release.delta) > goal:
-        raise InvalidInputError(
-            f"no epsilon up to {MAX_EPSILON:g} leaves an error of {target:g} with"
-            f" {release.num_clients:,} clients: take a larger target, or more clients"
-        )
-    low, high = MIN_EPSILON, MAX_EPSILON
-    if noise_multiplier(low, release.delta) <= goal:
-        return low
-    while high > low * (1 + 1e-9):  # by the geometric mean: the range covers nine powers of ten
-        middle = math.sqrt(low * high)
-        low, high = (
-            (middle, high) if noise_multiplier(middle, release.delta) > goal else (low, middle)
-        )
-    return high
-
-
-def _target(target: float) -> float:
-    target = _validate.real(0.0, target=target)
-    if target == 0.0:
-        raise InvalidInputError(
-            "target must be above 0: noise leaves some error, whatever epsilon and clients"
-        )
-    return target
-
-
-# ---- medians of normals ----
-
-
-def item_factor(rows: int, fold: Fold = "median") -> float:
-    """Return the standard deviation of the median, or mean, of independent standard normals.
-
-    For the median of L it is c_L / sqrt(L).
-
-    >>> [round(item_factor(rows) * rows**0.5, 3) for rows in (1, 2, 5, 15, 16, 65)]
-    [1.0, 1.0, 1.198, 1.235, 1.203, 1.249]
-    """
-    rows = _validate.integer(1, rows=rows)
-    if _checked(fold) == "mean":
-        return 1 / math.sqrt(rows)
-    sizes, distribution = median_of_normals(rows)
-    return math.sqrt(float(distribution @ sizes**2))
-
-
-def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
-    """Return the median of the largest of many medians, or means, of standard normals, in size.
-
-    It is the median, as everywhere in `error_model`; the expectation is 1 % more.
-
-    >>> [round(largest_factor(rows, 100_000) * rows**0.5, 2) for rows in (1, 5, 16)]
-    [4.5, 5.49, 5.46]
-    """
-    rows, candidates = _validate.integer(1, rows=rows), _validate.integer(1, candidates=candidates)
-    exceeded = -math.expm1(-math.log(2.0) / candidates) / 2  # by each, on each side
-    if _checked(fold) == "mean":
-        return -float(ndtri(exceeded)) / math.sqrt(rows)
-    sizes, distribution = median_of_normals(rows)
-    possible = (sizes < 0) & (distribution > 0)
-    below, upper = np.cumsum(distribution[possible]), sizes[possible] + (sizes[1] - sizes[0]) / 2
-    return -float(np.interp(math.log(exceeded), np.log(below), upper))
-
-
-def _checked(fold: Fold) -> Fold:
-    if fold not in ("median", "mean"):
-        raise InvalidInputError(f"fold must be median or mean, got {fold!r}")
-    return fold

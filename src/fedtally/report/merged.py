@@ -172,10 +172,13 @@ def write_merged_page(
             merged.num_contributions,
             merged.unit,
             merged.confidence,
-            holds="is in" if merged.unit == "contributions" else "is held by",
+            holds=_holding(merged),
             is_exact=is_exact,
         ),
-        privacy=said.pop() if len(said) == 1 and not any(banners) else "",
+        # who is in several results spends in each of them
+        privacy=f"{said.pop()} in each result; {_together(merged)}"
+        if len(said) == 1 and not any(banners)
+        else "",
         tables=page.tables(of, estimates, queried),
         figures=page.figures(of, estimates),
         sections=[
@@ -239,6 +242,15 @@ def _question(merged: Merged) -> str:
         f"Share of each item among {merged.num_contributions:,} {merged.unit} in"
         f" {len(merged.results):,} results; {among}"
     )
+
+
+def _holding(merged: Merged) -> str:
+    """Return the verb that joins an item and the share that has it: some results may be drawn."""
+    found = {summary.holding(part) for part in merged.results}
+    if len(found) == 1 and merged.unit != "contributions":
+        return found.pop()
+    is_drawn = any("drawn" in verb for verb in found)
+    return "is among the drawn items of" if is_drawn else "is in"
 
 
 def _names(paths: Sequence[str]) -> list[str]:

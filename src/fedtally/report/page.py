@@ -1,4 +1,4 @@
-"""The report to hand on: one HTML file that loads nothing, and is whole without JavaScript.
+"""The report to share: one HTML file that loads nothing, and is whole without JavaScript.
 
 Items are data of strangers: the template escapes each text, and the page's policy lets a browser
 run only the one script and style whose hashes it names. Jinja2 is imported inside functions.
@@ -25,7 +25,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.report import summary, wording
 from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
-from fedtally.report.standing import Standing, standing
+from fedtally.report.standing import Standing, are_above, standing
 from fedtally.report.tables import printable
 from fedtally.report.terminal import certainty, digits_of, has_widths
 from fedtally.result import Estimate, Result, is_told_from_zero
@@ -237,7 +237,8 @@ def _content(
     shown = [e for e in estimates if is_told_from_zero(e) or not isinstance(e.item, Unread)]
     of, plan = _listed(result, shown, len(estimates) - len(shown)), result.plan
     named = [escaped(name) for name in result.columns.get("item", [])]
-    items = named[0] if len(named) == 1 else "items"
+    # the lines of a text have no name of their own
+    items = named[0] if len(named) == 1 and named != ["item"] else "items"
     return Content(
         **titled(head, "places" if isinstance(result.domain, Grid) else items),
         question=wording.question(result),
@@ -250,6 +251,7 @@ def _content(
             result.confidence,
             holds=summary.holding(result),
             is_exact=result.is_exact,
+            above=are_above(of.standing, result, shown) if shown else None,
         ),
         privacy=wording.privacy_sentence(plan) if plan.privacy else "",
         tables=tables(of, shown, queried),
@@ -434,18 +436,19 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
         return []
     if of.standing is not None:
         places, shares = of.standing.above, of.standing.shares.tolist()
-        which = f"All {len(places):,} cells whose share stands above noise"
+        those = f"All {len(places):,} cells" if len(places) > 1 else "The one cell"
+        which = f"{those} whose share stands above noise"
     else:
         sure = [estimate for estimate in estimates if is_told_from_zero(estimate)]
         places = grid.locate([estimate.item for estimate in sure])
         shares = [estimate.frequency for estimate in sure]
-        which = f"The {len(sure):,} listed cells"
+        which = f"The {wording.counted(len(sure), 'listed cell')}"
     if not len(places):
         return []
     centres = grid.centres(places).tolist()
     closer = " Letters mark where cells crowd; these places are drawn closer below."
     caption = (
-        f"{which}, each {grid.step:g} degrees wide."
+        f"{which}. A cell is {wording.degrees(grid.step)} wide."
         f"{closer * charts.has_closer_views(centres, shares, grid.step)}"
         " No outline of land is drawn, since fedtally has none."
     )

@@ -5,6 +5,7 @@ The terminal opens with these lines, and the page of a plan has them, too.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fedtally.plan import Plan
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from fedtally.planner.proposal import Proposal
 
 _EXACT = 1e-9  # a share: the least target that a plan has
+_UNITS = (  # up to how many seconds, the unit, and how many of it a second is
+    (1e-3, "µs", 1e6),
+    (1.0, "ms", 1e3),
+    (120.0, "s", 1.0),
+    (7200.0, "min", 1 / 60),
+    (math.inf, "h", 1 / 3600),
+)
 _MOST_CAMPAIGNS = 1000  # that "9 of 10" is said with
 
 
@@ -89,18 +97,11 @@ def server_seconds(proposal: Proposal, bill: Bill) -> float:
 def seconds(number: float) -> str:
     """Return a time with two digits, in the unit that suits it.
 
-    >>> seconds(0.0), seconds(2.34e-5), seconds(0.0123), seconds(4.56), seconds(456.0)
-    ('', '23 µs', '12 ms', '4.6 s', '7.6 min')
+    >>> seconds(0.0), seconds(2.34e-5), seconds(9.97e-5), seconds(456.0), seconds(4e7)
+    ('', '23 µs', '100 µs', '7.6 min', '11,111 h')
     """
     if number <= 0:
         return ""
-    for limit, unit, factor in (
-        (1e-3, "µs", 1e6),
-        (1.0, "ms", 1e3),
-        (120.0, "s", 1.0),
-        (7200.0, "min", 1 / 60),
-    ):
-        if number < limit:
-            value = number * factor
-            return f"{value:.2g} {unit}" if value < 100 else f"{value:.0f} {unit}"
-    return f"{number / 3600:.2g} h"
+    unit, factor = next((unit, by) for limit, unit, by in _UNITS if number < limit)
+    value = number * factor
+    return f"{value:.2g} {unit}" if value < 99.5 else f"{value:,.0f} {unit}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedtally.recovery.linear_system import F64
-from fedtally.result import Result
+from fedtally.result import Estimate, Result
 
 MOST = 1 << 20  # candidates that are looked at once more: seconds
 
@@ -67,3 +68,13 @@ def standing(result: Result) -> Standing | None:
     return Standing(
         frequencies[order], above, frequencies[above], result.confidence, result.is_exact
     )
+
+
+def are_above(
+    found: Standing | None, result: Result, estimates: Sequence[Estimate]
+) -> list[bool] | None:
+    """Return whether each estimate stands above noise; None where nobody can say so."""
+    if found is None:
+        return None
+    places = result.domain.locate([estimate.item for estimate in estimates])
+    return np.isin(places, found.above).tolist()

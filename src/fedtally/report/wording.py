@@ -327,8 +327,17 @@ def candidates(domain: Domain) -> str:
         return f"any string, by a hash of {domain.bits} bits: nobody has the list"
     known = "public" if domain.public else "not public: taken from the input itself"
     if isinstance(domain, Grid):
-        known = f"{known}; each is {domain.step:g} degrees wide, and named by its centre"
+        known = f"{known}; each is {degrees(domain.step)} wide, and named by its centre"
     return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
+
+
+def degrees(step: float) -> str:
+    """Return the width of a cell of a grid, in words.
+
+    >>> degrees(0.1), degrees(1.0)
+    ('0.1 degrees', '1 degree')
+    """
+    return f"{step:g} degree{'s' * (step != 1)}"
 
 
 def collisions(domain: Domain) -> str:
@@ -383,14 +392,15 @@ def privacy_sentence(plan: Plan) -> str:
     said_numbers = numbers(found.epsilon, found.delta)
     if terms.not_private:
         return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
-    guessed = {
-        Relation.ZERO_OUT: f"whether a {whom} has its items or none",
-        Relation.REPLACE_ONE: f"which of two sets of items a {whom} has",
-        Relation.ADD_REMOVE: f"whether a {whom} takes part",
+    question = {
+        Relation.ZERO_OUT: f"does a {whom} have its items or none?",
+        Relation.REPLACE_ONE: f"which of two sets of items does a {whom} have?",
+        Relation.ADD_REMOVE: f"does a {whom} take part?",
     }[terms.event.relation]
-    said = f"a guess {guessed} is right in at most {right_guesses(found)} % of cases"
+    said = f"a guess is right in at most {right_guesses(found)} % of cases ({question})"
     if terms.event.relation is not Relation.REPLACE_ONE:
-        said += f", and one which of two sets of items in {right_guesses(terms.replace_one)} %"
+        replaced = right_guesses(terms.replace_one)
+        said += f", or {replaced} % (which of two sets of items does it have?)"
     return f"{said}; 50 % is chance ({said_numbers})"
 
 

@@ -13,7 +13,7 @@ from fedtally import _archive, _validate
 from fedtally import domain as domains
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, reason
 from fedtally.plan import Plan
-from fedtally.recovery.decoding import CONFIDENCE, Decoding
+from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.joint import FoundFit
 from fedtally.result import told
 from fedtally.result.cells import as_text
@@ -104,31 +104,28 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             if name.startswith("domain_")
         }
         sketches = _sketches(plan, meta, arrays["counters"], arrays.get("spelled"))
-        command = meta.get("command", "")  # files of earlier versions lack it
+        command = meta["command"]
         if not isinstance(command, str):
             raise InvalidInputError(f"command must be text, got {command!r}")
         result = kind(
             plan,
             domains.load(meta["domain"], parts),
             sketches,
-            decoding=Decoding(  # files of earlier versions lack some of these
-                meta["recovery"],
-                meta.get("objective", "linf"),
-                meta.get("confidence", CONFIDENCE),
-                meta.get("intervals", "auto"),
+            decoding=Decoding(
+                meta["recovery"], meta["objective"], meta["confidence"], meta["intervals"]
             ),
             warnings=told.texts("warnings", meta["warnings"]),
             missing=meta["missing"],
-            secure_sum=told.secure_sum(meta.get("secure_sum"), plan),
-            sizing=told.sizing(meta.get("sizing")),
+            secure_sum=told.secure_sum(meta["secure_sum"], plan),
+            sizing=told.sizing(meta["sizing"]),
             timings=meta["timings"],
             attendance=meta["attendance"],
-            num_silos=meta.get("silos"),
+            num_silos=meta["silos"],
             draw=told.draw(meta["draw"]),
-            columns=meta.get("columns"),
-            words=meta.get("words", ()),
-            known_names=_read_names(meta.get("names")),
-            known_fit=_read_fit(meta.get("fit"), arrays),
+            columns=meta["columns"],
+            words=meta["words"],
+            known_names=_read_names(meta["names"]),
+            known_fit=_read_fit(meta["fit"], arrays),
             command=command,
         )
         if meta["evaluation"] is not None:
@@ -207,7 +204,7 @@ def _sketches(
 ) -> list[CountSketch]:
     """Return the landed sums of a file, checked against its plan."""
     rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noise"]
-    silos = meta.get("num_silos", [0] * len(rounds))  # files of earlier versions lack it
+    silos = meta["num_silos"]
     if (
         counters.dtype != np.int64
         or counters.shape != (len(rounds), plan.rows, plan.width)

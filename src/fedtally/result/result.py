@@ -100,8 +100,7 @@ class Result(Tabular):
             Frequencies are shares of them.
         num_silos: the number of silos that took part, each counted once; 0 where clients are no
             silos. Under a plan of silos the other numbers count people.
-        command: the command that made the answer; "" if none did, or a file of an earlier version
-            holds the answer.
+        command: the command that made the answer; "" if none did.
 
     Raises:
         IncompatibleError: the sums, or an open domain, are not those of the plan.

@@ -7,7 +7,6 @@ to make than to write: the arrays lie one after the other.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 SCHEMA = "fedtally-secagg-checkpoint/2"
-_OLD_SCHEMA = "fedtally-secagg-checkpoint/1"  # an .npz file, with the facts as an array of bytes
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 4  # bytes of the number of bytes of the JSON
 
@@ -44,7 +42,7 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> by
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and the arrays of a checkpoint, of this version or of an earlier one.
+    """Return the facts and the arrays of a checkpoint.
 
     Raises:
         Exception: of any type; the bytes are no checkpoint, or they are damaged.
@@ -52,30 +50,17 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     rest = memoryview(data)[_DIGEST:]
     # A checkpoint is not authenticated: this finds what a disk did, not what somebody wrote.
     if hashlib.sha256(rest).digest() != data[:_DIGEST]:
-        # Only here: a digest may begin as an .npz file does.
-        if data.startswith(b"PK"):
-            return _unpack_old(data)
         raise ValueError("its digest is another one")
     start = _LENGTH + int.from_bytes(rest[:_LENGTH], "little")
     facts = json.loads(rest[_LENGTH:start].tobytes())
     if facts["schema"] != SCHEMA:
-        raise ValueError("another schema")
+        raise ValueError(f"it is of {facts['schema']}, and this version reads {SCHEMA}")
     arrays: Arrays = {}
     for name, (dtype, shape) in facts["arrays"].items():
         count = math.prod(shape)
         # Copied: the server erases some of them in their place.
         arrays[name] = np.frombuffer(rest, dtype, count, start).reshape(shape).copy()
         start += arrays[name].nbytes
-    return facts, arrays
-
-
-def _unpack_old(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    # no pickles: a pickle runs what its author wants
-    with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    facts = json.loads(arrays["facts"].tobytes())
-    if facts["schema"] != _OLD_SCHEMA:
-        raise ValueError("another schema")
     return facts, arrays
 
 

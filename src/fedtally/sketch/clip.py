@@ -68,21 +68,6 @@ class Clip(NamedTuple):
         return min(exact, np.iinfo(np.int64).max)
 
 
-def squared_norm(spec: SketchSpec, round: int, ids: U64) -> int:
-    """Return the exact squared l2 norm of the sketch that one client's items have in a round.
-
-    Args:
-        spec: the spec of the sketch.
-        round: 0 .. num_rounds - 1.
-        ids: uint64 [n], n <= 2^20.
-
-    >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
-    >>> [squared_norm(spec, 0, np.array(ids, np.uint64)) for ids in ([], [5], [5, 4], [5, 3])]
-    [0, 3, 12, 8]
-    """
-    return int(_increments(spec, round, ids, _nobody_else(ids)).sum())
-
-
 def bound_items(
     ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None
 ) -> U64:
@@ -289,25 +274,6 @@ def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
         words = np.frombuffer(random(8 * count), "<u8", count)
         if np.all(np.diff(np.sort(words))):
             return words
-
-
-def exceeding(clip: Clip, ids: U64, starts: I64) -> I64:
-    """Return the clients of a round that must drop items because their sketch exceeds the clip.
-
-    Args:
-        clip: the bound on each client's sketch.
-        ids: uint64 [items]; client i holds ids[starts[i] : starts[i + 1]], at most 2^20.
-        starts: int64 [clients + 1], from 0 to `items`, not falling.
-
-    Returns:
-        int64 [found], rising.
-
-    >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
-    >>> clip = Clip(spec, round=0, norm=3.0)
-    >>> exceeding(clip, np.array([5, 4, 5, 3, 5], np.uint64), np.array([0, 1, 3, 5])).tolist()
-    [1]
-    """
-    return _exceeding(clip, ids, starts, np.arange(len(starts) - 1))
 
 
 def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:

@@ -63,8 +63,6 @@ from fedtally.store.writes import (
     writes_of,
 )
 
-# Files of schema 1 have no phases: their open sessions have this phase until the next checkpoint.
-UNKNOWN = "unknown"
 IMPOSSIBLE = "impossible sum: "  # how `SavedSession.why` begins where no clients have such a sum
 # Bytes in hexadecimal: a fingerprint and a session of `secagg`. What lands is named by its session
 # or, if another protocol summed it, by a name of up to 64 bytes. SQLite enforces none of these
@@ -80,8 +78,7 @@ _runs = sa.Table(
     sa.Column("plan", _FINGERPRINT, primary_key=True),
     sa.Column("owner", sa.String(200), nullable=False),  # the name of the run in the ledger
     sa.Column("epoch", sa.BigInteger, nullable=False),  # the number of claims
-    # Files of schema 2 count the writes of each campaign here, and later ones those of the file
-    # (`store/writes.py`). SQLite before 3.35 cannot drop a column.
+    # Always 0: `store/writes.py` counts the writes of the file. The column is part of the schema.
     sa.Column("writes", sa.BigInteger, nullable=False, default=0),
     info=CHANGES,
 )
@@ -179,8 +176,7 @@ class OpenSession:
     Attributes:
         session: its 32 bytes.
         round: the round of the campaign.
-        phase: a value of `secagg.messages.ServerState`; "done": it has a sum, which has not landed;
-            "unknown": an earlier version of the package wrote it.
+        phase: a value of `secagg.messages.ServerState`; "done": it has a sum, which has not landed.
         num_clients: the number of clients that were drawn.
         closes: as for `SavedSession`.
         not_after: as for `SavedSession`.
@@ -243,6 +239,10 @@ class Campaigns(Database):
 
     _kind = "campaigns"
     _schema = 3
+    _anew = (
+        "finish the campaign with the fedtally that began it, or begin another one (fedtally"
+        " campaign init)"
+    )
     _beside = frozenset({"ledger"})
     _metadata = _metadata
 
@@ -255,31 +255,11 @@ class Campaigns(Database):
             create: make the file, or the tables in it, if they are missing.
 
         Raises:
-            UnreadableFileError: the file holds no campaigns, or campaigns of a newer version, or is
+            UnreadableFileError: the file holds no campaigns, or campaigns of another version, or is
                 a file of another kind.
             StoreError: the database does not answer.
         """
         return opened(cls, file_url(os.fspath(path)), create)
-
-    def _migrate(self, connection: sa.Connection, version: int) -> None:
-        # Some files of schema 1 have the column and the table already: the first changes of tables
-        # did not raise the number of the schema.
-        found = sa.inspect(connection)
-        if _sessions.c.phase.name not in {
-            column["name"] for column in found.get_columns(_sessions.name)
-        }:
-            connection.exec_driver_sql(
-                f"ALTER TABLE {_sessions.name} ADD COLUMN {_sessions.c.phase.name}"
-                f" VARCHAR(20) DEFAULT '{UNKNOWN}' NOT NULL"
-            )
-        self._make_tables(connection)
-        # Schema 2 counted the writes of each campaign. The file keeps the largest number and not
-        # one more: a copy that lacks the last write must stay behind the mark.
-        largest = sa.select(sa.func.coalesce(sa.func.max(_runs.c.writes), 0))
-        set_writes(driver_connection(connection), connection.execute(largest).scalar_one())
-        # A process of the earlier version that still runs would write without counting: it finds
-        # that it was overtaken. And no later journal has a number that a copy of schema 2 lacks.
-        connection.execute(sa.update(_runs).values(epoch=_runs.c.epoch + 1, writes=0))
 
     def claim(
         self,
@@ -401,7 +381,7 @@ class Campaigns(Database):
                 connection.execute(sa.delete(_sums).where(sums))
             marked = read_mark(place, plan.fingerprint) or 0
             writes = max(writes_of(driver_connection(connection)), marked) + 1
-            # Each claim adds one to the epoch and to the number of writes, and a migration adds one
+            # Each claim adds one to the epoch and to the number of writes, and giving up adds one
             # to the epoch alone, so no epoch is more than one above that number. The mark has the
             # number of all writes, also of those that the copy lacks. So no process has this epoch,
             # not even one that claimed the campaign after the copy was made.
@@ -449,7 +429,7 @@ class Campaigns(Database):
     def list(self) -> list[CampaignStatus]:
         """Return the status of the campaign in the file, without its plan.
 
-        There are none before the first claim, and several in a file of an earlier version.
+        There are none before the first claim.
         """
         with self._transaction(write=False) as connection:
             names = connection.execute(sa.select(_runs.c.plan).order_by(_runs.c.plan)).scalars()

@@ -145,6 +145,10 @@ class ClientRecord(GrantDatabase):
 
     _kind = "client record"
     _schema = 3
+    _anew = (
+        "begin anew with a new key and a new record (fedtally agent init), and allow only the rest"
+        " of the epsilon"
+    )
     _metadata = _record
     _populations, _granted = _record_grants
     _mark: Path | None = None
@@ -167,7 +171,7 @@ class ClientRecord(GrantDatabase):
                 record that is put back is not noticed.
 
         Raises:
-            UnreadableFileError: there is no record, or one of a newer version, or another file; or
+            UnreadableFileError: there is no record, or one of another version, or another file; or
                 the record is behind its mark, or has none.
         """
         url = file_url(os.fspath(path))
@@ -185,13 +189,6 @@ class ClientRecord(GrantDatabase):
         with record._transaction(write=False) as connection:
             record._check_mark(connection)
         return record
-
-    def _migrate(self, connection: sa.Connection, version: int) -> None:
-        raise UnreadableFileError(
-            f"{self.name} is a record of an earlier fedtally (schema {version}; this one reads"
-            f" {self._schema}): begin anew with a new key and a new record (fedtally agent init),"
-            " and allow only the rest of the epsilon"
-        )
 
     def cap(
         self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT

@@ -111,9 +111,9 @@ class Database:
     """A database of one kind and of this version, and its two kinds of transaction."""
 
     _kind: ClassVar[str]
-    # Each change of a table raises it, and `_migrate` makes the change. A file of a newer version
-    # is refused, never guessed at.
+    # Each change of a table raises it. A file of another version is refused, never guessed at.
     _schema: ClassVar[int] = 1
+    _anew: ClassVar[str]  # what the owner of a file of an earlier version does
     _beside: ClassVar[frozenset[str]] = frozenset()  # kinds that may lie in the same database
     _metadata: ClassVar[sa.MetaData]
 
@@ -175,21 +175,12 @@ class Database:
             if self._version(connection) is None:
                 if not sa.inspect(connection).has_table(schema.name):  # of another kind beside it
                     make_table(connection, schema)
-                self._make_tables(connection)
+                for table in self._metadata.sorted_tables:
+                    make_table(connection, table)
                 connection.execute(sa.insert(schema).values(kind=self._kind, version=self._schema))
 
-    def _make_tables(self, connection: sa.Connection) -> None:
-        """Make the tables that are missing: all of them, or those that an older version lacks."""
-        found = sa.inspect(connection)
-        for table in self._metadata.sorted_tables:
-            if not found.has_table(table.name):
-                make_table(connection, table)
-
     def _check(self) -> None:
-        """Refuse a database that holds nothing yet, another kind, or a newer version.
-
-        One of an older version is migrated.
-        """
+        """Refuse a database that holds nothing yet, another kind, or another version."""
         with self._transaction(write=False) as connection:
             version = self._version(connection)
         if version is None:
@@ -200,15 +191,10 @@ class Database:
                 f" {self._schema}): install that version"
             )
         if version < self._schema:
-            with self._transaction(write=True) as connection:
-                version = self._version(connection)  # another process may have been faster
-                if version is not None and version < self._schema:
-                    self._migrate(connection, version)
-                    _raise_version(connection, self._kind, self._schema)
-
-    def _migrate(self, connection: sa.Connection, version: int) -> None:
-        """Change the tables of an older version into those of this one; all of it or nothing."""
-        raise NotImplementedError
+            raise UnreadableFileError(
+                f"{self._name} was written by an earlier fedtally (schema {version}; this one reads"
+                f" {self._schema}): {self._anew}"
+            )
 
     def _versions(self, connection: sa.Connection) -> dict[str, int]:
         """Return the kinds that the database holds, each with its version."""
@@ -287,14 +273,6 @@ def driver_connection(connection: sa.Connection) -> SqliteConnection:
     found = connection.connection.driver_connection
     assert isinstance(found, SqliteConnection)
     return found
-
-
-def _raise_version(connection: sa.Connection, kind: str, version: int) -> None:
-    """Note in an SQLite file that a kind has another version from now on."""
-    # The table is append-only for everybody but a migration.
-    connection.exec_driver_sql(f"DROP TRIGGER {schema.name}_update")
-    connection.execute(sa.update(schema).where(schema.c.kind == kind).values(version=version))
-    connection.exec_driver_sql(_triggers(schema, "sqlite")[0])
 
 
 _Opened = TypeVar("_Opened", bound=Database)

@@ -106,6 +106,7 @@ class Ledger(GrantDatabase):
     """
 
     _kind = "ledger"
+    _anew = "begin a new ledger, and grant only the rest of the epsilon"
     _beside = frozenset({"campaigns"})
     _metadata = _ledger
     _populations, _granted = _ledger_grants

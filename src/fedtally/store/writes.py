@@ -63,7 +63,7 @@ def count_write(connection: SqliteConnection) -> int:
 
 
 def set_writes(connection: SqliteConnection, number: int) -> None:
-    """Let a file have this number of writes: in a migration, or after a copy was put back.
+    """Let a file have this number of writes, after a copy was put back.
 
     The journal of such a write has both tables, as they were before it.
     """

@@ -425,10 +425,10 @@ def read(
     domain = declared(spec.domain, source)
     if (domain is None or not domain.public) and spec.is_private and not spec.is_not_private:
         raise InvalidInputError(
-            "with epsilon the candidates must be public, and the distinct items of the input"
-            f" ({source.name}) show who holds what whatever the noise: declare a domain (--domain"
-            " FILE, range:A..B, grid:...); take --domain open, which finds strings of which nobody"
-            " has the list; or mark the run as not private (--not-private)"
+            "with epsilon the candidates must be public, and the input's own items"
+            f" ({source.name}) are not: declare a list (--domain FILE, range:A..B or grid:...),"
+            " or take --domain open, which finds strings nobody has listed (--not-private allows"
+            " it, and protects nobody)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
     encoder = encoder_of(domain, seed, outside, spec.is_private)

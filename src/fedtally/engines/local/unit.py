@@ -58,9 +58,8 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
     if not has_ledger and not plan.privacy.not_private:
         population = plan.privacy.population
         found.append(
-            f"this run is in no ledger: a second run on the same {many} spends again, and nothing"
-            f" remembers it (--ledger books.db --population {population}, after fedtally ledger"
-            " grant)"
+            f"this run is in no ledger, so a second one on the same {many} spends again: record"
+            f" both (--ledger books.db --population {population}, after fedtally ledger grant)"
         )
     if tally.is_bounded_by_client:
         found.append(

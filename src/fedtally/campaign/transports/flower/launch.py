@@ -13,16 +13,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
 from fedtally import _archive, _toml
+from fedtally.campaign.driver import Driver
 from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.transports.engine import Ran, Watch
+from fedtally.campaign.transports.pace import Ending
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
+from fedtally.secagg.messages import AbortCode
 
 REPORT = "flower.json"  # in the folder of the campaign
 APP = "pyproject.toml"
@@ -41,7 +46,7 @@ class RunReport:
 
     Args:
         run: the number of the run in Flower.
-        ending: a value of `engines.pace.Ending`; None: there was an error.
+        ending: a value of `campaign.transports.pace.Ending`; None: there was an error.
         num_online: the number of nodes that were online at the end.
         refusals: the number of frames that were refused, and of clients that aborted, by code.
         error: what stopped the run, in words.
@@ -69,13 +74,47 @@ class RunReport:
             return None
 
 
+@dataclass(frozen=True)
+class Flower:
+    """The engine for the nodes of a Flower federation: it runs in a ServerApp, another process.
+
+    Args:
+        connection: the name of the SuperLink in Flower's config.toml.
+    """
+
+    connection: str
+
+    def run(
+        self,
+        campaign: CampaignFolder,
+        *,
+        wait: int,
+        take_over: bool,
+        watch: Callable[[Driver | None], AbstractContextManager[Watch]],
+    ) -> Ran:
+        """Start a run, and wait until it has ended, as `Engine.run` says.
+
+        Raises:
+            FlowerError: Flower did not start it, or it ended without a word.
+        """
+        with watch(None) as watcher:
+            run = start(campaign, self.connection, wait, take_over=take_over)
+            watcher.note(
+                f"run {run} of Flower carries {campaign.path}; it goes on if you interrupt this"
+                f" command, and fedtally campaign drain {campaign.path} ends it"
+            )
+            report = follow(campaign, self.connection, run, watcher.show)
+        refusals = Counter({AbortCode[name]: number for name, number in report.refusals.items()})
+        return Ran(Ending(report.ending), report.num_online, refusals, report.unanswered)
+
+
 def write_app(place: Path) -> None:
     """Write the app that a SuperLink hands to its nodes into a new folder.
 
     Raises:
         InvalidInputError: the folder exists, or cannot be made.
     """
-    source = resources.files("fedtally.engines.flower") / "app" / APP
+    source = resources.files("fedtally.campaign.transports.flower") / "app" / APP
     try:
         place.mkdir(parents=True)
         (place / APP).write_bytes(source.read_bytes())

@@ -12,18 +12,21 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import signal
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedtally.agent.pipe import PipeError, read_frame, write_frame
 from fedtally.campaign.driver import Driver, Receipt
-from fedtally.engines.pace import LONGEST_PAUSE, Ending, Pace
-from fedtally.errors import InvalidInputError
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.transports.engine import Ran, Watch, hold
+from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
+from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
+from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.secagg.config import SecAggConfig
 
@@ -35,8 +38,69 @@ FAREWELL_SECONDS = 5.0  # at the end, the time in which agents may still fetch h
 KEPT_FILES = 32
 
 
+@dataclass(frozen=True)
+class Sockets:
+    """The engine for agents on Unix sockets of this machine: it runs in this process.
+
+    Args:
+        folder: the folder of the agents' sockets.
+    """
+
+    folder: Path
+
+    def run(
+        self,
+        campaign: CampaignFolder,
+        *,
+        wait: int,
+        take_over: bool,
+        watch: Callable[[Driver | None], AbstractContextManager[Watch]],
+    ) -> Ran:
+        """Run a campaign until it is complete, drained or stalled, as `Engine.run` says."""
+        # Before the campaign is claimed: a mistyped folder must begin nothing, and silence no
+        # process.
+        check_folder(self.folder)
+        _allow_many_files()
+        with hold(campaign, take_over) as driver, watch(driver) as watcher:
+            loop = SocketLoop(
+                driver,
+                self.folder,
+                clock=time.time,
+                patience=campaign.deadlines.phase,
+                wait=wait,
+                report=lambda: watcher.show(len(loop.present)),
+                warn=watcher.note,
+            )
+            try:
+                ending = asyncio.run(_run_until_told(loop, watcher))
+            except OvertakenError:
+                campaign.check_open()  # it may have been cancelled
+                raise
+        return Ran(ending, loop.num_reached, driver.refusals, driver.unanswered)
+
+
+async def _run_until_told(loop: SocketLoop, watch: Watch) -> Ending:
+    """Run a loop; SIGTERM drains it, and a second one ends the process: resume goes on then."""
+    events = asyncio.get_running_loop()
+
+    def stop() -> None:
+        loop.stop()
+        events.remove_signal_handler(signal.SIGTERM)
+        watch.note("drains: no session is opened any more; the open ones go on to their end")
+
+    events.add_signal_handler(signal.SIGTERM, stop)
+    return await loop.run()
+
+
+def _allow_many_files() -> None:
+    """Let this process have as many open files as it may: each agent takes one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):  # where the system has a bound of its own
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 @dataclass
-class SocketEngine:
+class SocketLoop:
     """Carry the frames of one campaign between its driver and the agents of a folder.
 
     Args:
@@ -216,7 +280,7 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder of sockets that is none, or in which anybody could take a client's name.
 
     Raises:
-        InvalidInputError: as for `SocketEngine`.
+        InvalidInputError: as for `SocketLoop`.
     """
     try:
         mode = folder.stat().st_mode

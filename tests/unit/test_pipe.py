@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from cases import each_case
 
-from fedtally.agent.pipe import PipeClosedError, PipeError, read_frame, write_frame
+from fedtally.campaign.transports.pipe import PipeClosedError, PipeError, read_frame, write_frame
 
 
 def read(data: bytes, most: int = 100, times: int = 1) -> list[bytes]:
@@ -74,3 +74,12 @@ def test_a_connection_that_broke_is_a_pipe_error() -> None:
 
     with pytest.raises(PipeError, match="broken"):
         asyncio.run(write_frame(Broken(), b"x"))  # type: ignore[arg-type]
+
+
+def test_a_frame_whose_length_does_not_fit_is_not_sent() -> None:
+    class Long(bytes):
+        def __len__(self) -> int:
+            return 2**32
+
+    with pytest.raises(PipeError, match="4294967296 bytes has no length of 4 bytes"):
+        written(Long())

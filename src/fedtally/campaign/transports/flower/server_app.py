@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -14,9 +12,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedtally.campaign.driver import Driver, Receipt
 from fedtally.campaign.folder import CampaignFolder
-from fedtally.engines.flower.exchange import Exchange, Letter
-from fedtally.engines.flower.launch import RunReport
-from fedtally.engines.pace import Ending, Pace
+from fedtally.campaign.transports.engine import hold
+from fedtally.campaign.transports.flower.exchange import Exchange, Letter
+from fedtally.campaign.transports.flower.launch import RunReport
+from fedtally.campaign.transports.pace import Ending, Pace
 from fedtally.errors import FedtallyError
 from fedtally.secagg import wire
 
@@ -26,7 +25,7 @@ FAREWELL_SECONDS = 30.0  # the time in which nodes may take the last frame of th
 
 
 @dataclass
-class FlowerEngine:
+class FlowerLoop:
     """Carry the frames of one campaign between its driver and the nodes of a federation.
 
     Args:
@@ -137,12 +136,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = CampaignFolder.open(str(config["campaign"]))
     try:
         folder.check_open()
-        with folder.run(
-            os.getpid(),
-            clock=lambda: int(time.time()),
-            random=secrets.token_bytes,
-            take_over=bool(config["take-over"]),
-        ) as driver:
+        with hold(folder, take_over=bool(config["take-over"])) as driver:
             report = _run(driver, grid, float(config["wait"]), context.run_id)
     except FedtallyError as error:
         RunReport(context.run_id, error=str(error)).save(folder)
@@ -156,7 +150,7 @@ app.main()(main)
 
 def _run(driver: Driver, grid: Grid, wait: float, run: int) -> RunReport:
     # Flower keeps what an app prints: this names no client.
-    engine = FlowerEngine(driver, grid, time.time, time.sleep, wait, warn=print)
+    engine = FlowerLoop(driver, grid, time.time, time.sleep, wait, warn=print)
 
     def drain(*_: object) -> None:
         engine.stop()

@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedtally.agent.pipe import read_frame, write_frame
-from fedtally.engines.flower.exchange import ACTION, pack, unpack
+from fedtally.campaign.transports.flower.exchange import ACTION, pack, unpack
+from fedtally.campaign.transports.pipe import read_frame, write_frame
 
 MOST_SECONDS = 60.0  # a node handles one message at a time: a silent agent must not hold it longer
 MOST_BYTES = 1 << 30  # of an answer
