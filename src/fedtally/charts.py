@@ -185,8 +185,12 @@ def top_items(
 
 
 def _may_be_zero(bar: Bar) -> bool:
-    """Return whether the limits of an item reach 0; those of exact counts have no width."""
-    return bar.low is not None and bar.high is not None and bar.low <= 0 < bar.high - _ROUNDING
+    """Return whether the limits of an item reach 0; those of an exact count are the count."""
+    if bar.low is None or bar.high is None:
+        return False
+    # of an estimate far below 0 both limits are 0
+    is_exact = max(abs(end - bar.frequency) for end in (bar.low, bar.high)) <= _ROUNDING
+    return bar.low <= 0 and not is_exact
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:

@@ -1480,6 +1480,7 @@ def test_long_work_says_in_a_plain_line_what_it_does(
         progress("read", 1, 10)
         time.sleep(0.05)
     assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(console, "SOON", 0.3)
     with console.Progress() as progress:
         progress("recover", 5, 10)
         said = waits_for(capsys, "\n")
@@ -1491,6 +1492,22 @@ def test_long_work_says_in_a_plain_line_what_it_does(
         progress("plan")
         assert waits_for(capsys, "\n") == "planning\n"
     assert capsys.readouterr() == ("", "")
+
+
+def test_work_before_its_first_stage_and_short_stages_in_turn_say_something(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "SOON", 0.05)
+    with console.Progress():
+        assert waits_for(capsys, "\n") == "preparing\n"
+    monkeypatch.setattr(console, "SOON", 0.3)
+    with console.Progress() as progress:
+        until = time.monotonic() + 60.0
+        while not (said := capsys.readouterr().err) and time.monotonic() < until:
+            progress("encode", 1, 9)
+            progress("sum", 1, 9)
+            time.sleep(0.01)  # far less than a stage needs for a line of its own
+    assert said.startswith(("encoding 9 rounds", "summing securely 9 clients"))
 
 
 def test_long_work_leaves_documents_alone(

@@ -121,6 +121,14 @@ def test_what_cannot_be_told_from_zero_has_no_bar() -> None:
     assert pale[1] < pale[0] == pale[2]  # a count that is exactly 0 is told from 0
 
 
+def test_an_estimate_far_below_zero_has_no_bar() -> None:
+    """Both of its limits are 0, which is no exact count."""
+    pytest.importorskip("matplotlib")
+    below = Item("none", -0.25, 0.0, 0.0, 0.0, 0.125)
+    axes: Any = charts.top_items([below], 1000).axes[0]
+    assert [bar.get_width() for bar in axes.containers[0]] == [0.0]
+
+
 def test_a_second_panel_shows_the_errors_where_the_truth_is_known() -> None:
     pytest.importorskip("matplotlib")
     drinks = [Item("tea", 0.5, 0.4, 0.625), Item("milk", 0.25)]

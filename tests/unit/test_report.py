@@ -403,6 +403,13 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
     )
 
 
+def test_noise_that_moves_no_count_has_a_doubt_that_can_be_read() -> None:
+    """Its limits are as wide as rounding, and the counts are not called exact."""
+    result = fedtally.estimate(["a", "b"] * 2048, domain=["a", "b", "c"], epsilon=14.0)
+    said = wording.sure(result, result.top(2))
+    assert said.startswith("± 0.00 points among these 4,096 clients; ± 1.5")
+
+
 def test_one_line_of_doubt_has_one_number_for_each_reading() -> None:
     """What the limits cover, how good the list is, and what was foreseen: in the details."""
     asked: dict[str, Any] = {"domain": "range:1..900", "rows": 6, "width": 90, "seed": 1}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 _STAGES = {
+    "prepare": "preparing",
     "read": "reading",
     "encode": "encoding",
     "sum": "summing securely",
@@ -206,6 +207,8 @@ class Progress:
             )
             self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
+        if self._lines is not None:  # the first report of a stage may come late
+            self._lines.look("prepare", 0, None)
         return self
 
     def __exit__(
@@ -240,7 +243,8 @@ class _Lines:
     """Plain lines on stderr: what a stage does, once it has taken long."""
 
     def __init__(self) -> None:
-        self._wait, self._until = SOON, time.monotonic() + SOON
+        self._until = time.monotonic() + SOON
+        self._has_said = False
         self._timer: threading.Timer | None = None
         self._stage, self._began = "", 0.0
         self._done: int = 0
@@ -253,8 +257,13 @@ class _Lines:
             return
         self.stop()
         self._stage, self._began = stage, time.monotonic()
-        # the first line comes within a second of the whole work
-        wait = max(SOON / 3, self._until - self._began) if self._wait == SOON else self._wait
+        wait = LATER
+        if not self._has_said:  # the first line comes within a second or so of the whole work
+            left = self._until - self._began
+            wait = max(left, min(SOON / 3, left + SOON / 3))
+        if wait <= 0:  # short stages took turns, and none of them was worth a line
+            self._say(stage)
+            return
         self._timer = threading.Timer(wait, self._say, [stage])
         self._timer.daemon = True
         self._timer.start()
@@ -267,7 +276,7 @@ class _Lines:
             self._timer = None
 
     def _say(self, stage: str) -> None:
-        self._wait = LATER
+        self._has_said = True
         taken = time.monotonic() - self._began
         note(f"{_STAGES.get(stage, stage)}{_of_all(stage, self._total)}{self._left(taken)}")
 

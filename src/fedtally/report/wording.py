@@ -787,7 +787,9 @@ def _readings(shown: Sequence[Estimate]) -> tuple[str, str]:
     """Return the uncertainty among the clients, and if they stand for more; "" where unknown."""
     if (off := largest_uncertainty(shown)) is not None:
         clients, wider = off
-        return f"± {points(clients)}" if clients else "exact", f"± {_bare(wider)}"
+        # limits of small noise have a width below rounding, which no reader can use
+        within = f"± {points(clients if clients > _ROUNDING else 0.0)}"
+        return within if clients else "exact", f"± {_bare(wider)}"
     highest = [(e.high, e.population_high) for e in shown if e.high is not None]
     if not highest:
         return "", ""
