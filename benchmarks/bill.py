@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import click
 
 import fedtally
+from benchmarks import host as calibration
 from benchmarks.measure import Goal, Report, machine
 from fedtally.planner.bill import Host, bill
-from fedtally.studies import calibration
 
 FACTOR = 2.0
 

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 import fedtally
+from benchmarks import host as calibration
 from benchmarks import local_dp, streams
 from benchmarks.measure import Report, environment, machine
 from fedtally.planner.bill import REFERENCE, Host
-from fedtally.studies import calibration
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]

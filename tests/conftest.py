@@ -62,7 +62,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep the user's cache away: what `fedtally plan --calibrate` left there changes bills."""
+    """Keep the user's cache away: no test depends on what is there, or leaves anything."""
     users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:

@@ -181,7 +181,7 @@ def world(page: Path, folder: Path) -> dict[str, str]:
         "FEDTALLY_NUM_THREADS": "1",
         "HOME": str(folder),
         "NO_COLOR": "1",
-        "XDG_CACHE_HOME": str(folder / ".cache"),  # where --calibrate writes
+        "XDG_CACHE_HOME": str(folder / ".cache"),
         "PYTHONPATH": str(ROOT),  # as in a clone: for the experiments, which are not installed
     }
 

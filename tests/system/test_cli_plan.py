@@ -20,7 +20,6 @@ from fedtally.plan import Plan
 from fedtally.planner import REFERENCE
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
-from fedtally.studies import calibration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -579,24 +578,31 @@ def test_what_cannot_be_planned_is_one_line(
     assert not list(Path().glob("plan.*"))
 
 
-def test_a_calibrated_host_is_used(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_of_a_file_is_used(call: Call, tmp_path: Path) -> None:
     from dataclasses import replace
 
     from fedtally import __version__, kernels
 
     seconds = {name: 7 * value for name, value in REFERENCE.seconds.items()}
     mine = replace(REFERENCE, kernels=kernels.backend(), version=__version__, seconds=seconds)
-    monkeypatch.setattr(calibration, "calibrate", lambda: mine)
-    _, before, _ = call(*FLEET, "--tau", "0.01", "--json")
-    code, out, err = call("--calibrate")
-    assert (code, out) == (0, "")
-    assert re.search(
-        r"what CPU \d+ operations of the protocol take here, 7 times .* \(7 to 7\)", err
-    )
-    _, after, _ = call(*FLEET, "--tau", "0.01", "--json")
-    bills = [json.loads(text)["bill"] for text in (before, after)]
+    (tmp_path / "host.toml").write_text(mine.to_toml(), encoding="utf-8")
+    asked = (*FLEET, "--tau", "0.01")
+    bills = [
+        json.loads(call(*asked, "--json", *more)[1])["bill"]
+        for more in ((), ("--host", "host.toml"))
+    ]
     assert [bill["calibrated"] for bill in bills] == [False, True]
     assert bills[1]["client_seconds"] == pytest.approx(7 * bills[0]["client_seconds"])
+    notes = [call(*asked, "--details", *more)[1] for more in ((), ("--host", "host.toml"))]
+    assert ["reference machine" in text for text in notes] == [True, False]
+
+
+def test_a_host_that_cannot_be_read_is_said_before_any_work(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "host.toml").write_text("", encoding="utf-8")
+    code, out, err = call(*FLEET, "--tau", "0.01", "--host", "host.toml", "-o", "plan.toml")
+    assert (code, out) == (2, "")
+    assert "--host host.toml: the host lacks schema, kernels, version, seconds" in err
+    assert not (tmp_path / "plan.toml").exists()
 
 
 def test_the_chart_marks_the_plan(call: Call) -> None:

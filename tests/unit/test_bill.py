@@ -31,7 +31,8 @@ SECAGG: dict[str, Any] = {"secure_sum": "secagg"}
 ACTIVE, TWO = SECAGG | {"adversary": "active"}, {"secure_sum": "two-server"}
 NOISE = {"epsilon": 2.0, "not_private": True}
 OURS = (bills.NOISE, bills.COMBINING)  # stages without a message of a client
-NOTHING = Host("v4", "0", dict.fromkeys(OPERATIONS, 0.0))
+NOTHING = Host("v4", "0", dict.fromkeys(OPERATIONS, 1e-30))  # an operation takes some time
+LITTLE = 1e-20  # seconds: of a bill without the operations asked for
 
 
 def run(**options: Any) -> fedtally.Result:
@@ -250,7 +251,7 @@ def test_cpu_is_the_price_of_counted_operations() -> None:
     exchanges = replace(NOTHING, seconds=dict(NOTHING.seconds) | {"exchange": 1.0})
     plan = run(num_rounds=1, **ACTIVE).plan
     assert bill(plan, exchanges).client_seconds == 2 * 30
-    assert bill(plan, exchanges).server_seconds == 0
+    assert bill(plan, exchanges).server_seconds < LITTLE
     verified = replace(NOTHING, seconds=dict(NOTHING.seconds) | {"verification": 1.0})
     assert bill(plan, verified).client_seconds == 1 + 30 + 30  # the Invite, adverts, confirmations
     assert bill(plan, verified).server_seconds == 2 * 31
@@ -269,8 +270,9 @@ def test_a_silo_pays_for_the_rows_of_its_people() -> None:
         plan = fedtally.estimate([1] * 24, **held, **asked, max_items=2, secure_sum=secure_sum).plan
         assert bill(plan, rows).client_seconds == 10 * 2
         assert bill(plan, rows, people=24).client_seconds == 4 * 2
-        assert bill(plan, rows).server_seconds == bill(plan, rows).decoding_seconds == 0
-    assert bill(run(num_rounds=1).plan, rows).client_seconds == 0
+        assert bill(plan, rows).server_seconds < LITTLE
+        assert bill(plan, rows).decoding_seconds < LITTLE
+    assert bill(run(num_rounds=1).plan, rows).client_seconds < LITTLE
 
 
 def test_looks_grow_with_candidates_and_rounds() -> None:
@@ -330,13 +332,13 @@ def test_hosts_are_written_and_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"schema": "fedtally-host/9"}, "schema 'fedtally-host/9', this version reads"),
+        ({"schema": "fedtally-host/9"}, "schema must be 'fedtally-host/1', got 'fedtally-host/9'"),
         ({"version": 1}, "version must be a text, got 1"),
-        ({"seconds": {"message": 1.0}}, "must be those of message, "),
-        ({"seconds": 3}, "must be those of message, "),
-        ({"seconds": dict.fromkeys(OPERATIONS, -1.0)}, "message must be at least 0"),
+        ({"seconds": {"message": 1.0}}, "seconds lacks receipt, "),
+        ({"seconds": 3}, "seconds must be a table, got int"),
+        ({"seconds": dict.fromkeys(OPERATIONS, -1.0)}, "message must be above 0 seconds, got -1.0"),
         ({"seconds": dict.fromkeys(OPERATIONS, float("inf"))}, "message must be finite"),
-        ({"more": 1}, "a table with the entries schema, kernels, version and seconds"),
+        ({"more": 1}, "the host has unknown entries more"),
     ],
 )
 def test_a_damaged_host_is_refused(changed: dict[str, Any], message: str) -> None:

@@ -219,7 +219,10 @@ _privacy_options = options(
             "a page to look at: error against bytes, and what would halve the error",
             "fedtally plan --clients 5000 --domain-size 1000 --tau 0.02 --report plan.html",
         ),
-        ("CPU of this very machine", "fedtally plan --calibrate"),
+        (
+            "CPU of the machine that host.toml describes",
+            "fedtally plan --clients 5000 --domain-size 1000 --tau 0.02 --host host.toml",
+        ),
     ],
 )
 @_plan_options
@@ -272,9 +275,10 @@ _privacy_options = options(
 )
 @option(
     "Run",
-    "--calibrate",
-    is_flag=True,
-    help="Measure what CPU the protocol takes on this machine, and keep it.",
+    "--host",
+    type=click.Path(),
+    metavar="FILE",
+    help="Predict CPU of the machine in this .toml (the reference machine).",
 )
 @run_options
 def plan(**options: Any) -> None:
@@ -289,21 +293,9 @@ def plan(**options: Any) -> None:
     """
     from fedtally.secagg.config import check_keys
     from fedtally.secagg.params import Adversary
-    from fedtally.studies import calibration
 
     _check_outputs(options)
-    host: Host | None
-    if options["calibrate"]:
-        console.note(
-            "measuring for about ten seconds; other programs would disturb it", options["quiet"]
-        )
-        host = calibration.calibrate()
-        calibration.save(host)
-        console.note(f"wrote {calibration.default_path()}: {_compared(host)}", options["quiet"])
-        if options["clients"] is None:
-            return
-    else:
-        host = calibration.load()
+    host = _host(options["host"])
     if options["clients"] is None:
         how_many = "how many clients are there, of all rounds together"
         if not any(options[name] for name in ("domain", "domain_size", "like")):
@@ -386,23 +378,17 @@ def _propose(
     )
 
 
-def _compared(host: Host) -> str:
-    """Return the speed of a host relative to the assumed one, in words."""
-    from statistics import median
+def _host(path: str | None) -> Host | None:
+    from fedtally import __version__
+    from fedtally.planner.costs import Host
 
-    from fedtally.planner.costs import OPERATIONS, REFERENCE
-
-    ratios = [host.seconds[name] / REFERENCE.seconds[name] for name in OPERATIONS]
-    return (
-        f"what CPU {len(ratios)} operations of the protocol take here, {median(ratios):.2g} times"
-        f" that of the machine assumed so far ({min(ratios):.2g} to {max(ratios):.2g})"
-    )
+    return None if path is None else Host.load(path, __version__)
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
     console.check_files(
         [options["output"], options["plot"], options["report"]],
-        [options["domain"], options["like"], options["allow_list"]],
+        [options["domain"], options["like"], options["allow_list"], options["host"]],
     )
     if options["output"] and not options["output"].endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {options['output']} must end in .toml or .json")

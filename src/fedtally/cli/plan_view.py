@@ -460,7 +460,7 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
                 " hardly larger"
             )
     if host is None:
-        notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
+        notes.append("CPU is of a reference machine: --host FILE names another")
     return notes
 
 

@@ -1,18 +1,20 @@
 """The operations of a campaign, counted, and the CPU seconds that each takes on a host.
 
 How many of each operation a stage takes is known before any client is touched. How long one takes
-depends on the machine: `studies.calibration` measures a `Host`.
+depends on the machine: a `Host` says so, and `python -m benchmarks host` measures one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import tomllib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from fedtally import _validate, kernels
-from fedtally.errors import InvalidInputError
+from fedtally import _toml, _validate, kernels
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import Noise
@@ -34,6 +36,8 @@ from fedtally.sketch import Recovery, ScheduleKind
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
 
 SCHEMA = "fedtally-host/1"
+_MAX_BYTES = 2**16  # of a file: far more than any host has
+_AGAIN = "measure again: python -m benchmarks host -o FILE"
 # fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
 HEAVY = 0.1
 # draws from a table in the time of one exact draw: python -m benchmarks noise
@@ -94,7 +98,7 @@ class Host:
         seconds: of one of each of `OPERATIONS`.
 
     Raises:
-        InvalidInputError: an operation is missing, unknown or of no finite, non-negative time.
+        InvalidInputError: an operation is missing, unknown or of no finite, positive time.
 
     >>> REFERENCE.price({"message": 2.0, "exchange": 0.0}) == 2 * REFERENCE.seconds["message"]
     True
@@ -108,11 +112,8 @@ class Host:
         for name in ("kernels", "version"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidInputError(f"{name} must be a text, got {getattr(self, name)!r}")
-        if not isinstance(self.seconds, Mapping) or self.seconds.keys() != OPERATIONS.keys():
-            raise InvalidInputError(
-                f"the seconds of a host must be those of {', '.join(OPERATIONS)}"
-            )
-        checked = {name: _validate.real(0.0, **{name: self.seconds[name]}) for name in OPERATIONS}
+        seconds = _entries("seconds", self.seconds, OPERATIONS)
+        checked = {name: _positive(name, seconds[name]) for name in OPERATIONS}
         object.__setattr__(self, "seconds", MappingProxyType(checked))
 
     def price(self, work: Work) -> float:
@@ -136,20 +137,77 @@ class Host:
             InvalidInputError: an entry is missing, unknown or out of bounds, or the schema is
                 another.
         """
-        if not isinstance(values, Mapping) or set(values) != {
-            "schema",
-            "kernels",
-            "version",
-            "seconds",
-        }:
+        checked = _entries("the host", values, ("schema", "kernels", "version", "seconds"))
+        if checked.pop("schema") != SCHEMA:
             raise InvalidInputError(
-                "a host is a table with the entries schema, kernels, version and seconds"
+                f"schema must be {SCHEMA!r}, got {values['schema']!r}; {_AGAIN}"
             )
-        if values["schema"] != SCHEMA:
-            raise InvalidInputError(
-                f"the host is of schema {values['schema']!r}, this version reads {SCHEMA!r}"
-            )
-        return cls(values["kernels"], values["version"], values["seconds"])
+        return cls(**checked)
+
+    def to_toml(self) -> str:
+        """Return the host as the TOML document that `load` reads."""
+        return _toml.document(self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], version: str) -> Self:
+        """Read the host that `python -m benchmarks host` measured with these kernels.
+
+        Args:
+            path: a file in TOML.
+            version: the version of fedtally that must have measured it.
+
+        Raises:
+            UnreadableFileError: the file is missing, no TOML or no host, or was measured with other
+                kernels or by another version, which may know other operations.
+        """
+        try:
+            with open(path, "rb") as file:
+                data = file.read(_MAX_BYTES + 1)  # bounded: it may be a device without an end
+            if len(data) > _MAX_BYTES:
+                raise InvalidInputError(f"a host has at most {_MAX_BYTES:,} bytes; {_AGAIN}")
+            host = cls.from_dict(tomllib.loads(data.decode()))
+            for name, here in (("kernels", kernels.backend()), ("version", version)):
+                if getattr(host, name) != here:
+                    raise InvalidInputError(
+                        f"{name} must be {here!r}, as here, got {getattr(host, name)!r}; {_AGAIN}"
+                    )
+        except InvalidInputError as error:  # it does not know the file's name
+            raise UnreadableFileError(f"--host {os.fspath(path)}: {error}") from error
+        except OSError as error:
+            hint = _validate.did_you_mean_file(os.fspath(path))
+            raise UnreadableFileError(
+                f"cannot read --host {os.fspath(path)}: {error.strerror}{hint or f'; {_AGAIN}'}"
+            ) from error
+        except (ValueError, RecursionError) as error:  # all that the TOML reader raises
+            raise UnreadableFileError(
+                f"--host {os.fspath(path)} is not valid TOML: {error}; {_AGAIN}"
+            ) from error
+        return host
+
+
+def _entries(name: str, values: Any, known: Collection[str]) -> dict[str, Any]:
+    """Return the entries of a table, all of them known and none missing."""
+    if not isinstance(values, Mapping):
+        raise InvalidInputError(f"{name} must be a table, got {type(values).__name__}; {_AGAIN}")
+    missing = [entry for entry in known if entry not in values]
+    if missing:
+        raise InvalidInputError(f"{name} lacks {', '.join(missing)}; {_AGAIN}")
+    unknown = [str(entry) for entry in values if entry not in known]
+    if unknown:
+        hint = _validate.did_you_mean(unknown[0], known) or f"; {_AGAIN}"
+        raise InvalidInputError(f"{name} has unknown entries {', '.join(unknown)}{hint}")
+    return dict(values)
+
+
+def _positive(name: str, value: Any) -> float:
+    """Return a finite number of seconds above 0."""
+    try:
+        number = _validate.real(**{name: value})
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error}; {_AGAIN}") from error
+    if number <= 0:
+        raise InvalidInputError(f"{name} must be above 0 seconds, got {value!r}; {_AGAIN}")
+    return number
 
 
 REFERENCE = Host(
@@ -194,7 +252,7 @@ REFERENCE = Host(
         "cell": 2.3e-08,
     },
 )
-"""Measured once, on one core of a shared AMD EPYC (Zen 5) virtual machine: calibrate your own.
+"""Measured once, on one core of a shared AMD EPYC (Zen 5) virtual machine; `--host` gives another.
 
 `belief` and `prior` are of another machine, scaled by what joint recovery takes on both.
 """

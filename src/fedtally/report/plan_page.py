@@ -30,7 +30,7 @@ _CHANGED = {  # what halves the error, in words
 }
 
 _ALIKE = 0.95  # of the error: noise takes hardly any of it
-_ANOTHER = "CPU is that of another machine: fedtally plan --calibrate measures this one."
+_ANOTHER = "CPU is of a reference machine: --host FILE names another."
 
 
 class Table(NamedTuple):

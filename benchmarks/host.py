@@ -8,8 +8,6 @@ squares of relative errors.
 from __future__ import annotations
 
 import gc
-import json
-import os
 import tempfile
 import time
 from collections import Counter
@@ -17,8 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
+import click
 import numpy as np
 
 import fedtally
@@ -33,10 +33,9 @@ from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
 from fedtally.crypto.prg import Masking
 from fedtally.domain import IntegerRange
 from fedtally.engines.local.seeds import key_bytes
-from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.bill import lines_of_sum
-from fedtally.planner.costs import OPERATIONS, Host, Work, decoding_work, noise_work
+from fedtally.planner.costs import OPERATIONS, REFERENCE, Host, Work, decoding_work, noise_work
 from fedtally.planner.secure_sum import (
     Keys,
     Summation,
@@ -62,6 +61,7 @@ from fedtally.sketch import CountSketch, Schedule
 
 REPORTS = "reports"  # a stage of its own: a client makes both reports in one step
 _IGNORED = 2e-4  # seconds: a stage that takes less is hardly measured, and gets little weight
+_LEAST = 1e-12  # seconds: far below a cycle
 TURNS = 3  # the shortest counts, since other programs only make a turn longer
 _CLIENTS = 100_000  # of a campaign that is decoded
 _SECAGG, _TWO_SERVERS = Summation("secagg"), Summation("two-server")
@@ -422,7 +422,9 @@ def calibrate() -> Host:
     """
     with undisturbed():
         seen = list(measure())
-    return Host(kernels.backend(), fedtally.__version__, fit(seen))
+    # a host has no operation of no time: one that was not told apart gets next to none
+    seconds = {name: max(value, _LEAST) for name, value in fit(seen).items()}
+    return Host(kernels.backend(), fedtally.__version__, seconds)
 
 
 @contextmanager
@@ -438,61 +440,31 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-# ---- kept for later ----
+@click.command("host")
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Write what `fedtally plan --host` reads: .toml.",
+)
+def command(output: str) -> None:
+    """Measure what CPU the protocol takes on this machine, in about ten seconds."""
+    path = Path(output)
+    if path.suffix != ".toml" or not path.parent.is_dir():
+        raise click.UsageError(f"--output {output} must end in .toml, in a folder that exists")
+    click.echo("measuring for about ten seconds; other programs would disturb it", err=True)
+    host = calibrate()
+    with replacing(path) as temporary:
+        Path(temporary).write_text(host.to_toml(), encoding="utf-8")
+    click.echo(f"wrote {path}: {compared(host)}", err=True)
 
 
-def default_path() -> Path:
-    """Return where a calibration is kept: in $XDG_CACHE_HOME, or ~/.cache."""
+def compared(host: Host) -> str:
+    """Return the speed of a host relative to the reference, in words."""
+    ratios = [host.seconds[name] / REFERENCE.seconds[name] for name in OPERATIONS]
     return (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedtally" / "host.json"
+        f"what CPU {len(ratios)} operations of the protocol take here, {median(ratios):.2g} times"
+        f" what they take on the reference machine ({min(ratios):.2g} to {max(ratios):.2g})"
     )
-
-
-def save(host: Host, path: str | os.PathLike[str] | None = None) -> Path:
-    """Write a calibration, whole or not at all; return its path.
-
-    Args:
-        host: the calibration.
-        path: a file in a folder that exists; None: `default_path`, whose folder is made.
-
-    Raises:
-        InvalidInputError: the file cannot be written.
-    """
-    target = default_path() if path is None else Path(path)
-    if path is None:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInputError(
-                f"cannot make the folder {target.parent}: {error.strerror}"
-            ) from error
-    with replacing(target) as temporary:
-        Path(temporary).write_text(json.dumps(host.to_dict(), indent=2) + "\n", encoding="utf-8")
-    return target
-
-
-def load(path: str | os.PathLike[str] | None = None) -> Host | None:
-    """Return the calibration that was saved, if it is of these kernels and this version.
-
-    It is None if there is no such calibration.
-
-    Args:
-        path: the file; None: `default_path`.
-
-    Raises:
-        InvalidInputError: the file is damaged, or cannot be read.
-    """
-    source = default_path() if path is None else Path(path)
-    try:
-        values = json.loads(source.read_text(encoding="utf-8"))
-        made_with = values["kernels"], values["version"]
-        if made_with != (kernels.backend(), fedtally.__version__):
-            return None
-        return Host.from_dict(values)
-    except FileNotFoundError:
-        return None
-    # a file that was edited: no JSON, brackets without end, or other fields than were saved
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InvalidInputError(
-            f"the calibration {source} is damaged ({error}): calibrate again, or remove the file"
-        ) from error

@@ -1,9 +1,8 @@
-"""A calibration is measured, fitted, kept and read again; how fast a machine is is not tested
-here."""
+"""A host is measured, fitted and written; how fast a machine is is not tested here."""
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,15 +11,20 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("benchmarks", reason="run from the root of the repository: python -m pytest")
+
+from benchmarks import bill
+from benchmarks import host as calibration
+from benchmarks.__main__ import main
+from benchmarks.host import Seen, fit
 
 from fedtally import kernels
-from fedtally.errors import InvalidInputError
 from fedtally.planner.bill import OPERATIONS, REFERENCE, Bill, Host, lines_of_sum
 from fedtally.planner.bill import bill as true_bill
 from fedtally.planner.costs import decoding_work
 from fedtally.planner.secure_sum import Summation
-from fedtally.studies import calibration
-from fedtally.studies.calibration import Seen, default_path, fit, load, save
 
 SECAGG, TWO_SERVERS = Summation("secagg"), Summation("two-server")
 
@@ -107,72 +111,38 @@ def test_relative_errors_count() -> None:
     assert fit(seen)["exchange"] == 0
 
 
-def test_a_calibration_is_kept_and_read(
+def test_the_file_of_a_host_is_read_as_it_was_measured(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert load() is None
-    assert save(host) == default_path() == tmp_path / "cache" / "fedtally" / "host.json"
-    assert load() == host
-    assert load(save(host, tmp_path / "mine.json")) == host
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_path() == tmp_path / ".cache" / "fedtally" / "host.json"
+    seconds = {name: 7 * value for name, value in host.seconds.items()}
+    mine = replace(host, seconds=seconds)
+    monkeypatch.setattr(calibration, "calibrate", lambda: mine)
+    path = tmp_path / "host.toml"
+    done = CliRunner().invoke(main, ["host", "-o", str(path)])
+    assert done.exit_code == 0
+    assert re.search(r"what CPU \d+ operations .* take here, 7 times .* \(7 to 7\)", done.output)
+    assert Host.load(path, host.version) == mine
 
 
-def test_no_test_reads_what_the_user_of_this_machine_keeps(
-    tmp_path_factory: pytest.TempPathFactory,
+def test_what_was_not_told_apart_takes_next_to_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit finds 0 for it, which no file of a host may say."""
+    monkeypatch.setattr(calibration, "measure", lambda: iter([Seen({"message": 1e3}, 0.2)]))
+    found = calibration.calibrate().seconds
+    assert found["message"] == pytest.approx(2e-4)
+    assert 0 < found["exchange"] <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["host.json", "nowhere/host.toml"])
+def test_where_a_host_cannot_be_written_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    assert default_path().is_relative_to(tmp_path_factory.getbasetemp())
-    assert load() is None
-
-
-@pytest.mark.parametrize("changed", [{"kernels": "other"}, {"version": "0.0.1", "seconds": {}}])
-def test_a_calibration_of_another_machine_is_not_used(
-    tmp_path: Path, host: Host, changed: dict[str, object]
-) -> None:
-    """With other kernels, or another version, which may know other operations."""
-    path = tmp_path / "host.json"
-    path.write_text(json.dumps(host.to_dict() | changed))
-    assert load(path) is None
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"host"', "[" * 100_000, b"\xff\xfe"])
-def test_a_damaged_calibration_says_what_to_do(tmp_path: Path, text: str | bytes) -> None:
-    path = tmp_path / "host.json"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(
-        InvalidInputError, match=r"host\.json is damaged .*: calibrate again, or remove the file"
-    ):
-        load(path)
-
-
-def test_a_calibration_without_an_operation_is_damaged(tmp_path: Path, host: Host) -> None:
-    values = host.to_dict()
-    del values["seconds"]["message"]
-    path = tmp_path / "host.json"
-    path.write_text(json.dumps(values))
-    with pytest.raises(InvalidInputError, match="calibrate again"):
-        load(path)
-
-
-def test_what_cannot_be_written_is_said(
-    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(InvalidInputError, match="cannot make the folder"):
-        save(host)
-    with pytest.raises(InvalidInputError, match="choose a folder that exists"):
-        save(host, tmp_path / "nowhere" / "host.json")
+    monkeypatch.setattr(calibration, "calibrate", lambda: pytest.fail("measured"))
+    done = CliRunner().invoke(main, ["host", "-o", str(tmp_path / name)])
+    assert done.exit_code == 2
+    assert "must end in .toml, in a folder that exists" in done.output
 
 
 def test_the_benchmark_compares_bytes_and_cpu(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
-    pytest.importorskip(
-        "benchmarks", reason="run from the root of the repository: python -m pytest"
-    )
-    from benchmarks import bill
-
     monkeypatch.setattr(calibration, "calibrate", lambda: host)
     report = bill.measure(bill.QUICK_CAMPAIGNS, bill.QUICK_DECODINGS, 1)
     assert [goal.bound for goal in report.goals] == [2.0] * 3
