@@ -12,7 +12,6 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
@@ -58,7 +57,7 @@ def write(
         InvalidInputError: the folder does not exist or is not writable.
     """
     with replacing(path, private=private) as temporary, open(temporary, "wb") as file:
-        _put(file, _entries(schema, meta, arrays), None, frozenset())
+        _put(file, _entries(schema, meta, arrays), None)
 
 
 def pack(
@@ -67,7 +66,6 @@ def pack(
     arrays: Mapping[str, npt.NDArray[Any]],
     *,
     level: int | None = None,
-    alike: AbstractSet[str] = frozenset(),
 ) -> bytes:
     """Return the bytes of a file like that of `write`.
 
@@ -76,10 +74,9 @@ def pack(
         meta: as for `write`.
         arrays: as for `write`.
         level: how much they are compressed, 1 to 9; None: as those of `write`.
-        alike: arrays that are packed however much they shrink. Who reads them says so as well.
     """
     packed = io.BytesIO()
-    _put(packed, _entries(schema, meta, arrays), level, alike)
+    _put(packed, _entries(schema, meta, arrays), level)
     return packed.getvalue()
 
 
@@ -87,7 +84,6 @@ def _put(
     stream: IO[bytes],
     entries: Mapping[str, npt.NDArray[Any]],
     level: int | None,
-    alike: AbstractSet[str],
 ) -> None:
     """Write entries; those that shrink by more than a reader believes stay as they are."""
     start, plain = stream.tell(), frozenset[str]()
@@ -98,9 +94,7 @@ def _put(
                 with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, values, allow_pickle=False)
         sizes = _sizes(file)
-        wide = {
-            name for name in sizes.keys() - alike if sizes[name][0] > _most(name, sizes[name][1])
-        }
+        wide = {name for name in sizes if sizes[name][0] > _most(name, sizes[name][1])}
         if wide <= plain:
             return
         plain |= wide
@@ -234,7 +228,7 @@ def read(
     """
     with _opened(path) as archive:
         meta = archive.meta(schema)
-        return archive.schema, meta, archive.arrays(limits, frozenset())
+        return archive.schema, meta, archive.arrays(limits)
 
 
 def schema_of(path: str | os.PathLike[str]) -> str:
@@ -252,8 +246,6 @@ def unpack(
     name: str,
     schema: str,
     limits: Limits | None = None,
-    *,
-    alike: AbstractSet[str] = frozenset(),
 ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the header and the arrays of the bytes that `pack` returned.
 
@@ -262,13 +254,12 @@ def unpack(
         name: the name of their file or place in messages.
         schema: the schema that they must have.
         limits: as for `read`.
-        alike: as for `pack`. These must have a limit.
 
     Raises:
         UnreadableFileError: as for `read`.
     """
     archive = _Archive(io.BytesIO(data), name)
-    return archive.meta(schema), archive.arrays(limits, alike)
+    return archive.meta(schema), archive.arrays(limits)
 
 
 @contextmanager
@@ -328,7 +319,7 @@ class _Archive:
             )
         return self._meta
 
-    def arrays(self, limits: Limits | None, alike: AbstractSet[str]) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, limits: Limits | None) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays, if all of them are within their bounds."""
         names = self._sizes.keys() - {_HEADER}
         most: Mapping[str, int | None] = dict.fromkeys(names)
@@ -344,8 +335,7 @@ class _Archive:
                     f"{self._name} is damaged: no file of {self.schema} has an entry {name!r}"
                 )
             self._check_size(name, most[name])
-            if name not in alike:
-                self._check_shrunk(name)
+            self._check_shrunk(name)
         try:
             return {name: self._values(name) for name in names}
         except Exception as error:  # as above

@@ -1,8 +1,8 @@
 """A table that is counted in partitions gives the answer of the whole table, to the last bit."""
 
-import io
+import base64
+import json
 import re
-import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
-from fedtally import _archive, kernels
+from fedtally import kernels
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -66,6 +66,25 @@ CASES = {
 }  # fmt: skip
 
 
+def equal(*tallies):
+    """Whether tables are one another to the last bit, with what their schemas say."""
+    return all(tallies[0].equals(other, check_metadata=True) for other in tallies[1:])
+
+
+def header(tally):
+    return json.loads(tally.schema.metadata[b"fedtally"])
+
+
+def with_header(tally, meta):
+    return tally.replace_schema_metadata({"fedtally": json.dumps(meta)})
+
+
+def with_column(tally, name, values):
+    """A tally with other values in one of its columns."""
+    place = tally.schema.get_field_index(name)
+    return tally.set_column(place, name, pa.array(values, tally.schema.field(name).type))
+
+
 def tallied(rows, places, **asked):
     """The tallies of the parts of a table, in order."""
     return [
@@ -96,9 +115,9 @@ def test_partitions_give_the_answer_of_the_whole_table(name):
     parts = [parts[i] for i in rng.permutation(len(parts))] + [again]
     left, right = fedtally.merge_tallies(parts[:2]), fedtally.merge_tallies(parts[2:])
     merged = fedtally.merge_tallies(parts)
-    assert fedtally.merge_tallies([right, left]) == merged  # as in a tree
-    assert fedtally.merge_tallies([*parts, parts[1], again]) == merged  # after a worker died
-    assert fedtally.merge_tallies([parts[0], left, parts[3], right]) == merged
+    assert equal(fedtally.merge_tallies([right, left]), merged)  # as in a tree
+    assert equal(fedtally.merge_tallies([*parts, parts[1], again]), merged)  # a worker died
+    assert equal(fedtally.merge_tallies([parts[0], left, parts[3], right]), merged)
     same(fedtally.estimate(merged, **of_campaign(asked), **SKETCH, evaluate=True), whole)
 
 
@@ -109,7 +128,7 @@ def test_the_rows_of_a_partition_may_come_in_any_order():
         one, other = (
             fedtally.partial_tally(each, partition="a", seed=7, **asked) for each in (rows, mixed)
         )
-        assert one == other
+        assert equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -204,14 +223,18 @@ def test_a_plan_with_another_seed():
             assert len(fedtally.estimate(other, plan=plan, seed=9).top(3)) == 2
 
 
-def test_ids_of_no_item():
+@pytest.mark.parametrize("domain", [None, ["tea", "rice"], "range:0..9", "list"])
+def test_ids_of_no_candidate(domain):
     """Of several partitions, of which no digest tells."""
-    both = [fedtally.partial_tally(["tea"], partition=i, seed=7) for i in range(2)]
-    meta, arrays = _archive.unpack(fedtally.merge_tallies(both), "t", "fedtally/partial-tally/1")
-    other = _archive.pack("fedtally/partial-tally/1", meta, arrays | {"ids": arrays["ids"] + 1})
-    fedtally.merge_tallies([other])
-    with pytest.raises(UnreadableFileError, match="damaged"):
-        fedtally.estimate(other, **SKETCH)
+    domain = [3, 4, 7] if domain == "list" else domain
+    item = 4 if domain in ("range:0..9", [3, 4, 7]) else "tea"
+    both = [fedtally.partial_tally([item], partition=i, seed=7, domain=domain) for i in range(2)]
+    merged = fedtally.merge_tallies(both)
+    assert fedtally.estimate(merged, domain=domain, **SKETCH).num_clients == 2
+    ids = [None if i is None else 99 for i in merged["id"].to_pylist()]
+    other = with_column(merged, "id", ids)
+    with pytest.raises(UnreadableFileError, match="id is 99, and must be the id of a candidate"):
+        fedtally.estimate(other, domain=domain, **SKETCH)
 
 
 def test_a_campaign_that_needs_each_client():
@@ -275,7 +298,7 @@ def test_columns_of_another_type_in_another_partition(part, private):
 
 
 def test_columns_that_play_no_part_may_come_in_any_order():
-    """As in JSON lines: then bytes are equal, and a partition that is counted again is the same."""
+    """As in JSON lines: tallies are equal, and a partition that is counted again is the same."""
     one, other = pa.table({"word": ["a"], "x": [1], "y": [1]}), None
     other = one.select(["y", "x", "word"])
     a, b, again, c = (
@@ -283,16 +306,16 @@ def test_columns_that_play_no_part_may_come_in_any_order():
         for rows, name in ((one, "a"), (other, "b"), (other, "a"), (one, "c"))
     )
     merge = fedtally.merge_tallies
-    assert merge([a, b]) == merge([b, a]) == merge([merge([a]), b])
-    assert merge([a, again]) == merge([again, a])
-    assert merge([a, again, b]) == merge([b, again, a])
-    assert merge([merge([a, c]), b]) == merge([a, b, c]) == merge([merge([c, b]), a])
+    assert equal(merge([a, b]), merge([b, a]), merge([merge([a]), b]))
+    assert equal(merge([a, again]), merge([again, a]))
+    assert equal(merge([a, again, b]), merge([b, again, a]))
+    assert equal(merge([merge([a, c]), b]), merge([a, b, c]), merge([merge([c, b]), a]))
 
 
 def test_a_merge_of_one_partition_is_the_partition():
     for rows in (WORDS, [3, -3, 0]):  # whose order by id is another than by value
         one = fedtally.partial_tally(rows, partition=0, seed=7)
-        assert fedtally.merge_tallies([fedtally.merge_tallies([one])]) == one
+        assert equal(fedtally.merge_tallies([fedtally.merge_tallies([one])]), one)
         fedtally.estimate(fedtally.merge_tallies([one]), **SKETCH)
 
 
@@ -305,7 +328,7 @@ def test_a_partition_that_was_moved(tmp_path):
         tallies.append(
             fedtally.partial_tally(str(tmp_path / folder), partition=0, item="word", seed=7)
         )
-    assert tallies[0] == tallies[1]
+    assert equal(*tallies)
 
 
 def test_more_rounds_than_a_table_may_have(monkeypatch):
@@ -356,7 +379,7 @@ def test_a_partition_may_have_a_number_of_numpy():
     one, other = (
         fedtally.partial_tally(["tea"], partition=n, seed=7) for n in (3, np.arange(4)[3])
     )
-    assert one == other
+    assert equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -376,33 +399,99 @@ def test_the_rows_of_all_partitions_are_counted():
     assert "3 of 6 rows skipped: no item" in result.warnings
 
 
-def test_bytes_that_are_no_tally():
+def test_what_is_no_tally():
     tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
-    for data in (tally[:-7], tally[: len(tally) // 2], b"", b"PK no tally"):
-        with pytest.raises(UnreadableFileError, match="is cut off or damaged"):
-            fedtally.merge_tallies([data])
-    changed = bytearray(tally)
-    changed[len(tally) // 2] ^= 0xFF
-    with pytest.raises(UnreadableFileError, match="damaged"):
-        fedtally.merge_tallies([bytes(changed)])
-    meta, arrays = _archive.unpack(tally, "t", "fedtally/partial-tally/1")
-    later = _archive.pack("fedtally/partial-tally/2", meta, arrays)
-    with pytest.raises(UnreadableFileError, match="holds fedtally/partial-tally/2, expected fed"):
+    for earlier in (b"PK", bytearray(b"PK"), memoryview(b"PK")):
+        with pytest.raises(UnreadableFileError, match="got bytes|got byte|got mem.*anew"):
+            fedtally.merge_tallies([earlier])
+    with pytest.raises(UnreadableFileError, match=r"earlier fedtally .*tally/1\); count .* anew"):
+        fedtally.estimate(b"PK", **SKETCH)
+    later = with_header(tally, header(tally) | {"schema": "fedtally/partial-tally/3"})
+    with pytest.raises(UnreadableFileError, match="holds fedtally/partial-tally/3, expected fed"):
         fedtally.merge_tallies([later])
-    broken = _archive.pack("fedtally/partial-tally/1", meta, arrays | {"sizes": np.array([1, 1])})
-    with pytest.raises(UnreadableFileError, match="is damaged"):
-        fedtally.merge_tallies([broken])
+    for text in ("", "[", "7", "{}", "[" * 10**5):
+        with pytest.raises(UnreadableFileError, match="is damaged; count the partition anew"):
+            fedtally.merge_tallies([tally.replace_schema_metadata({"fedtally": text})])
     for tallies, message in (
         (tally, "a list of them, got one"),
-        ([7], "bytes"),
+        (b"PK", "a list of them, got one"),
+        ([7], "metadata of its schema, got int: pass on the table as it is"),
+        ([tally.replace_schema_metadata(None)], "metadata of its schema, got Table"),
         ([], "at least one"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             fedtally.merge_tallies(tallies)
 
 
+def test_a_changed_count_of_one_partition():
+    tally = fedtally.partial_tally(["tea", "tea"], partition=0, seed=7)
+    with pytest.raises(UnreadableFileError, match="other ones than its digest says; count the"):
+        fedtally.merge_tallies([with_column(tally, "count", [1, None])])
+
+
+@pytest.mark.parametrize("form", ["ipc", "parquet", "chunks"])
+def test_a_tally_travels_as_it_is(form, tmp_path):
+    """Whatever carries Arrow tables with their schemas carries a tally."""
+    asked = {"item": "word", "client": "user", "num_rounds": 2, "seed": 7}
+    tally = fedtally.partial_tally(table(), partition=0, **asked)
+    if form == "ipc":
+        with pa.ipc.new_file(str(tmp_path / "t.arrow"), tally.schema) as file:
+            file.write_table(tally, max_chunksize=7)
+        arrived = pa.ipc.open_file(str(tmp_path / "t.arrow")).read_all()
+    elif form == "parquet":
+        pq.write_table(tally, tmp_path / "t.parquet", row_group_size=7)
+        arrived = pq.read_table(tmp_path / "t.parquet")
+    else:
+        arrived = pa.concat_tables([tally[:3], tally[3:50], tally[50:]])
+    assert equal(fedtally.merge_tallies([arrived]), fedtally.merge_tallies([tally]))
+    found = fedtally.estimate(arrived, num_rounds=2, **SKETCH, evaluate=True)
+    same(found, fedtally.estimate(table(), **SKETCH | asked, evaluate=True))
+
+
+@pytest.mark.extras
+def test_another_engine_reads_a_tally():
+    duckdb = pytest.importorskip("duckdb")
+    tally = fedtally.partial_tally(table(), partition=0, item="word", round="day", seed=7)
+    days = table()["day"].to_pylist()
+    found = duckdb.sql("select round, sum(count) from tally where item is null group by all")
+    assert dict(found.fetchall()) == {
+        number: days.count(label) for number, label in enumerate(header(tally)["labels"])
+    }
+
+
 IMPOSSIBLE = (None, -1, 1.5, "x", [], [1], [[1]], {}, {"a": 1}, True, 1e400, 2**70, [2**70], [-5],
               ["x"], [None], [{"a": 1}])  # fmt: skip
+
+
+def impossible_columns(tally):
+    """Other tables than a tally, by what is other in them."""
+    for name in tally.schema.names:
+        values, kind = tally[name].to_pylist(), tally.schema.field(name).type
+        yield f"{name} left out", tally.drop_columns([name])
+        yield f"{name} twice", tally.append_column(name, tally[name])
+        yield f"{name} renamed", tally.rename_columns({name: "other"})
+        for other in ("float64", "string", "int16", "list"):
+            held = pa.nulls(len(values), pa.list_(kind) if other == "list" else other)
+            yield (
+                f"{name} {other}",
+                tally.set_column(tally.schema.get_field_index(name), name, held),
+            )
+        changes = {"null": [None] * len(values), "reversed": values[::-1],
+                   "first": values[-1:] + values[1:]}  # fmt: skip
+        if pa.types.is_integer(kind):
+            most = np.iinfo(kind.to_pandas_dtype()).max
+            changes["largest"] = [None if v is None else most for v in values]
+            changes["zero"] = [None if v is None else 0 for v in values]
+            if name != "id":
+                changes["negative"] = [None if v is None else -1 - v for v in values]
+        for what, other in changes.items():
+            if other != values:
+                yield f"{name} {what}", with_column(tally, name, other)
+    rows = np.arange(tally.num_rows)
+    yield "rows none", tally[:0]
+    yield "rows twice", pa.concat_tables([tally, tally])
+    yield "rows reversed", tally.take(rows[::-1])
+    yield "rows less", tally[1:]
 
 
 @pytest.mark.parametrize("asked", [{}, {"client": "user", "num_rounds": 2}, {"round": "day"}])
@@ -414,94 +503,125 @@ def test_values_that_no_tally_has(asked, number):
         fedtally.partial_tally(part, partition=i, item="word", seed=7, **asked)
         for i, part in enumerate(parts)
     ]
-    data = fedtally.merge_tallies(tallies[:number])
-    meta, arrays = _archive.unpack(data, "t", "fedtally/partial-tally/1")
-    changed = [(f"{key} {v}", meta | {key: v}, arrays) for key in meta for v in IMPOSSIBLE
-               if v != meta[key]]  # fmt: skip
+    tally = fedtally.merge_tallies(tallies[:number])
+    meta = header(tally)
+    changed = [(f"{key} {v}", with_header(tally, meta | {key: v})) for key in meta
+               for v in IMPOSSIBLE if v != meta[key]]  # fmt: skip
     changed += [
-        (f"{key}.{own} {v}", meta | {key: meta[key] | {own: v}}, arrays)
+        (f"{key}.{own} {v}", with_header(tally, meta | {key: meta[key] | {own: v}}))
         for key in ("rules", "columns", "partitions")
         for own in meta[key]
         for v in IMPOSSIBLE
         if v != meta[key][own]
     ]
-    changed += [
-        (f"{key} {what}", meta, arrays | {key: other})
-        for key, values in arrays.items()
-        for what, other in {
-            "float": values.astype(float),
-            "2d": values.reshape(1, -1),
-            "0d": np.array(5),
-            "text": values.astype(str),
-            "complex": values.astype(complex),
-            "largest": np.full_like(values, np.iinfo(values.dtype).max),
-            "twice": np.concatenate([values, values]),
-            "none": values[:0],
-            "reversed": values[::-1],
-            "negative": -values.astype(np.int64),
-        }.items()
-        if other.dtype != values.dtype or other.tolist() != values.tolist()
-    ]
-    assert fedtally.merge_tallies([_archive.pack("fedtally/partial-tally/1", meta, arrays)])
-    believed = []
-    for what, other, own in changed:
+    changed += [(f"{key} left out", with_header(tally, {k: meta[k] for k in meta if k != key}))
+                for key in meta]  # fmt: skip
+    changed += [(what, other.replace_schema_metadata(tally.schema.metadata))
+                for what, other in impossible_columns(tally)]  # fmt: skip
+    assert fedtally.merge_tallies([with_header(tally, meta)])
+    believed, messages = [], []
+    for what, other in changed:
         try:
-            fedtally.merge_tallies([_archive.pack("fedtally/partial-tally/1", other, own)])
+            fedtally.merge_tallies([other])
             believed.append(what)
-        except UnreadableFileError:
-            pass
+        except UnreadableFileError as error:
+            messages.append(str(error))
+    assert all(message.endswith("count the partition anew") for message in messages)
     if number == 1:
         # columns without a part are not of the digest, as they may be in another order
         assert [what for what in believed if "others" not in what] == []
     else:
         # numbers and names that a table could have
-        assert {re.split(r"[ .]", what)[0] for what in believed} - {"counts"} == {
-            "has_counts", "has_integer_clients", "rules", "columns", "partitions", "utf8"
-        } | ({"sample"} if "client" in asked else set())  # fmt: skip
+        assert {re.split(r"[ .]", what)[0] for what in believed} - {"count"} == {
+            "has_counts", "has_integer_clients", "rules", "columns", "partitions"
+        }  # fmt: skip
 
 
-@pytest.mark.parametrize("entry", ["header", "sample", "ids", "counts", "offsets", "utf8", "other"])
-def test_small_bytes_that_would_take_much_memory(entry):
-    """They are refused before anything is unpacked."""
-    tally = fedtally.partial_tally(["tea"], partition=0, seed=7)
-    with np.load(io.BytesIO(tally)) as file:
-        entries = dict(file)
-    entries[entry] = np.zeros(1 << 24, entries.get(entry, entries["ids"]).dtype)
-    bomb = io.BytesIO()
-    np.savez_compressed(bomb, **entries)
-    del entries
-    tracemalloc.start()
-    try:
-        with pytest.raises(UnreadableFileError, match="is cut off or damaged"):
-            fedtally.merge_tallies([bomb.getvalue()])
-        assert tracemalloc.get_traced_memory()[1] < 1 << 22
-    finally:
-        tracemalloc.stop()
-
-
-def test_ids_that_pack_well():
-    numbers = fedtally.partial_tally(np.arange(300_000), partition=0, seed=7)
-    assert fedtally.merge_tallies([numbers])
-
-
-def test_a_long_text_that_packs_well():
-    text = "tea" * (1 << 20)
-    tally = fedtally.partial_tally([text, "rice"], partition=0, seed=7)
-    assert len(tally) > len(text)  # it is not packed: nothing small may grow so much
-    result = fedtally.estimate(fedtally.merge_tallies([tally]), **SKETCH)
-    assert [each.item for each in result.top(2)] == ["rice", text]
-
-
-def test_more_items_than_clients():
-    """In a tally of several partitions, of which no digest tells."""
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_clients": [-4]}, f"num_clients is -4, and must be an integer from 0 to {2**40}"),
+        ({"num_clients": [5]}, "num_clients is 5, and must be at most 4 in all"),
+        ({"num_clients": [4, 4]}, r"num_clients is \[4, 4\], and must be of 1 rounds"),
+        ({"labels": ["a"]}, "labels is .*, and must be at most 0 rounds, each once"),
+        ({"missing": 9}, "missing is 9, and must be an integer from 0 to 4"),
+        ({"rows": 2**63}, f"rows is {2**63}, and must be an integer from 0 to {2**63 - 1}"),
+        ({"most_clients": float("nan")}, "most_clients is nan, and must be at least 0"),
+        ({"has_counts": 1}, "has_counts is 1, and must be bool"),
+        ({"drawn": [1]}, r"drawn is \[1\], and must be null"),
+        ({"sizes": [2]}, "number of rows is 2, and must be 3"),
+        (
+            {"sizes": [-1]},
+            f"sizes and num_items is -1, and must be an integer from 0 to {2**63 - 1}",
+        ),
+        ({"sample": "AAAAAAAAAAA="}, "sample is 1, and must be at most 0 clients"),
+    ],
+)
+def test_an_error_names_the_value_the_bound_and_the_way_out(change, message):
     both = [fedtally.partial_tally(["tea", "tea"], partition=i, seed=7) for i in range(2)]
-    meta, arrays = _archive.unpack(fedtally.merge_tallies(both), "t", "fedtally/partial-tally/1")
-    for change, count in (({}, 5), ({}, 0), ({"num_clients": [3]}, 4), ({"num_clients": [5]}, 5)):
-        other = _archive.pack(
-            "fedtally/partial-tally/1", meta | change, arrays | {"counts": np.array([count])}
-        )
-        with pytest.raises(UnreadableFileError, match="is damaged"):
-            fedtally.merge_tallies([other])
+    merged = fedtally.merge_tallies(both)
+    with pytest.raises(UnreadableFileError, match=f"{message}; count the partition anew$"):
+        fedtally.merge_tallies([with_header(merged, header(merged) | change)])
+
+
+def test_a_sample_that_is_none():
+    """In a tally of several partitions, of which no digest tells."""
+    users = [["ann", "bob"], ["cy"]]
+    both = [
+        fedtally.partial_tally(["tea"] * len(held), clients=held, partition=i, seed=7)
+        for i, held in enumerate(users)
+    ]
+    merged = fedtally.merge_tallies(both)
+    sample = np.frombuffer(base64.b64decode(header(merged)["sample"]), "<u8")
+    assert len(sample) == 3
+    for other in (sample[::-1], sample[[0, 0, 1]]):
+        text = base64.b64encode(other.tobytes()).decode()
+        with pytest.raises(UnreadableFileError, match="sample is out of order, and must rise"):
+            fedtally.merge_tallies([with_header(merged, header(merged) | {"sample": text})])
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("count", [5, None], "count is 5, and must be an integer from 1 to 4"),
+        ("count", [-1, None], "count is -1, and must be an integer from 1 to"),
+        ("count", [0, None], "count is 0, and must be an integer from 1 to"),
+        ("count", [2**63 - 1, None], f"count is {2**63 - 1}, and must be an integer from 1 to 4"),
+        ("round", [1, None], "round is 1, and must be 0"),
+        ("round", [-1, None], "round is -1, and must be 0"),
+        ("id", [None, None], "number of nulls in id is 2, and must be 1, all beside the others"),
+        ("id", [None, 1], "number of nulls in id is 1, and must be 1, all beside the others"),
+        ("item", ["a", "b"], "number of nulls in item is 0, and must be 1, all beside"),
+    ],
+)
+def test_an_error_of_a_column_names_them_too(name, values, message):
+    both = [fedtally.partial_tally(["tea", "tea"], partition=i, seed=7) for i in range(2)]
+    merged = fedtally.merge_tallies(both)
+    with pytest.raises(UnreadableFileError, match=message):
+        fedtally.merge_tallies([with_column(merged, name, values)])
+
+
+def test_more_items_than_clients_hold():
+    """In a tally of several partitions, of which no digest tells."""
+    both = [fedtally.partial_tally(["tea", "rice"], partition=i, seed=7) for i in range(2)]
+    merged = fedtally.merge_tallies(both)
+    with pytest.raises(UnreadableFileError, match="sum of counts is 5, .* at most 4 in a round"):
+        fedtally.merge_tallies([with_column(merged, "count", [2, 3, None, None])])
+
+
+@pytest.mark.parametrize("damage", ["offsets", "text"])
+def test_buffers_that_lie_about_themselves(damage):
+    """Arrow would read other memory, or text that is none."""
+    both = [fedtally.partial_tally(["tea", "rice"], partition=i, seed=7) for i in range(2)]
+    merged = fedtally.merge_tallies(both)
+    valid, offsets, text = merged["item"].combine_chunks().buffers()
+    if damage == "offsets":
+        offsets = pa.py_buffer(np.array([0, 0, 0, 1 << 30, 7], np.int64))
+    else:
+        text = pa.py_buffer(b"\xff" * 7)
+    item = pa.LargeStringArray.from_buffers(4, offsets, text, valid)
+    with pytest.raises(UnreadableFileError, match="is damaged"):
+        fedtally.merge_tallies([merged.set_column(3, "item", item)])
 
 
 @settings(max_examples=40)
@@ -526,4 +646,4 @@ def test_compiled_kernels_count_what_the_reference_counts(held, options):
                 found.append(
                     fedtally.partial_tally(data, partition=0, item="word", seed=7, **options)
                 )
-    assert len(set(found)) == 1
+    assert equal(*found)

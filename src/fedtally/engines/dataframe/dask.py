@@ -1,6 +1,6 @@
 """Count a Dask data frame on its workers.
 
-Only this module imports `dask` (extra `dask`). Dask moves rows and bytes, and decides nothing:
+Only this module imports `dask` (extra `dask`). Dask moves rows and tallies, and decides nothing:
 `partial_tally` counts each partition, and `merge_tallies` adds up what they counted.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask import delayed
 
@@ -19,6 +19,9 @@ from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
 from fedtally.sources import Columns, domain_of, item_columns
 from fedtally.sources.values import as_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FAN_IN = 8  # tallies that one task adds up
 
@@ -38,7 +41,7 @@ def tally_dask(
     outside: str | None = None,
     private: bool = False,
     memory: int | str | None = None,
-) -> bytes:
+) -> pa.Table:
     """Count a Dask data frame on the workers that hold it, for a campaign over all of it.
 
     `estimate` takes the answer instead of the table. The result is the one that `estimate` has on
@@ -110,7 +113,7 @@ class _Options:
     keywords: Mapping[str, Any]
 
 
-def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> bytes:
+def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> pa.Table:
     labels = list(frame.columns)  # of any type, and text in `columns`
     names = [str(label) for label in labels]
     columns = columns.resolve(names, "the frame")
@@ -133,9 +136,9 @@ def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> bytes:
         level = [
             delayed(merge_tallies)(level[at : at + _FAN_IN]) for at in range(0, len(level), _FAN_IN)
         ]
-    content = Content.unpack(level[0].compute())
+    content = Content.of(level[0].compute())
     # The columns that stayed where they are, of which `estimate` may have to warn.
-    return replace(content, columns=replace(content.columns, others=columns.others)).pack()
+    return replace(content, columns=replace(content.columns, others=columns.others)).table()
 
 
 def _one_name(part: Any, label: Any) -> Any:
@@ -159,7 +162,7 @@ def _one_name(part: Any, label: Any) -> Any:
     return part
 
 
-def _count(part: Any, number: int, where: str, options: _Options) -> bytes:
+def _count(part: Any, number: int, where: str, options: _Options) -> pa.Table:
     """Return the tally of one partition; an error says which it is."""
     try:
         return partial_tally(part, partition=number, **options.keywords)

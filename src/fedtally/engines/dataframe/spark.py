@@ -1,7 +1,8 @@
 """Count a Spark data frame on its executors.
 
-Only this module imports `pyspark` (extra `spark`). Spark moves rows and bytes, and decides nothing:
-`partial_tally` counts each partition, and `merge_tallies` adds up what they counted.
+Only this module imports `pyspark` (extra `spark`). Spark moves rows and tallies, and decides
+nothing: `partial_tally` counts each partition, and `merge_tallies` adds up what they counted. A row
+of Spark has no metadata, so a tally travels whole, as the Arrow stream of its table.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.functions import col, regexp_replace
@@ -22,6 +23,9 @@ from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
 from fedtally.sources import Columns, domain_of, item_columns
 from fedtally.sources.values import WHOLE_NUMBER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @for_python
@@ -39,7 +43,7 @@ def tally_spark(
     outside: str | None = None,
     private: bool = False,
     memory: int | str | None = None,
-) -> bytes:
+) -> pa.Table:
     """Count a Spark data frame on its executors, for a campaign over all of it.
 
     It does what `fedtally.engines.dataframe.dask.tally_dask` does, and takes the same options. With
@@ -104,12 +108,12 @@ def tally_spark(
     for tally, kind, error in counted.collect():
         if error is not None:
             raise getattr(errors, kind, InvalidInputError)(error)
-        tallies.append(bytes(tally))
+        tallies.append(_table(tally))
     # Spark has no partition, or those without rows are not counted.
     tallies = tallies or [partial_tally(no_rows, partition=0, **keywords)]
-    content = Content.unpack(merge_tallies(tallies))
+    content = Content.of(merge_tallies(tallies))
     # The columns that stayed where they are, of which `estimate` may have to warn.
-    return replace(content, columns=replace(content.columns, others=columns.others)).pack()
+    return replace(content, columns=replace(content.columns, others=columns.others)).table()
 
 
 def _quoted(name: str) -> str:
@@ -130,7 +134,7 @@ def _count(
         return
     try:
         rows = pa.Table.from_batches(held).rename_columns(names)
-        tally = partial_tally(rows, partition=number, **keywords)
+        tally = _stream(partial_tally(rows, partition=number, **keywords))
     except InvalidInputError as raised:
         kind, error = type(raised).__name__, f"partition {number} of {where}: {raised}"
     yield pa.RecordBatch.from_arrays(
@@ -141,3 +145,19 @@ def _count(
         ],
         ["tally", "kind", "error"],
     )
+
+
+def _stream(table: Any) -> bytes:
+    """Return a table as a packed Arrow stream, with the metadata of its schema."""
+    import pyarrow as pa
+
+    sink, packed = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=packed) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _table(stream: bytes) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(stream).read_all()

@@ -14,7 +14,7 @@ from fedtally.campaign.screening import Screen
 from fedtally.domain import Domain
 from fedtally.encoding import Encoding
 from fedtally.engines.local.campaign import run
-from fedtally.engines.local.partial import Tallied
+from fedtally.engines.local.partial import Tallied, is_tally
 from fedtally.engines.local.seeds import population_rng
 from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
 from fedtally.errors import InvalidInputError
@@ -137,7 +137,7 @@ def estimate(
             grid. Or a table with named columns: the path of a CSV, TSV, Parquet, Feather, JSON
             lines or text file, also compressed (gz, bz2, xz, zst); a folder or a glob of such
             files; a pandas or Polars data frame, a Polars lazy frame, an Arrow table. Or a
-            synthetic population such as "zipf:d=1000,n=20000". Or the bytes of `merge_tallies`,
+            synthetic population such as "zipf:d=1000,n=20000". Or the table of `merge_tallies`,
             for a table that was counted in partitions.
         item: the table's column of the items, or for a grid a pair (latitude, longitude), also
             written "latitude,longitude"; by default the only column that plays no other part, or
@@ -284,7 +284,7 @@ def source_of(
             f" num_rounds={number}"
         )
     apart = [name for name, column in held.items() if column is not None]
-    if isinstance(data, bytes):
+    if isinstance(data, bytes) or is_tally(data):
         if apart or columns.names():
             raise InvalidInputError(
                 "a merged tally has no columns: those of its rows were named when they were counted"

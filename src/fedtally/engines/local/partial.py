@@ -1,10 +1,15 @@
-"""The counts of a part of a table, as bytes: what `fedtally.partial_tally` returns.
+"""The counts of a part of a table, as an Arrow table: what `fedtally.partial_tally` returns.
 
-They are exact: whoever reads them reads how many rows, or clients, hold each item.
+They are exact: whoever reads them reads how many rows, or clients, hold each item. A row of the
+table says how many clients of a round hold the item of an id: `round` (its place, int32), `id`
+(uint64), `count` (int64). Where the candidates are the items of the input, they follow in rows of
+their own, in a fourth column `item`, which is null elsewhere. What is one value is JSON in the
+metadata of the schema.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,18 +19,20 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _archive
 from fedtally.domain import Domain
-from fedtally.domain.columns import text_of_buffers, utf8_buffers
+from fedtally.domain.columns import utf8_buffers
 from fedtally.engines.local.encoding import Encoder, is_integer
-from fedtally.engines.local.partial_checks import ALIKE, check, limits
+from fedtally.engines.local.partial_checks import check
 from fedtally.engines.local.seeds import campaign_seed
-from fedtally.engines.local.tally import Drawn, Part, RoundTally, Tally
+from fedtally.engines.local.tally import U64, Drawn, Part, RoundTally, Tally
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 from fedtally.sources import Batch, Columns, Source
 
-_SCHEMA = "fedtally/partial-tally/1"
+_SCHEMA = "fedtally/partial-tally/2"
+_KEY = b"fedtally"  # of the header, in the metadata of the schema
 _NAME = "a partial tally"  # in messages
+_BYTES = bytes | bytearray | memoryview  # the form of an earlier fedtally
+_BLOCK = 1 << 20  # candidates whose ids are compared at a time
 
 
 class Rules(NamedTuple):
@@ -137,50 +144,62 @@ class Content:
     def _digest(self) -> str:
         """Return the digest of the counts of one partition, and of how they were counted."""
         # Columns that play no part may come in another order when rows are counted again.
-        meta, arrays = replace(self, columns=replace(self.columns, others=()))._document()
+        meta = replace(self, columns=replace(self.columns, others=()))._header()
         state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
-        for array, values in sorted(arrays.items()):
-            state.update(array.encode() + values.tobytes())
+        for values in (*self._counts().values(), *_buffers(self.items)):
+            state.update(len(values).to_bytes(8, "little") + values.tobytes())
         return state.hexdigest()
 
-    def pack(self) -> bytes:
-        """Return it as bytes."""
-        meta, arrays = self._document()
-        meta = {"partitions": dict(sorted(self.partitions.items())), **meta}
-        return _archive.pack(_SCHEMA, meta, arrays, alike=ALIKE)
+    def table(self) -> Any:
+        """Return it as an Arrow table."""
+        import pyarrow as pa
+
+        meta = {
+            "schema": _SCHEMA,
+            "partitions": dict(sorted(self.partitions.items())),
+            **self._header(),
+        }
+        columns = {name: pa.array(values) for name, values in self._counts().items()}
+        if self.items is not None:
+            more, number = len(self.items), len(columns["id"])
+            columns = {
+                name: pa.concat_arrays([values, pa.nulls(more, values.type)])
+                for name, values in columns.items()
+            }
+            columns["item"] = pa.concat_arrays([pa.nulls(number, self.items.type), self.items])
+        return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(meta)})
 
     @classmethod
-    def unpack(cls, data: object) -> Self:
-        """Return what the bytes of `pack` hold.
+    def of(cls, data: object) -> Self:
+        """Return what a table of `table` holds.
 
         Raises:
-            InvalidInputError: the data are no bytes.
-            UnreadableFileError: the bytes are cut off, damaged, or of another version.
+            InvalidInputError: the data are no table that `partial_tally` returned.
+            UnreadableFileError: the table is damaged, or of another version.
         """
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise InvalidInputError(
-                "a partial tally is the bytes that fedtally.partial_tally returns, got"
-                f" {type(data).__name__}"
-            )
-        try:
-            meta, arrays = _archive.unpack(bytes(data), _NAME, _SCHEMA, limits, alike=ALIKE)
-        except UnreadableFileError as error:
-            if "expected" in str(error):  # of another version
-                raise
+        if isinstance(data, _BYTES):
             raise UnreadableFileError(
-                f"{_NAME} is cut off or damaged, or comes from elsewhere: count it anew"
-            ) from error
-        try:
-            return cls._rebuilt(meta, arrays)
+                f"{_NAME} is an Arrow table, got {type(data).__name__}: an earlier fedtally counted"
+                " to bytes (fedtally/partial-tally/1); count the partitions anew"
+            )
+        if not is_tally(data):
+            raise InvalidInputError(
+                f"{_NAME} is the Arrow table that fedtally.partial_tally returns, with the metadata"
+                f" of its schema, got {type(data).__name__}: pass on the table as it is"
+            )
         # An impossible value can raise many kinds of errors: no list would be whole.
+        try:
+            return cls._read(data)
+        except UnreadableFileError:  # of another version
+            raise
         except Exception as error:
             raise UnreadableFileError(
-                f"{_NAME} is damaged{reason(error)}; count it anew"
+                f"{_NAME} is damaged{reason(error)}; count the partition anew"
             ) from error
 
-    def _document(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        part, rounds = self.part, self.part.rounds
-        meta = {
+    def _header(self) -> dict[str, Any]:
+        part = self.part
+        return {
             "rules": self.rules._asdict(),
             "columns": {
                 name: value
@@ -189,7 +208,9 @@ class Content:
                 if name not in ("folders", "given", "item_option")
             },
             "labels": list(part.labels),
-            "num_clients": [tally.num_clients for tally in rounds],
+            "num_clients": [tally.num_clients for tally in part.rounds],
+            "sizes": [len(tally.ids) for tally in part.rounds],
+            "num_items": 0 if self.items is None else len(self.items),
             "by_client": part.by_client,
             "has_counts": part.has_counts,
             "rows": part.rows,
@@ -198,32 +219,31 @@ class Content:
             "most_clients": part.most_clients,
             "has_integer_clients": part.has_integer_clients,
             "drawn": None if part.drawn is None else list(part.drawn),
+            "sample": base64.b64encode(part.sample.astype("<u8").tobytes()).decode(),
         }
-        arrays = {
-            "sizes": np.array([len(tally.ids) for tally in rounds], np.int64),
-            "ids": np.concatenate([np.empty(0, np.uint64), *(tally.ids for tally in rounds)]),
-            "counts": np.concatenate([np.empty(0, np.int64), *(tally.counts for tally in rounds)]),
-            "sample": part.sample,
-        }
-        if self.items is None:
-            return meta, arrays
-        import pyarrow as pa
 
-        if pa.types.is_integer(self.items.type):
-            return meta, arrays | {"integers": self.items.to_numpy()}
-        utf8, offsets = utf8_buffers(self.items)
-        return meta, arrays | {"utf8": utf8, "offsets": offsets}
+    def _counts(self) -> dict[str, npt.NDArray[Any]]:
+        rounds = self.part.rounds
+        places = np.arange(len(rounds), dtype=np.int32)
+        return {
+            "round": np.repeat(places, [len(tally.ids) for tally in rounds]),
+            "id": np.concatenate([np.empty(0, np.uint64), *(tally.ids for tally in rounds)]),
+            "count": np.concatenate([np.empty(0, np.int64), *(tally.counts for tally in rounds)]),
+        }
 
     @classmethod
-    def _rebuilt(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        check(meta, arrays)
-        ends = np.cumsum(arrays["sizes"])
-        *ids, _ = np.split(arrays["ids"], ends)
-        *counts, _ = np.split(arrays["counts"], ends)
-        rounds = [
-            RoundTally(number, own, held)
-            for number, own, held in zip(meta["num_clients"], ids, counts, strict=True)
-        ]
+    def _read(cls, table: Any) -> Self:
+        meta = json.loads(table.schema.metadata[_KEY])
+        if meta["schema"] != _SCHEMA:
+            raise UnreadableFileError(
+                f"{_NAME} holds {meta['schema']}, expected {_SCHEMA}: count the partition anew"
+            )
+        sample = np.frombuffer(base64.b64decode(meta["sample"], validate=True), "<u8")
+        number = check(meta, table, sample)
+        ends = np.cumsum(meta["sizes"], dtype=np.int64)
+        *ids, _ = np.split(table["id"][:number].to_numpy(), ends)
+        *counts, _ = np.split(table["count"][:number].to_numpy(), ends)
+        rounds = map(RoundTally, meta["num_clients"], ids, counts)
         part = Part(
             tuple(meta["labels"]),
             tuple(rounds),
@@ -234,27 +254,30 @@ class Content:
             meta["outside"],
             meta["most_clients"],
             None if meta["drawn"] is None else Drawn(*meta["drawn"]),
-            arrays["sample"],
+            sample.astype(np.uint64),
             meta["has_integer_clients"],
         )
-        content = cls(
-            meta["partitions"],
-            Rules(**meta["rules"]),
-            part,
-            _items(arrays),
-            _columns(meta["columns"]),
-        )
+        items = table["item"][number:].combine_chunks() if "item" in table.schema.names else None
+        rules, columns = Rules(**meta["rules"]), _columns(meta["columns"])
+        content = cls(meta["partitions"], rules, part, items, columns)
         if len(content.partitions) == 1 and [content._digest()] != [*content.partitions.values()]:
-            raise ValueError("other counts than the digest says")
+            raise InvalidInputError("its counts are other ones than its digest says")
         return content
 
 
-def _items(arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+def is_tally(data: object) -> bool:
+    """Return whether data are a table that says that it is a partial tally."""
     import pyarrow as pa
 
-    if "integers" in arrays:
-        return pa.array(arrays["integers"])
-    return text_of_buffers(arrays["utf8"], arrays["offsets"]) if "utf8" in arrays else None
+    return isinstance(data, pa.Table) and _KEY in (data.schema.metadata or {})
+
+
+def _buffers(items: Any) -> tuple[npt.NDArray[Any], ...]:
+    import pyarrow as pa
+
+    if items is None:
+        return ()
+    return (items.to_numpy(),) if pa.types.is_integer(items.type) else utf8_buffers(items)
 
 
 def _columns(meta: Mapping[str, Any]) -> Columns:
@@ -280,12 +303,12 @@ class Tallied(Source):
 
     @classmethod
     def of(cls, data: object) -> Self:
-        """Return the source of the bytes of a tally."""
+        """Return the source of a tally."""
 
         def read(_private: bool) -> Iterator[Batch]:
             raise InvalidInputError("a merged tally has counts, and no rows to read")
 
-        return cls("the merged tally", read, content=Content.unpack(data))
+        return cls("the merged tally", read, content=Content.of(data))
 
     @property
     def form(self) -> tuple[bool, bool]:
@@ -310,14 +333,31 @@ class Tallied(Source):
         if items is None or is_integer(items):  # no seed changes the id of an integer
             rules = rules._replace(hashes=theirs.hashes)
         rules.check(theirs, "the merged tally")
-        if rules.domain is None:
-            known = np.empty(0, np.uint64) if items is None else encoder.encode(items)[0]
-            if not all(np.isin(each.ids, known).all() for each in part.rounds):
-                raise UnreadableFileError(f"{_NAME} is damaged (ids of no item): count it anew")
-            if items is None:
-                raise self.without_rows(part.missing, self.content.columns)
+        ids = np.unique(
+            np.concatenate([np.empty(0, np.uint64), *(each.ids for each in part.rounds)])
+        )
+        if rules.domain is not None:
+            wrong = _outside(ids, encoder.domain())
+        else:
+            wrong = ids if items is None else np.setdiff1d(ids, encoder.encode(items)[0])
+        if len(wrong):
+            raise UnreadableFileError(
+                f"{_NAME} is damaged: id is {wrong[0]}, and must be the id of a candidate; count"
+                " the partition anew"
+            )
+        if rules.domain is None and items is None:
+            raise self.without_rows(part.missing, self.content.columns)
         tally.take(part)
         tally.columns = self.content.columns
+
+
+def _outside(ids: U64, domain: Domain) -> U64:
+    """Return the ids of no candidate of a declared domain."""
+    if domain.first_id is not None:  # too many to be looked at, perhaps
+        return ids[ids - np.uint64(domain.first_id) >= np.uint64(domain.size)]
+    for start in range(0, domain.size, _BLOCK):
+        ids = ids[~np.isin(ids, domain.ids(start, min(start + _BLOCK, domain.size)))]
+    return ids
 
 
 def merged(contents: Iterable[Content]) -> Content:

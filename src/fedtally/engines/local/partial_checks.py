@@ -1,6 +1,7 @@
-"""Checks of a partial tally that comes as bytes: an intact file may still hold impossible numbers.
+"""Checks of a partial tally: an Arrow table of the right form may still hold impossible numbers.
 
-They find damage and mistakes. Who counted a partition can claim other counts, as with any table.
+Arrow checks buffers, offsets and text. These checks find damage and mistakes. Who counted a
+partition can claim other counts, as with any table.
 """
 
 from __future__ import annotations
@@ -13,152 +14,172 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.engines.local.tally import MAX_NATURAL_ROUNDS, MOST_SAMPLED
+from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS
 
-_ARRAYS = {"sizes": np.int64, "ids": np.uint64, "counts": np.int64, "sample": np.uint64}
-_ITEMS = {"integers": np.int64, "utf8": np.uint8, "offsets": np.int64}
-
-ALIKE = frozenset({"counts"})  # they are packed however much they shrink: most are 1
+COUNTED = {"round": "int32", "id": "uint64", "count": "int64"}  # columns and their Arrow types
+_ITEMS = ("large_string", "int64")
 
 
-def limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the most bytes of each array of a tally: `_archive.Limits`."""
-    most: dict[str, int | None] = dict.fromkeys((*_ARRAYS, *_ITEMS))
-    return most | {"counts": sizes["ids"]}  # there is one for each id
-
-
-def check(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Raise ValueError, which says what, if no table has these counts.
+def check(meta: Mapping[str, Any], table: Any, sample: npt.NDArray[np.uint64]) -> int:
+    """Return the number of counted rows of a table that some input may have.
 
     Args:
-        meta: the header, as `Content.pack` writes it.
-        arrays: the arrays, so as well.
+        meta: the header, as `Content.table` writes it.
+        table: the Arrow table.
+        sample: the hashes of clients, from the header.
+
+    Raises:
+        InvalidInputError: no input has these counts; it names the value and its bound.
     """
-    _check_partitions(meta["partitions"])
+    _check_header(meta)
     _check_rules(meta["rules"])
     _check_columns(meta["columns"])
-    _check_arrays(meta, arrays)
-    _check_numbers(meta)
-    _check_rounds(meta, arrays)
+    _check_clients(meta)
+    number = _check_form(meta, table)
+    _check_counts(meta, *(table[name][:number].to_numpy() for name in COUNTED))
+    _need(len(sample) <= MOST_SAMPLED * meta["by_client"], "sample", len(sample),
+          f"at most {MOST_SAMPLED * meta['by_client']:,} clients")  # fmt: skip
+    _need_order(bool((sample[1:] > sample[:-1]).all()), "sample")
+    return number
 
 
-def _need(is_so: bool, what: str) -> None:
+def _need(is_so: bool, name: str, value: object, bound: str) -> None:
     if not is_so:
-        raise ValueError(what)
+        raise InvalidInputError(f"{name} is {repr(value)[:40]}, and must be {bound}")
 
 
-def _is_number(value: object, least: int = 0, most: int = 2**63 - 1) -> bool:
-    """Return whether a value of the header is an integer in a range."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _need_order(is_so: bool, name: str) -> None:
+    if not is_so:
+        raise InvalidInputError(f"{name} is out of order, and must rise")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _need_integer(name: str, value: object, least: int = 0, most: int = 2**63 - 1) -> None:
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    _need(is_integer and least <= value <= most, name, value,  # type: ignore[operator]
+          f"an integer from {least} to {most}")  # fmt: skip
 
 
-def _is_text_or_none(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _check_partitions(partitions: Any) -> None:
-    _need(
-        isinstance(partitions, dict)
-        and len(partitions) > 0
-        and all(name and _is_text(digest) for name, digest in partitions.items()),
-        "no names of partitions",
-    )
-
-
-def _check_rules(rules: Any) -> None:
-    _need(
-        all(_is_text_or_none(rules[name]) for name in ("domain", "seed", "hashes"))
-        and (rules["num_rounds"] is None or _is_number(rules["num_rounds"], 1))
-        and _is_number(rules["max_items"], 1)
-        and rules["outside"] in ("error", "drop")
-        and isinstance(rules["private"], bool),
-        "no rules of counting",
-    )
-
-
-def _check_columns(columns: Any) -> None:
-    item = columns["item"]
-    pair = isinstance(item, list) and len(item) == 2 and all(map(_is_text, item))
-    _need(
-        (pair or _is_text_or_none(item))
-        and all(_is_text_or_none(columns[name]) for name in ("client", "round", "count", "silo"))
-        and isinstance(columns["others"], list)
-        and all(map(_is_text, columns["others"]))
-        and isinstance(columns["are_named"], bool),
-        "no names of columns",
-    )
-
-
-def _check_arrays(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    items = arrays.keys() - _ARRAYS.keys()
-    _need(items in (set(), {"integers"}, {"utf8", "offsets"}), "arrays of no tally")
-    _need(not items or meta["rules"]["domain"] is None, "items beside declared candidates")
-    for name, kind in (_ARRAYS | {item: _ITEMS[item] for item in items}).items():
-        values = arrays[name]
-        _need(values.ndim == 1 and values.dtype == kind, f"{name} of another type")
-    if "utf8" in items:  # what is between is checked where the text is read
-        ends = arrays["offsets"][[0, -1]].tolist()
-        _need(ends == [0, len(arrays["utf8"])], "text of another length")
-
-
-def _check_numbers(meta: Mapping[str, Any]) -> None:
-    by_client, most, drawn = meta["by_client"], meta["most_clients"], meta["drawn"]
-    _need(
-        isinstance(by_client, bool)
-        and isinstance(meta["has_counts"], bool)
-        and (meta["has_integer_clients"] is None or isinstance(meta["has_integer_clients"], bool))
-        and all(_is_number(meta[name]) for name in ("rows", "missing", "outside"))
-        and meta["missing"] <= meta["rows"]
-        and isinstance(most, float)
-        and math.isfinite(most)
-        and most >= 0,
-        "a number that no table has",
-    )
-    of_clients = isinstance(drawn, list) and len(drawn) == 5 and all(map(_is_number, drawn))
-    _need(of_clients if by_client else drawn is None, "draws of no clients")
-
-
-def _check_rounds(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    rules, labels, clients = meta["rules"], meta["labels"], meta["num_clients"]
-    by_client, sample = meta["by_client"], arrays["sample"]
-    sizes, ids, counts = arrays["sizes"], arrays["ids"], arrays["counts"]
-    _need(
-        isinstance(labels, list)
-        and (all(map(_is_text, labels)) or all(_is_number(x, -(2**63), 2**64) for x in labels))
-        and len(set(labels)) == len(labels) <= MAX_NATURAL_ROUNDS,
-        "no names of rounds",
-    )
-    split = rules["num_rounds"] if by_client else 1
-    number = len(labels) if rules["num_rounds"] is None else split
-    _need(not labels or rules["num_rounds"] is None, "names of rounds that are drawn")
-    _need(
-        isinstance(clients, list)
-        and len(clients) == len(sizes) == number
-        and all(_is_number(each, 0, MAX_CLIENTS) for each in clients)
-        and sum(clients) <= meta["most_clients"],
-        "other rounds or clients than were counted",
-    )
-    _need(
-        bool((sizes >= 0).all())
-        and sum(sizes.tolist()) == len(ids) == len(counts)  # Python's sum cannot overflow
-        and bool((counts > 0).all()),
-        "arrays of other lengths than the header says",
-    )
-    most = rules["max_items"] if by_client else 1
-    ends = np.cumsum(sizes).tolist()
-    for start, end, each in zip([0, *ends], ends, clients, strict=False):
-        own, held = ids[start:end], counts[start:end]
-        _need(bool((own[1:] > own[:-1]).all()), "ids out of order")
+def _need_kind(names: str, values: Mapping[str, Any], *kinds: type | None) -> None:
+    """Refuse entries of another type than one of these; None: the entry may be empty."""
+    for name in names.split():
         _need(
-            int(held.max(initial=0)) <= each and float(held.sum(dtype=np.float64)) <= each * most,
-            "more items than clients hold",
-        )
-    _need(
-        len(sample) <= (MOST_SAMPLED if by_client else 0)
-        and bool((sample[1:] > sample[:-1]).all()),
-        "a sample of no clients",
-    )
+            any(values[name] is None if kind is None else type(values[name]) is kind
+                for kind in kinds),
+            name, values[name], " or ".join(getattr(kind, "__name__", "null") for kind in kinds),
+        )  # fmt: skip
+
+
+def _need_texts(name: str, values: object) -> None:
+    is_so = isinstance(values, list) and all(isinstance(text, str) for text in values)
+    _need(is_so, name, values, "a list of text")
+
+
+def _check_header(meta: Mapping[str, Any]) -> None:
+    _need_kind("partitions rules columns", meta, dict)
+    _need_kind("by_client has_counts", meta, bool)
+    _need_kind("has_integer_clients", meta, bool, None)
+    _need_kind("most_clients", meta, float)
+    _need(0 <= meta["most_clients"] < math.inf, "most_clients", meta["most_clients"], "at least 0")
+    for name in ("rows", "missing", "outside"):
+        _need_integer(name, meta[name])
+    _need_integer("missing", meta["missing"], 0, meta["rows"])
+    names = meta["partitions"]
+    is_named = bool(names) and all(names) and all(isinstance(x, str) for x in names.values())
+    _need(is_named, "partitions", names, "names, each with its digest")
+
+
+def _check_rules(rules: Mapping[str, Any]) -> None:
+    _need_kind("domain seed hashes", rules, str, None)
+    _need_kind("private", rules, bool)
+    if rules["num_rounds"] is not None:
+        _need_integer("num_rounds", rules["num_rounds"], 1)
+    _need_integer("max_items", rules["max_items"], 1)
+    _need(rules["outside"] in ("error", "drop"), "outside", rules["outside"], "error or drop")
+
+
+def _check_columns(columns: Mapping[str, Any]) -> None:
+    _need_kind("client round count silo", columns, str, None)
+    _need_kind("are_named", columns, bool)
+    _need_texts("others", columns["others"])
+    item = columns["item"]
+    if isinstance(item, list):
+        _need_texts("item", item)
+        _need(len(item) == 2, "item", item, "one column, or latitude and longitude")
+    else:
+        _need_kind("item", columns, str, None)
+
+
+def _check_clients(meta: Mapping[str, Any]) -> None:
+    """Refuse labels of rounds, and numbers of clients, that the rules do not allow."""
+    labels, clients, drawn = meta["labels"], meta["num_clients"], meta["drawn"]
+    by_client, num_rounds = meta["by_client"], meta["rules"]["num_rounds"]
+    _need_kind("labels num_clients", meta, list)
+    if labels and isinstance(labels[0], str):
+        _need_texts("labels", labels)
+    else:
+        for label in labels:
+            _need_integer("label of a round", label, -(2**63), 2**64 - 1)
+    most = MAX_NATURAL_ROUNDS if num_rounds is None else 0
+    _need(len(set(labels)) == len(labels) <= most, "labels", labels,
+          f"at most {most:,} rounds, each once")  # fmt: skip
+    number = len(labels) if num_rounds is None else num_rounds if by_client else 1
+    _need(len(clients) == number, "num_clients", clients, f"of {number:,} rounds")
+    for value in clients:
+        _need_integer("num_clients", value, 0, MAX_CLIENTS)
+    _need(sum(clients) <= meta["most_clients"], "num_clients", sum(clients),
+          f"at most {meta['most_clients']:,.0f} in all")  # fmt: skip
+    _need_kind("drawn", meta, list if by_client else None)
+    if by_client:
+        _need(len(drawn) == 5, "drawn", drawn, "five numbers")
+        for value in drawn:
+            _need_integer("drawn", value)
+
+
+def _check_form(meta: Mapping[str, Any], table: Any) -> int:
+    """Return the number of counted rows, which stand before the items."""
+    kinds = {field.name: str(field.type) for field in table.schema}
+    item = kinds.pop("item", None)
+    _need(kinds == COUNTED and table.num_columns == len(kinds) + (item is not None),
+          "schema", table.schema.names, f"the columns {', '.join(COUNTED)}")  # fmt: skip
+    kinds_of_items = (None,) if meta["rules"]["domain"] is not None else (None, *_ITEMS)
+    _need(item in kinds_of_items, "item", item, f"of type {' or '.join(map(str, kinds_of_items))}")
+    table.validate(full=True)  # offsets that point elsewhere would read other memory
+    sizes, named = meta["sizes"], meta["num_items"]
+    _need_kind("sizes", meta, list)
+    for size in (*sizes, named):
+        _need_integer("sizes and num_items", size)
+    _need(len(sizes) == len(meta["num_clients"]), "sizes", sizes, "as many as num_clients")
+    number = sum(sizes)
+    _need(table.num_rows == number + named, "number of rows", table.num_rows, f"{number + named:,}")
+    for name in (*COUNTED, "item")[: table.num_columns]:
+        rows = number if name == "item" else named  # that hold no value of this column
+        here = table[name][:number] if name == "item" else table[name][number:]
+        _need(table[name].null_count == here.null_count == rows, f"number of nulls in {name}",
+              table[name].null_count, f"{rows:,}, all beside the others")  # fmt: skip
+    _need(bool(item) or not named, "num_items", named, "0 without a column item")
+    return int(number)
+
+
+def _check_counts(
+    meta: Mapping[str, Any],
+    rounds: npt.NDArray[np.int32],
+    ids: npt.NDArray[np.uint64],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    if not len(ids):
+        return
+    clients = np.array(meta["num_clients"], np.int64)
+    known = np.repeat(np.arange(len(clients)), meta["sizes"])
+    worst = int((rounds != known).argmax())
+    _need(rounds[worst] == known[worst], "round", int(rounds[worst]), str(known[worst]))
+    _need_order(bool(((rounds[1:] != rounds[:-1]) | (ids[1:] > ids[:-1])).all()), "id")
+    _need_integer("count", int(counts.min()), 1)
+    held = clients[rounds]
+    worst = int((counts - held).argmax())
+    _need_integer("count", int(counts[worst]), 1, int(held[worst]))
+    most = meta["rules"]["max_items"] if meta["by_client"] else 1
+    sums = np.bincount(rounds, weights=counts, minlength=len(clients))
+    worst = int((sums - clients * float(most)).argmax())
+    bound = int(clients[worst]) * most
+    _need(sums[worst] <= bound, "sum of counts", int(sums[worst]), f"at most {bound:,} in a round")

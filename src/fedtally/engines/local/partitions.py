@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtally import _validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
 from fedtally.engines.local.estimate import for_python, is_input, source_of
-from fedtally.engines.local.partial import Content, Rules, merged
+from fedtally.engines.local.partial import Content, Rules, is_tally, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.simulation import row_bytes
 from fedtally.engines.local.tally import Tally
 from fedtally.errors import InvalidInputError
 from fedtally.sources import Columns, domain_of, item_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @for_python
@@ -42,7 +45,7 @@ def partial_tally(
     outside: str | None = None,
     private: bool = False,
     memory: int | str | None = None,
-) -> bytes:
+) -> pa.Table:
     """Count one partition of a table, for a campaign over all of it.
 
     `merge_tallies` adds up what the partitions counted, and `estimate` takes the sum instead of the
@@ -82,7 +85,10 @@ def partial_tally(
         memory: as for `estimate`.
 
     Returns:
-        The tally as bytes, to be sent to where the partitions meet.
+        The tally, to be sent to where the partitions meet: a `pyarrow.Table` with the columns
+        ``round`` (the number of the round from 0, int32), ``id`` (of the item, uint64) and
+        ``count`` (of its clients, int64). Unless candidates are declared, rows with the items
+        follow, in a column ``item``. The rest is in the metadata of the schema: keep it.
 
     Raises:
         InvalidInputError: data or options that cannot be used.
@@ -144,7 +150,7 @@ def partial_tally(
     if items is not None and not len(items):
         items = None  # nothing says of which type they are
     part = tally.part(by_client=by_client)
-    return Content.of_partition(str(partition), rules, part, items, tally.columns).pack()
+    return Content.of_partition(str(partition), rules, part, items, tally.columns).table()
 
 
 def _check(
@@ -186,7 +192,7 @@ def _check(
 
 
 @for_python
-def merge_tallies(tallies: Iterable[bytes]) -> bytes:
+def merge_tallies(tallies: Iterable[pa.Table]) -> pa.Table:
     """Add up what partitions counted.
 
     Order does not matter, and merged tallies can be merged again, as in a tree. A partition that is
@@ -196,15 +202,15 @@ def merge_tallies(tallies: Iterable[bytes]) -> bytes:
         tallies: what `partial_tally` or this function returned, at least one.
 
     Returns:
-        The counts of all partitions, for `estimate`, as bytes.
+        The counts of all partitions, for `estimate`: a `pyarrow.Table` of the same form.
 
     Raises:
         InvalidInputError: there are none; they were counted by different options, such as another
             seed; items, clients or rounds are integers in one and text in another; two tallies of
             one partition differ; or a client is in two partitions, as far as samples of 65,536
             clients of each show.
-        UnreadableFileError: one is damaged, cut off, or of another version.
+        UnreadableFileError: one is damaged, or of another version.
     """
-    if isinstance(tallies, bytes | bytearray | memoryview):
+    if is_tally(tallies) or isinstance(tallies, bytes):
         raise InvalidInputError("tallies must be a list of them, got one: write [tally]")
-    return merged(Content.unpack(data) for data in tallies).pack()
+    return merged(map(Content.of, tallies)).table()
