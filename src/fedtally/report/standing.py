@@ -77,4 +77,4 @@ def are_above(
     if found is None:
         return None
     places = result.domain.locate([estimate.item for estimate in estimates])
-    return np.isin(places, found.above).tolist()
+    return [bool(is_above) for is_above in np.isin(places, found.above)]
