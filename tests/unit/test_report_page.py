@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import _archive, charts
+from fedtally import charts
 from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.domain import OpenStrings, Unread
@@ -236,22 +236,6 @@ def test_a_saved_result_knows_the_command_that_made_it(
     assert _command_in(tmp_path / "r.html") == made
     assert run(["inspect", "r.fed", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["command"] == made
-
-
-def test_a_result_of_an_earlier_version_has_no_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
-    monkeypatch.chdir(tmp_path)
-    fedtally.estimate(["tea", "milk"], seed=1).save("r.fed")
-    schema, meta, arrays = _archive.read("r.fed")
-    del meta["command"]
-    _archive.write("r.fed", schema, meta, arrays)
-    assert Result.load("r.fed").command == ""
-    monkeypatch.setattr(sys, "argv", ["fedtally", "report", "r.fed"])
-    assert run(["report", "r.fed"]) == 0
-    assert _command_in(tmp_path / "r.html") == "fedtally report r.fed"
 
 
 def test_without_jinja_a_report_says_how_to_get_it(
