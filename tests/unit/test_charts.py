@@ -455,6 +455,7 @@ def test_a_notebook_shows_a_figure_without_pyplot() -> None:
 
 def test_a_map_shows_every_cell_in_the_shape_that_it_has_there() -> None:
     """At 60 degrees north a degree of longitude is half as long as one of latitude."""
+    pytest.importorskip("matplotlib")
     places = [(59.5 + 0.1 * row, 10.0 + 0.1 * column) for row in range(11) for column in range(5)]
     shares = [0.01 * (number + 1) for number in range(len(places))]
     figure = charts.cell_map(places, shares, 0.1)
@@ -473,6 +474,7 @@ def test_a_map_shows_every_cell_in_the_shape_that_it_has_there() -> None:
 
 def test_a_flat_map_names_few_latitudes() -> None:
     """More of them would overlap."""
+    pytest.importorskip("matplotlib")
     places = [(-0.5, -179.5), (0.5, 179.5), (-16.5, 178.5), (-17.5, 177.5)]  # around the date line
     for narrow in (False, True):
         whole = charts.cell_map(places, [0.4, 0.3, 0.2, 0.1], 1.0, narrow=narrow).axes[0]
@@ -482,6 +484,7 @@ def test_a_flat_map_names_few_latitudes() -> None:
 
 
 def test_a_map_shows_crowds_closer() -> None:
+    pytest.importorskip("matplotlib")
     crowds = [(40.0, -74.0), (34.0, -118.0), (41.9, -87.7), (29.8, -95.4)]
     near = [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (0.1, 0.1), (0.2, 0.1)]
     places = [(y + dy, x + dx) for y, x in crowds for dy, dx in near] + [(47.0, -122.0)]

@@ -289,6 +289,8 @@ def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
 
 def test_the_verdict_names_no_item_that_nobody_holds() -> None:
     """Limits of a list hold on average: the first sentence of a page has only the surest items."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
     domain = list(range(2000))
     for seed in (3, 9):
         held = np.random.default_rng(seed).integers(0, 1000, 500).tolist()
