@@ -32,6 +32,7 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/noise_checks.py",
     "engines/local/pilot.py",
     "engines/local/seeds.py",
+    "engines/local/show.py",
     "studies/validation.py",
     "studies/schedules.py",
     "engines/local/tally.py",

@@ -824,7 +824,9 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert (process.returncode, out, err.strip()) == (130, b"", b"error: interrupted")
+    *progress, last = err.splitlines()  # a slow machine may not have said what it does
+    assert (process.returncode, out, last) == (130, b"", b"error: interrupted")
+    assert all(line.startswith((b"preparing", b"simulating")) for line in progress if line)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -84,7 +84,7 @@ def test_a_plan_says_what_it_is_for_and_costs(account: Call) -> None:
     assert "no differential privacy" in said
     assert f"{plan.rows} x {plan.width} (the plan)" in said
     assert "(minimax)" in said and "one-hot vector" in said
-    assert "CPU is that of another machine" in said
+    assert "CPU is of a reference machine" in said
     assert plan.target is not None and plan.target.linf == 0.005
     assert err == "wrote plan.toml\n"
     assert all(line == line.rstrip() for line in out.splitlines())
@@ -124,7 +124,7 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
     said = words_of(" ".join(rest))
     assert "not published: it can be simulated" in said and "Try --details" in said
     # what no decision waits for is behind --details
-    hidden = ("rho", "honest", "standard deviation", "What it costs", "minimax", "CPU is that of")
+    hidden = ("rho", "honest", "standard deviation", "What it costs", "minimax", "CPU is of a")
     details = words_of(call(*asked, "--epsilon", "2", "--details")[1])
     assert all(word not in words_of(out) and word in details for word in hidden)
 

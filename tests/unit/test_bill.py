@@ -235,13 +235,15 @@ def test_noise_is_paid_by_those_who_draw_it() -> None:
         (NOISE | SECAGG | {"trust": "central", "schedule": "hybrid"}, 0.0, 2 * counters),
     ):
         found = bill(run(num_rounds=2, **options).plan, draws)
-        assert (found.client_seconds, found.server_seconds) == (client, server)
+        assert found.client_seconds == pytest.approx(client, abs=LITTLE)
+        assert found.server_seconds == pytest.approx(server)
     plan = run(num_rounds=2, **NOISE, **SECAGG).plan
     assert plan.privacy is not None
     found = bill(plan, draws)
     share = plan.privacy.share()
     assert share.is_small
-    assert (found.client_seconds, found.server_seconds) == (counters * len(share.masses), 0.0)
+    assert found.client_seconds == pytest.approx(counters * len(share.masses))
+    assert found.server_seconds < LITTLE
     wide = run(num_rounds=1, **SECAGG, epsilon=0.005, not_private=True).plan
     assert wide.privacy is not None and not wide.privacy.share().is_small
     assert bill(wide, draws).client_seconds == counters

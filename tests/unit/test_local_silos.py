@@ -260,7 +260,7 @@ def test_an_answer_speaks_of_people_and_silos(
     page = re.sub("<(script|style).*?</\\1>|<[^>]*>", " ", page, flags=re.DOTALL)
     for said in (shown(result), " ".join(page.split())):
         # a population's name, and the names of a plan's fields
-        said = re.sub("population clients|(num|per) clients?", "", said)
+        said = re.sub("[Pp]opulation clients|(num|per) clients?", "", said)
         assert "client" not in said, said[max(0, said.index("client") - 60) :][:120]
     # what a sum says that was made elsewhere, and so has no numbers of a run
     elsewhere = fedtally.Result(result.plan, result.domain, result.sketches)

@@ -89,7 +89,7 @@ def test_a_plan_is_made_saved_and_run(tmp_path, words, capsys):
 
 def test_the_screen_of_a_plan(tmp_path, capsys):
     asked = ["plan", "--clients", "100000", "--domain", "open", "--quiet"]
-    assert run([*asked, "--max-bytes", "5kB", "--rounds", "8"]) == 0
+    assert run([*asked, "--max-bytes", "5kB", "--rounds", "8", "--details"]) == 0
     shown = told(capsys)
     assert "100,000 clients and all strings" in shown
     assert "for 9 of 72 positions of names of up to 64 bytes" in shown

@@ -220,7 +220,7 @@ _privacy_options = options(
             "fedtally plan --clients 5000 --domain-size 1000 --tau 0.02 --report plan.html",
         ),
         (
-            "CPU of the machine that host.toml describes",
+            "CPU of your machine, in host.toml",
             "fedtally plan --clients 5000 --domain-size 1000 --tau 0.02 --host host.toml",
         ),
     ],
