@@ -66,7 +66,7 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
     planner refuses is left out. The plan itself stands in the curve of its epsilon.
 
     Args:
-        proposal: of a sketch over a list of candidates.
+        proposal: a sketch over a list of candidates.
         report: called with a stage, the sizes that are done, and all.
     """
     own = epsilon_of(proposal)
@@ -127,7 +127,7 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
     Each is yielded once, with the plan that the planner then makes.
 
     Args:
-        proposal: over a list of candidates, with an error.
+        proposal: a plan over a list of candidates, with an error.
     """
     draft, target = proposal.draft, proposal.target
     half = target.linf / 2

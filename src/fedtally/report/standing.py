@@ -24,7 +24,7 @@ class Standing:
         frequencies: float64 [candidates], largest first.
         above: int64 [n], positions of the candidates above noise, largest estimate first.
         shares: float64 [n], their estimates.
-        confidence: with which all of them are held by somebody.
+        confidence: the probability, 0 to 1, that somebody holds each of them.
         is_exact: whether the estimates are the counts themselves, without noise.
     """
 

@@ -107,7 +107,7 @@ def verdict(
 
     Args:
         listed: the top items.
-        number: of the things that are counted.
+        number: how many clients, people or contributions took part.
         unit: the noun for them, in the plural.
         confidence: the confidence of the limits.
         holds: the verb between an item and the share that has it.

@@ -665,7 +665,7 @@ class Result(Tabular):
 
         Args:
             memory: the bytes that the table may take; half of the machine's memory by default.
-            kind: of the intervals: "simultaneous" for limits that hold at once; None: as asked for.
+            kind: the kind of limits: "simultaneous" hold at once; None: as asked for.
 
         Raises:
             MemoryLimitError: the table would not fit.

@@ -52,8 +52,8 @@ class Level(NamedTuple):
     """One release of the sum, and what is read from it.
 
     Attributes:
-        epsilon: of the guarantee; None: there is no noise.
-        delta: of the guarantee; 0 without noise.
+        epsilon: the epsilon of the guarantee; None: there is no noise.
+        delta: the delta of the guarantee; 0 without noise.
         released: the counters that leave the server: int64 [V].
         counts: how many phones hold each word, as decoded: float64 [words].
         low: the lower limit of each count at 95 % confidence: float64 [words].
@@ -78,8 +78,8 @@ class Demonstration(NamedTuple):
 
     Attributes:
         bits: uploads are added modulo 2^bits; at most 16.
-        rows: of the sketch.
-        width: of the sketch; V is rows times width.
+        rows: the rows of the sketch.
+        width: the counters of a row; V is rows times width.
         candidates: the number of words that may occur.
         false_alarms: the share of cases in which the attacker of `levels` accuses a phone wrongly.
         words: the words that phones hold, most frequent first.
