@@ -23,8 +23,8 @@ import numpy as np
 
 import fedtally
 from fedtally import kernels
-from fedtally._archive import replacing
 from fedtally.agent.items import Items, of_file
+from fedtally.base.archive import replacing
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.server import FrequencyServer

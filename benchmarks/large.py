@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.measure import Goal, Report, machine, peak_memory
 from benchmarks.tables import EACH, ITEMS
-from fedtally import _validate
+from fedtally.base import validate
 
 _PART = 5_000_000  # rows of a file
 _SKETCH: dict[str, Any] = {"rows": 5, "width": 1 << 16}
@@ -184,7 +184,7 @@ def command(
             f"{name}: {counted.seconds:.0f} s, {counted.memory:,.0f} MB at most in a process"
         )
     if "here" in found:
-        bound = _validate.size(memory=memory) / 1e9 + _LIBRARIES
+        bound = validate.size(memory=memory) / 1e9 + _LIBRARIES
         peak = found["here"].memory / 1e3
         report.goals.append(Goal("here: peak memory", peak, round(bound, 2), " GB", at_most=True))
     if len({counted.digest for counted in found.values()}) > 1:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.error_model import Prediction, predict
 from fedtally.recovery.median_error import _LATTICE, _law_of_median
@@ -39,7 +39,7 @@ def tail_norm(frequencies: npt.ArrayLike, width: int) -> float:
     >>> tail_norm([0.6, 0.3, 0.04, 0.03], width=7)
     0.05
     """
-    width = _validate.integer(1, width=width)
+    width = validate.integer(1, width=width)
     values = np.sort(np.asarray(frequencies, dtype=np.float64))
     return float(np.linalg.norm(values[: max(len(values) - int(HEAD * width), 0)]))
 
@@ -56,7 +56,7 @@ def concentration(num_batches: int, num_rounds: int) -> float:
     >>> concentration(2, 4), concentration(2, 3)
     (0.5, 0.5555555555555556)
     """
-    num_batches = _validate.integer(1, num_rounds, num_batches=num_batches)
+    num_batches = validate.integer(1, num_rounds, num_batches=num_batches)
     most = -(-num_rounds // num_batches)
     smaller = most * num_batches - num_rounds  # batches of one round less
     larger = num_batches - smaller
@@ -83,8 +83,8 @@ def row_variance(
     >>> [f"{row_variance(release, m, 500, tail_norm=0.006, spread=0.0):.2e}" for m in (1, 16, 64)]
     ['7.23e-08', '9.07e-09', '1.94e-08']
     """
-    width, tail_norm = _validate.integer(1, width=width), _validate.real(0.0, tail_norm=tail_norm)
-    spread = 1 / release.num_clients if spread is None else _validate.real(0.0, spread=spread)
+    width, tail_norm = validate.integer(1, width=width), validate.real(0.0, tail_norm=tail_norm)
+    spread = 1 / release.num_clients if spread is None else validate.real(0.0, spread=spread)
     return (
         tail_norm**2 * concentration(num_batches, release.num_rounds) + spread
     ) / width + release.noise_variance(num_batches)
@@ -208,7 +208,7 @@ def item_factor(rows: int, fold: Fold = "median") -> float:
     >>> [round(item_factor(rows) * rows**0.5, 3) for rows in (1, 2, 5, 15, 16, 65)]
     [1.0, 1.0, 1.198, 1.235, 1.203, 1.249]
     """
-    rows = _validate.integer(1, rows=rows)
+    rows = validate.integer(1, rows=rows)
     if _checked(fold) == "mean":
         return 1 / math.sqrt(rows)
     sizes, distribution = median_of_normals(rows)
@@ -223,7 +223,7 @@ def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
     >>> [round(largest_factor(rows, 100_000) * rows**0.5, 2) for rows in (1, 5, 16)]
     [4.5, 5.49, 5.46]
     """
-    rows, candidates = _validate.integer(1, rows=rows), _validate.integer(1, candidates=candidates)
+    rows, candidates = validate.integer(1, rows=rows), validate.integer(1, candidates=candidates)
     exceeded = -math.expm1(-math.log(2.0) / candidates) / 2  # by each, on each side
     if _checked(fold) == "mean":
         return -float(ndtri(exceeded)) / math.sqrt(rows)

@@ -34,7 +34,7 @@ import numpy as np
 
 from experiments import official_rows, output, rounds
 from experiments.official_rows import Reader, Report
-from fedtally import _archive
+from fedtally.base import archive
 from fedtally.cli.console import Progress
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
@@ -179,7 +179,7 @@ def save(official: Official, folder: Path) -> Path:
     """Keep what was counted in a folder, for `load`; return the file."""
     path = folder / cache_file(official.name)
     meta = {"name": official.name, "note": official.note, "report": vars(official.report)}
-    _archive.write(path, SCHEMA, meta, {"weights": official.weights})
+    archive.write(path, SCHEMA, meta, {"weights": official.weights})
     return path
 
 
@@ -189,7 +189,7 @@ def load(path: Path) -> Official:
     Raises:
         UnreadableFileError: the file is absent, damaged or of another kind.
     """
-    _, meta, arrays = _archive.read(path, SCHEMA)
+    _, meta, arrays = archive.read(path, SCHEMA)
     return Official(meta["name"], meta["note"], arrays["weights"], _report(**meta["report"]))
 
 

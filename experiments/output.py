@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fedtally._archive import replacing
+from fedtally.base.archive import replacing
 from fedtally.errors import InvalidInputError
 
 Row = Mapping[str, Any]

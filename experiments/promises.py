@@ -24,7 +24,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from experiments import options, output, planner, rounds, study
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import IntegerRange
 from fedtally.planner import Frequencies, hardest
 from fedtally.planner.proposal import propose
@@ -75,7 +75,7 @@ def law(name: str, size: int, data: Path | None) -> rounds.F64:
         number = name.removeprefix("alike:")
         if not number.isdecimal():
             raise click.UsageError(f"alike:K takes a whole number of items, got {name!r}")
-        items = _validate.integer(1, size, items=int(number))
+        items = validate.integer(1, size, items=int(number))
         weights = np.where(ranks <= items, 1.0, 0.0)
     elif name in planner.TABLES:
         return planner.load_law(name, size, data)

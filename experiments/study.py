@@ -29,7 +29,7 @@ import click
 import fedtally
 from experiments import output
 from fedtally import charts
-from fedtally._archive import replacing
+from fedtally.base.archive import replacing
 from fedtally.cli.console import Progress
 from fedtally.errors import InvalidInputError
 from fedtally.sketch import SketchSpec

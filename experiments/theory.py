@@ -39,7 +39,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.theory import _inside, _known, _log_over, _numbers, _positive
 
@@ -87,7 +87,7 @@ def tail_norm(values: npt.ArrayLike, head: int) -> float:
     >>> tail_norm([0.03, 0.6, 0.04, 0.3], head=2)
     0.05
     """
-    head = _validate.integer(0, head=head)
+    head = validate.integer(0, head=head)
     return float(np.linalg.norm(_falling(values)[head:]))
 
 
@@ -106,7 +106,7 @@ def tail_error(frequencies: npt.ArrayLike, width: int) -> float:
     >>> tail_error([0.6, 0.3, 0.04, 0.03, 0.0], width=2) == 0.05 / 2**0.5
     True
     """
-    width = _validate.integer(1, width=width)
+    width = validate.integer(1, width=width)
     return tail_norm(frequencies, width) / math.sqrt(width)
 
 
@@ -122,7 +122,7 @@ def width_reaching(frequencies: npt.ArrayLike, error: float) -> int:
     >>> width_reaching([0.6, 0.3, 0.04, 0.03, 0.0], error=0.05 / 2**0.5)
     2
     """
-    error = _validate.real(0.0, error=error)
+    error = validate.real(0.0, error=error)
     tails = _tail_norms(_falling(frequencies))
     widths = np.arange(1, max(len(tails), 2))
     reached = np.append(tails, 0.0)[widths] <= error * np.sqrt(widths) * (1 + _ROUNDING)
@@ -176,7 +176,7 @@ def heterogeneity_range(frequencies: npt.ArrayLike, num_rounds: int) -> tuple[F6
     [[0.25, 0.125], [0.5, 0.25]]
     """
     known = _known(frequencies)
-    return known / math.sqrt(_validate.integer(1, num_rounds=num_rounds)), known
+    return known / math.sqrt(validate.integer(1, num_rounds=num_rounds)), known
 
 
 def _shares(round_sizes: npt.ArrayLike | None, num_rounds: int) -> F64:
@@ -222,7 +222,7 @@ def count_sketch_bound(
     >>> f"{count_sketch_bound(distribution, rows=16, width=20, p=0.1, constant=2, items=39):.1e}"
     '1.5e-07'
     """
-    tail = tail_error(frequencies, _validate.integer(2, width=width))
+    tail = tail_error(frequencies, validate.integer(2, width=width))
     return _positive(constant=constant) * math.sqrt(_per_row(rows, p, items)) * tail
 
 
@@ -239,7 +239,7 @@ def worst_case_bound(width: int, constant: float) -> float:
     >>> worst_case_bound(400, constant=2)
     0.005
     """
-    return _positive(constant=constant) / _validate.integer(2, width=width)
+    return _positive(constant=constant) / validate.integer(2, width=width)
 
 
 def hybrid_bound(
@@ -303,8 +303,8 @@ def fresh_bound(
     >>> f"{fresh_bound(vector, 16, 20, 0.1, constant=2, num_rounds=9):.1e}"
     '6.6e-08'
     """
-    num_rounds = _validate.integer(1, num_rounds=num_rounds)
-    _per_row(rows, p, 2 * num_rounds * _validate.integer(1, items=items))
+    num_rounds = validate.integer(1, num_rounds=num_rounds)
+    _per_row(rows, p, 2 * num_rounds * validate.integer(1, items=items))
     return hybrid_bound(heterogeneity, rows, width, p, constant, items=items) * math.sqrt(
         _log_over(num_rounds * items, p)
     )
@@ -334,7 +334,7 @@ def noise_stddev(rows: int, epsilon: float, delta: float, constant: float | None
     >>> round(noise_stddev(16, 0.5, 1e-6) / 16**0.5, 3)
     10.598
     """
-    rows = _validate.integer(1, rows=rows)
+    rows = validate.integer(1, rows=rows)
     epsilon, delta = _inside(epsilon=epsilon), _inside(0.1, delta=delta)
     logarithm = -math.log(delta)
     chosen = (
@@ -416,10 +416,10 @@ def width_at_privacy_error(
 
 def _noise_of_row(num_clients: int, num_rounds: int, noise: float) -> float:
     """Return the standard deviation that noise gives to what one row says, in frequencies."""
-    num_clients = _validate.integer(1, num_clients=num_clients)
+    num_clients = validate.integer(1, num_clients=num_clients)
     return (
-        _validate.real(0.0, noise=noise)
-        * math.sqrt(_validate.integer(1, num_rounds=num_rounds))
+        validate.real(0.0, noise=noise)
+        * math.sqrt(validate.integer(1, num_rounds=num_rounds))
         / num_clients
     )
 
@@ -442,8 +442,8 @@ def bits(counters: int, num_clients: int, constant: float = 1.0) -> float:
     True
     """
     counters, num_clients = (
-        _validate.integer(1, counters=counters),
-        _validate.integer(1, num_clients=num_clients),
+        validate.integer(1, counters=counters),
+        validate.integer(1, num_clients=num_clients),
     )
     return _positive(constant=constant) * counters * math.log2(num_clients)
 
@@ -470,8 +470,8 @@ def lower_bound_bits(
     >>> round(lower_bound_bits(1000, 100_000, constant=1, delta=1e-6))
     913
     """
-    domain_size = _validate.integer(2, domain_size=domain_size)
-    num_clients = _validate.integer(1, domain_size, num_clients=num_clients)
+    domain_size = validate.integer(2, domain_size=domain_size)
+    num_clients = validate.integer(1, domain_size, num_clients=num_clients)
     each = math.log(domain_size)
     if delta is not None:
         each = min(math.sqrt(each / -math.log(_inside(delta=delta))), each)
@@ -541,12 +541,12 @@ def _family(family: Family, tau: float, exponent: float | None) -> tuple[float, 
         raise InvalidInputError(
             f"family must be geometric, zipf, zipf-log or uniform, got {family!r}"
         )
-    logarithm = -math.log(_validate.real(*_SMALL, tau=tau))
+    logarithm = -math.log(validate.real(*_SMALL, tau=tau))
     if family in ("geometric", "uniform"):
         if exponent is not None:
             raise InvalidInputError(f"{family} has no exponent, got {exponent!r}: leave it out")
         return logarithm, 0.0
-    exponent = _validate.real(1.0, 100.0, exponent=exponent)
+    exponent = validate.real(1.0, 100.0, exponent=exponent)
     if exponent == 1.0:
         raise InvalidInputError("exponent must be above 1: with 1 the law has no sum")
     return logarithm, exponent
@@ -567,7 +567,7 @@ def _tail_norms(falling: F64) -> F64:
 
 def _per_row(rows: int, p: float, items: int) -> float:
     """Return log(items / p) / L, at most 1."""
-    rows, least = _validate.integer(1, rows=rows), _log_over(_validate.integer(1, items=items), p)
+    rows, least = validate.integer(1, rows=rows), _log_over(validate.integer(1, items=items), p)
     if rows < least * (1 - _ROUNDING):
         raise InvalidInputError(
             f"rows must be at least log({items} / p) = {least:.4g}, got {rows}: take more rows, or"

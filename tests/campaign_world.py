@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from secagg_cohort import stream
 
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.driver import Deadlines, Driver, Receipt, ServerKeys
 from fedtally.campaign.release import release_of
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Domain, IntegerRange, OpenStrings
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fedtally._archive import replacing
-from fedtally._text import UNKNOWN, escaped, shortened
+from fedtally.base.archive import replacing
+from fedtally.base.text import UNKNOWN, escaped, shortened
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:

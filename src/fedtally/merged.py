@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
 from fedtally.recovery.decoding import named_kind
@@ -175,7 +175,7 @@ class Merged(Tabular):
         Raises:
             MemoryLimitError: the domain is too large to enumerate.
         """
-        _validate.integer(0, k=k)
+        validate.integer(0, k=k)
         labels = self._read_names(k) if self.results[0].plan.is_open else self._candidates(k)
         if not labels:
             return []

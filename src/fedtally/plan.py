@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _toml, _validate
-from fedtally._archive import replacing
-from fedtally.encoding import Encoding, values_of_sum
+from fedtally.base import toml, validate
+from fedtally.base.archive import replacing
+from fedtally.base.encoding import Encoding, values_of_sum
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec, Spelling
@@ -85,7 +85,7 @@ class Target:
                 f"target.frequencies must be 1 to 200 printable ASCII characters, got {said!r:.80}"
             )
         for name in ("linf", "failure_probability"):
-            object.__setattr__(self, name, _validate.inside(**{name: getattr(self, name)}))
+            object.__setattr__(self, name, validate.inside(**{name: getattr(self, name)}))
         object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Target:
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
-        found = _validate.table(
+        found = validate.table(
             "target", values, list(cls.__dataclass_fields__), optional=["frequencies"]
         )
         if found.get("frequencies", "") is None:  # JSON's null would be another text of one plan
@@ -187,9 +187,7 @@ class Plan:
             ("max_items", MAX_ITEMS),
             ("people", MAX_CLIENTS),
         ):
-            object.__setattr__(
-                self, name, _validate.integer(1, most, **{name: getattr(self, name)})
-            )
+            object.__setattr__(self, name, validate.integer(1, most, **{name: getattr(self, name)}))
         if self.num_clients * self.people > MAX_CLIENTS:
             raise InvalidInputError(
                 f"num_clients times people must be at most {MAX_CLIENTS}, so that no sum overflows,"
@@ -199,7 +197,7 @@ class Plan:
             raise InvalidInputError(
                 f"domain must say its kind, size and public, got {sorted(self.domain)}"
             )
-        _validate.integer(1, 2**64, domain_size=self.domain["size"])
+        validate.integer(1, 2**64, domain_size=self.domain["size"])
         for name, value in self.domain.items():
             if not isinstance(value, (bool, int, float, str)):
                 raise InvalidInputError(
@@ -282,7 +280,7 @@ class Plan:
         if spelling is None:
             return
         entries = ["kind", "size", "public", "max_length", "bits", "normalise"]
-        _validate.table("domain", dict(self.domain), entries, optional=["normalise"])
+        validate.table("domain", dict(self.domain), entries, optional=["normalise"])
         if self.domain.get("normalise", _NFC) != _NFC:
             raise InvalidInputError(
                 f"domain.normalise must be {_NFC}, got {self.domain['normalise']!r}; leave the"
@@ -293,7 +291,7 @@ class Plan:
                 f"domain.max_length must be {spelling.max_length}, that of the spelling, got"
                 f" {self.domain['max_length']!r}"
             )
-        bits = _validate.integer(8, 28, **{"domain.bits": self.domain["bits"]})
+        bits = validate.integer(8, 28, **{"domain.bits": self.domain["bits"]})
         if self.domain["size"] != 1 << bits or not self.domain["public"]:
             raise InvalidInputError(
                 f"an open domain of {bits} bits is public and has {1 << bits} candidates, got"
@@ -687,7 +685,7 @@ class Plan:
         """Return a secure sum, which is known modulo its modulus, as the integers that it is of.
 
         Those of sketches are around 0. Nothing but noise is negative in those of histograms, whose
-        modulus holds no more than that (`fedtally.encoding.values_of_sum`).
+        modulus holds no more than that (`fedtally.base.encoding.values_of_sum`).
 
         Args:
             total: integers around 0, or the sum as it was read before.
@@ -787,7 +785,7 @@ class Plan:
                 " it anew (fedtally plan)"
             )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
-        written = _validate.table("the plan", values, known, optional=(*_OPTIONAL, *_OF_FILES))
+        written = validate.table("the plan", values, known, optional=(*_OPTIONAL, *_OF_FILES))
         # An entry `fingerprint` is checked if it is there. A person who changes a plan removes it.
         fingerprint = written.pop("fingerprint", None)
         written.pop("schema", None)
@@ -812,7 +810,7 @@ class Plan:
         if "target" in found:
             found["target"] = Target.from_dict(found["target"])
         if "spelling" in found:
-            size = _validate.table("spelling", found["spelling"], ["rows", "width"])
+            size = validate.table("spelling", found["spelling"], ["rows", "width"])
             found["spelling"] = Spelling(**size, max_length=found["domain"].get("max_length", 0))
         plan = cls(**{**found, "seed": seed})
         if "people" in written and not plan.is_of_silos:
@@ -834,7 +832,7 @@ class Plan:
     def to_toml(self) -> str:
         """Return the plan as a TOML document, with its fingerprint."""
         values = {"schema": SCHEMA, "fingerprint": self.fingerprint, **self.to_dict()}
-        return _toml.document(values)
+        return toml.document(values)
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:
@@ -920,7 +918,7 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
             " range:A..B, grid:...), or take the encoding sketch"
         )
     if domain["kind"] == "range":
-        _validate.integer(**{"domain.first": domain.get("first")})
+        validate.integer(**{"domain.first": domain.get("first")})
     elif "first" in domain:
         raise InvalidInputError(f"domain.first is for a range, got the kind {domain['kind']!r}")
     if domain["size"] > MAX_WIDTH:

@@ -29,7 +29,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 F64 = npt.NDArray[np.float64]
@@ -89,8 +89,8 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
     (16, 15)
     """
     domain_size, factor = (
-        _validate.integer(1, domain_size=domain_size),
-        _validate.real(1.0, factor=factor),
+        validate.integer(1, domain_size=domain_size),
+        validate.real(1.0, factor=factor),
     )
     return _whole(_positive(constant=constant) * _log_over(factor * domain_size, p), 1)
 
@@ -115,7 +115,7 @@ def width_oracle(
     """
     needed = hardness(frequencies, _inside(tau=tau))
     if num_clients is not None:
-        needed = min(needed, _validate.integer(1, num_clients=num_clients))
+        needed = min(needed, validate.integer(1, num_clients=num_clients))
     return _whole(_positive(constant=constant) * needed, 2)
 
 
@@ -132,7 +132,7 @@ def width_minimax(tau: float, num_clients: int, constant: float = 2.0) -> int:
     >>> width_minimax(0.01, 10_000), width_minimax(0.01, 50)
     (400, 100)
     """
-    num_clients = _validate.integer(1, num_clients=num_clients)
+    num_clients = validate.integer(1, num_clients=num_clients)
     return _whole(_positive(constant=constant) * min(2 / _inside(tau=tau), num_clients), 2)
 
 
@@ -151,7 +151,7 @@ def width_linear(num_clients: int, constant: float = 2.0) -> int:
     >>> width_linear(17_500)
     35000
     """
-    return _whole(_positive(constant=constant) * _validate.integer(1, num_clients=num_clients), 2)
+    return _whole(_positive(constant=constant) * validate.integer(1, num_clients=num_clients), 2)
 
 
 # ---- checks ----
@@ -196,7 +196,7 @@ def _whole(value: float, minimum: int) -> int:
 
 def _positive(**named: float) -> float:
     name, value = next(iter(named.items()))
-    number = _validate.real(0.0, **named)
+    number = validate.real(0.0, **named)
     if number == 0.0:
         raise InvalidInputError(f"{name} must be above 0, got {value}")
     return number
@@ -204,7 +204,7 @@ def _positive(**named: float) -> float:
 
 def _inside(maximum: float = 1.0, /, **named: float) -> float:
     name, value = next(iter(named.items()))
-    number = _validate.real(0.0, maximum, **named)
+    number = validate.real(0.0, maximum, **named)
     if number in (0.0, maximum):
         raise InvalidInputError(f"{name} must be above 0 and below {maximum:g}, got {value}")
     return number

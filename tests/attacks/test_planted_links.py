@@ -13,8 +13,8 @@ import pytest
 from campaign_world import plan_of
 
 import fedtally
-from fedtally import _archive, _links
-from fedtally._links import real_path
+from fedtally.base import archive, links
+from fedtally.base.links import real_path
 from fedtally.errors import InvalidInputError
 from fedtally.store import ClientRecord, StoreError
 from fedtally.store.marks import hold_mark
@@ -32,7 +32,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
         if os.geteuid() == 0:
             os.lchown(link, STRANGER, STRANGER)
         else:  # who cannot give a link away is another user than the one who made it
-            monkeypatch.setattr(_links.os, "geteuid", lambda: STRANGER)
+            monkeypatch.setattr(links.os, "geteuid", lambda: STRANGER)
 
     return planted
 
@@ -59,14 +59,14 @@ def _export(path: Path) -> None:
 
 WRITERS: dict[str, Callable[[Path], object]] = {
     "plan.toml": lambda path: plan_of().save(path),
-    "r.fed": lambda path: _archive.write(path, "thing/1", {}, {}),
+    "r.fed": lambda path: archive.write(path, "thing/1", {}, {}),
     "r.csv": _export,
     "words": lambda path: _written(path),
 }
 
 
 def _written(path: Path) -> None:
-    with _archive.replacing(path) as temporary:
+    with archive.replacing(path) as temporary:
         Path(temporary).write_text("new")
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import _archive
+from fedtally.base import archive
 from fedtally.cli.app import run as command
 from fedtally.errors import UnreadableFileError
 from fedtally.result import Result
@@ -70,7 +70,7 @@ def with_entry(path: Path, name: str, size: int, listed: bool = True, **changed:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "load": Result.load,
-    "any": _archive.read,
+    "any": archive.read,
     "inspect": lambda path: run("inspect", path),
     "query": lambda path: run("query", path, "3"),
     "report": lambda path: run("report", path),
@@ -127,8 +127,8 @@ def test_a_plan_bounds_its_arrays_though_they_are_small(saved: Path) -> None:
 def test_a_sketch_takes_no_memory_for_counters_that_it_has_not(tmp_path: Path) -> None:
     spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     CountSketch(spec, round=0).save(tmp_path / "s.fed")
-    schema, meta, arrays = _archive.read(tmp_path / "s.fed")
-    _archive.write(tmp_path / "s.fed", schema, meta | {"width": 1 << 24}, arrays)
+    schema, meta, arrays = archive.read(tmp_path / "s.fed")
+    archive.write(tmp_path / "s.fed", schema, meta | {"width": 1 << 24}, arrays)
     tracemalloc.start()
     try:
         with pytest.raises(UnreadableFileError, match="counters must be int64 with shape"):
@@ -151,8 +151,8 @@ def test_what_is_all_alike_is_written_so_that_it_is_read_again(tmp_path: Path) -
     empty.save(tmp_path / "empty")
     assert (tmp_path / "empty").stat().st_size > spec.rows * spec.width * 8
     assert CountSketch.load(tmp_path / "empty").vector.shape == (spec.vector_length,)
-    _archive.write(tmp_path / "words", "thing/1", {"words": ["tea"] * (1 << 16)}, {})
-    assert len(_archive.read(tmp_path / "words")[1]["words"]) == 1 << 16
+    archive.write(tmp_path / "words", "thing/1", {"words": ["tea"] * (1 << 16)}, {})
+    assert len(archive.read(tmp_path / "words")[1]["words"]) == 1 << 16
 
 
 def test_sums_are_for_their_owner_alone(tmp_path: Path) -> None:

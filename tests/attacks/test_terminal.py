@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 import fedtally
-from fedtally import _archive, cli
+from fedtally import cli
+from fedtally.base import archive
 from fedtally.cli import console
 from fedtally.cli.app import run
 
@@ -109,11 +110,11 @@ def test_no_text_of_a_saved_result_drives_the_terminal(
     result = fedtally.estimate(items, seed=1)
     result.command = "fedtally demo"
     result.save("r.fed")
-    schema, meta, arrays = _archive.read("r.fed")
+    schema, meta, arrays = archive.read("r.fed")
     meta["warnings"] = ["a warning"]
     shown = 0
     for path in texts(meta):
-        _archive.write("bad.fed", schema, replaced(meta, path), arrays)
+        archive.write("bad.fed", schema, replaced(meta, path), arrays)
         for asked in (["inspect"], ["inspect", "--json"], ["query", "tea", HOSTILE]):
             code = run([asked[0], "bad.fed", *asked[1:]])
             captured = capsys.readouterr()

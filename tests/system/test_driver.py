@@ -27,6 +27,7 @@ from campaign_world import (
 )
 from secagg_cohort import stream
 
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.driver import (
     JITTER,
     RETRY_SECONDS,
@@ -35,7 +36,6 @@ from fedtally.campaign.driver import (
     Receipt,
     ServerKeys,
 )
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
 from fedtally.secagg import checkpoints, wire

@@ -25,10 +25,10 @@ from socket_agents import (
     silent,
 )
 
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
 from fedtally.campaign.transports.sockets import SocketLoop, _set_within
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind

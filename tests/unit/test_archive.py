@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedtally import _archive
+from fedtally.base import archive
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 ARRAYS: dict[str, npt.NDArray[Any]] = {
@@ -30,12 +30,12 @@ META = {"width": 4, "text": "日本", "nested": {"x": [1, None, 0.1]}}
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "saved.npz"
-    _archive.write(path, "thing/1", META, ARRAYS)
+    archive.write(path, "thing/1", META, ARRAYS)
     return path
 
 
 def same(path: Path) -> bool:
-    schema, meta, arrays = _archive.read(path)
+    schema, meta, arrays = archive.read(path)
     equal = all(
         arrays[k].dtype == v.dtype and np.array_equal(arrays[k], v) for k, v in ARRAYS.items()
     )
@@ -44,20 +44,20 @@ def same(path: Path) -> bool:
 
 def test_round_trip(saved: Path) -> None:
     assert same(saved)
-    assert _archive.read(str(saved), "thing/1")[0] == "thing/1"
+    assert archive.read(str(saved), "thing/1")[0] == "thing/1"
 
 
 def test_name_is_kept_as_given(tmp_path: Path) -> None:
     for name in ("plain", "with.ending", "ünï"):
-        _archive.write(tmp_path / name, "thing/1", {}, {})
-        assert _archive.read(tmp_path / name) == ("thing/1", {}, {})
+        archive.write(tmp_path / name, "thing/1", {}, {})
+        assert archive.read(tmp_path / name) == ("thing/1", {}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "with.ending", "ünï"]
 
 
 def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        _archive.write(tmp_path / "file", "thing/1", {}, {})
+        archive.write(tmp_path / "file", "thing/1", {}, {})
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
@@ -66,14 +66,14 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
 @pytest.mark.parametrize("schema", ["thing/2", "other/1", "thing"])
 def test_other_schema_is_named(saved: Path, schema: str) -> None:
     with pytest.raises(UnreadableFileError, match=f"holds thing/1, expected {schema}"):
-        _archive.read(saved, schema)
+        archive.read(saved, schema)
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFileError, match="no file"):
-        _archive.read(tmp_path / "nothing")
+        archive.read(tmp_path / "nothing")
     with pytest.raises(UnreadableFileError):
-        _archive.read(tmp_path)
+        archive.read(tmp_path)
 
 
 def test_every_truncation_is_refused(saved: Path) -> None:
@@ -81,7 +81,7 @@ def test_every_truncation_is_refused(saved: Path) -> None:
     for length in range(len(whole)):
         saved.write_bytes(whole[:length])
         with pytest.raises(UnreadableFileError):
-            _archive.read(saved)
+            archive.read(saved)
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
@@ -103,7 +103,7 @@ def test_damaged_files_are_closed(saved: Path) -> None:
     saved.write_bytes(saved.read_bytes()[:-30])
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     with pytest.raises(UnreadableFileError) as caught:
-        _archive.read(saved)
+        archive.read(saved)
     after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     assert before == after, f"still open after {caught.value}"
     del caught
@@ -131,7 +131,7 @@ def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign"
     path.write_bytes(content)
     with pytest.raises(UnreadableFileError, match="foreign is not a file that fedtally saved") as e:
-        _archive.read(path)
+        archive.read(path)
     assert "name a file of --save" in str(e.value)
 
 
@@ -158,7 +158,7 @@ def test_archives_without_a_good_header_are_refused(tmp_path: Path, arrays: dict
     path = tmp_path / "foreign.npz"
     np.savez(path, **arrays)
     with pytest.raises(UnreadableFileError):
-        _archive.read(path)
+        archive.read(path)
 
 
 class Trap:
@@ -174,12 +174,12 @@ class Trap:
 @pytest.mark.parametrize("member", ["header", "counters"])
 def test_pickles_are_never_loaded(tmp_path: Path, member: str) -> None:
     sprung, path = tmp_path / "sprung", tmp_path / "trap.npz"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{member}.npy", npy(np.array([Trap(sprung)], object)))
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr(f"{member}.npy", npy(np.array([Trap(sprung)], object)))
         if member != "header":
-            archive.writestr("header.npy", npy(header({"schema": "thing/1"})))
+            packed.writestr("header.npy", npy(header({"schema": "thing/1"})))
     with pytest.raises(UnreadableFileError):
-        _archive.read(path)
+        archive.read(path)
     assert not sprung.exists()
 
 
@@ -193,7 +193,7 @@ class Broken:
 def test_a_failed_write_leaves_the_old_file_alone(saved: Path) -> None:
     before = saved.read_bytes()
     with pytest.raises(RuntimeError, match="disk on fire"):
-        _archive.write(saved, "thing/1", {}, {"a": np.zeros(10_000), "b": Broken()})  # type: ignore[dict-item]
+        archive.write(saved, "thing/1", {}, {"a": np.zeros(10_000), "b": Broken()})  # type: ignore[dict-item]
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == [saved.name]
 
@@ -207,7 +207,7 @@ def test_a_failed_replacement_leaves_nothing_behind(
     before = saved.read_bytes()
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises((OSError, InvalidInputError)):
-        _archive.write(saved, "thing/1", {}, {})
+        archive.write(saved, "thing/1", {}, {})
     monkeypatch.undo()
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == [saved.name]
@@ -228,7 +228,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
 
     monkeypatch.setattr(os, "replace", replaced)
     monkeypatch.setattr(os, "fsync", synced)
-    with _archive.replacing(saved) as temporary:
+    with archive.replacing(saved) as temporary:
         Path(temporary).write_text("new")
     assert done == [temporary, "replace"]
     assert saved.read_text() == "new"
@@ -238,14 +238,14 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path, tmp_path / "missing" / "x", tmp_path / "file" / "x"):
         with pytest.raises(InvalidInputError, match="cannot write"):
-            _archive.write(path, "thing/1", {}, {})
+            archive.write(path, "thing/1", {}, {})
     assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_link_keeps_pointing_at_what_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    _archive.write(tmp_path / "link", "thing/1", META, ARRAYS)
+    archive.write(tmp_path / "link", "thing/1", META, ARRAYS)
     assert (tmp_path / "link").is_symlink()
     assert same(tmp_path / "target")
 
@@ -254,25 +254,25 @@ def test_devices_and_pipes_are_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/null")):
         with pytest.raises(InvalidInputError, match="it is a device or a pipe"):
-            _archive.write(path, "thing/1", META, ARRAYS)
+            archive.write(path, "thing/1", META, ARRAYS)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_objects_are_not_pickled(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="would be pickled"):
-        _archive.write(tmp_path / "file", "thing/1", {}, {"a": np.array([object()])})
+        archive.write(tmp_path / "file", "thing/1", {}, {"a": np.array([object()])})
     assert not list(tmp_path.iterdir())
 
 
 def test_permissions_of_an_existing_file_stay(saved: Path) -> None:
     saved.chmod(0o600)
-    _archive.write(saved, "thing/1", META, ARRAYS)
+    archive.write(saved, "thing/1", META, ARRAYS)
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
     saved.chmod(0o400)
     with pytest.raises(InvalidInputError, match="it is read-only"):
-        _archive.write(saved, "thing/1", META, ARRAYS)
+        archive.write(saved, "thing/1", META, ARRAYS)
 
 
 def test_a_name_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot write"):
-        _archive.write(tmp_path / ("x" * 300), "thing/1", META, ARRAYS)
+        archive.write(tmp_path / ("x" * 300), "thing/1", META, ARRAYS)

@@ -12,7 +12,7 @@ from cases import each_case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtally import _archive
+from fedtally.base import archive
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.sketch import CountSketch, NoiseMark, Schedule, SketchSpec, check_compatible
 from fedtally.sketch.count_sketch import SCHEMA, spec_from_dict, spec_to_dict
@@ -431,7 +431,7 @@ def test_numbers_of_numpy_can_be_saved(tmp_path: Path) -> None:
 def test_damaged_headers(tmp_path: Path, change: dict[str, Any]) -> None:
     sketch = filled()
     meta = {**spec_to_dict(sketch.spec), "round": 3, "num_clients": 10, **change}
-    _archive.write(tmp_path / "sketch", SCHEMA, meta, {"counters": sketch.counters})
+    archive.write(tmp_path / "sketch", SCHEMA, meta, {"counters": sketch.counters})
     with pytest.raises(UnreadableFileError, match="sketch is damaged"):
         CountSketch.load(tmp_path / "sketch")
 
@@ -444,7 +444,7 @@ def test_missing_fields(tmp_path: Path, missing: str) -> None:
     sketch = filled()
     meta = {**spec_to_dict(sketch.spec), "round": 3, "num_clients": 10}
     meta.pop(missing, None)
-    _archive.write(
+    archive.write(
         tmp_path / "sketch",
         SCHEMA,
         meta,
@@ -466,7 +466,7 @@ def test_missing_fields(tmp_path: Path, missing: str) -> None:
 )
 def test_counters_of_another_kind(tmp_path: Path, counters: Any) -> None:
     meta = {**spec_to_dict(spec_of()), "round": 3, "num_clients": 10}
-    _archive.write(tmp_path / "sketch", SCHEMA, meta, {"counters": counters})
+    archive.write(tmp_path / "sketch", SCHEMA, meta, {"counters": counters})
     with pytest.raises(UnreadableFileError, match="damaged"):
         CountSketch.load(tmp_path / "sketch")
 
@@ -474,7 +474,7 @@ def test_counters_of_another_kind(tmp_path: Path, counters: Any) -> None:
 def test_counters_in_the_other_order_are_usable_or_refused(tmp_path: Path) -> None:
     sketch = filled()
     meta = {**spec_to_dict(sketch.spec), "round": 3, "num_clients": 10}
-    _archive.write(
+    archive.write(
         tmp_path / "sketch", SCHEMA, meta, {"counters": np.asfortranarray(sketch.counters)}
     )
     try:
@@ -487,7 +487,7 @@ def test_counters_in_the_other_order_are_usable_or_refused(tmp_path: Path) -> No
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    _archive.write(tmp_path / "file", "fedtally-result/1", {}, {})
+    archive.write(tmp_path / "file", "fedtally-result/1", {}, {})
     with pytest.raises(
         UnreadableFileError, match="holds fedtally-result/1, expected fedtally-sketch/1"
     ):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
+from fedtally.base.encoding import Encoding
 from fedtally.crypto.keys import Secret
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting, geometric
 from fedtally.privacy.accounting import Composition, Method

@@ -17,12 +17,12 @@ from scipy.stats import binom
 
 import fedtally
 from fedtally import report
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_plausible
 from fedtally.crypto.keys import Secret
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
-from fedtally.encoding import Encoding
 from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan, Target

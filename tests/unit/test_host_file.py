@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedtally import __version__, _toml, kernels
+from fedtally import __version__, kernels
+from fedtally.base import toml
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.planner.costs import REFERENCE, Host
 
@@ -48,7 +49,7 @@ def test_another_host_is_refused_by_name(
     tmp_path: Path, host: Host, changed: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "host.toml"
-    path.write_text(_toml.document(host.to_dict() | changed), encoding="utf-8")
+    path.write_text(toml.document(host.to_dict() | changed), encoding="utf-8")
     assert message in refused(path)
 
 
@@ -57,7 +58,7 @@ def test_a_missing_entry_is_named(tmp_path: Path, host: Host, entry: str) -> Non
     values = host.to_dict()
     del values[entry]
     path = tmp_path / "host.toml"
-    path.write_text(_toml.document(values), encoding="utf-8")
+    path.write_text(toml.document(values), encoding="utf-8")
     assert refused(path).endswith(f"the host lacks {entry}; {AGAIN}")
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import fedtally
-from fedtally import _archive, kernels, report
+from fedtally import kernels, report
+from fedtally.base import archive
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
@@ -570,15 +571,15 @@ def test_an_estimate(tmp_path, monkeypatch):
         assert again.top(5) == result.top(5) and again.names == result.names
         again.save(tmp_path / "r2")  # a file that was only read keeps it, too
         assert fedtally.Result.load(tmp_path / "r2").names == result.names
-    schema, meta, arrays = _archive.read(tmp_path / "r")
+    schema, meta, arrays = archive.read(tmp_path / "r")
     for wrong in ("tea", [3], {"tea": 3}):
-        _archive.write(tmp_path / "bad", schema, {**meta, "names": wrong}, arrays)
+        archive.write(tmp_path / "bad", schema, {**meta, "names": wrong}, arrays)
         with pytest.raises(UnreadableFileError, match="names of an open domain must be text"):
             fedtally.Result.load(tmp_path / "bad")
     # names of hashes that do not stand out are nobody's, and without any they are read anew
-    _archive.write(tmp_path / "odd", schema, {**meta, "names": ["tea", "nobody's"]}, arrays)
+    archive.write(tmp_path / "odd", schema, {**meta, "names": ["tea", "nobody's"]}, arrays)
     assert list(fedtally.Result.load(tmp_path / "odd").names.values()) == ["tea"]
-    _archive.write(tmp_path / "bare", schema, {**meta, "names": None}, arrays)
+    archive.write(tmp_path / "bare", schema, {**meta, "names": None}, arrays)
     assert fedtally.Result.load(tmp_path / "bare").names == result.names
     assert again.frequency("tea") == result.frequency("tea")
     again.decoded(confidence=0.9).prepare(lambda stage, *_: stages.append(stage))

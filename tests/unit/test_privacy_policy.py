@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtally.encoding import Encoding
+from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.config import PrivacyConfig, propose

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import _archive
+from fedtally.base import archive
 from fedtally.errors import (
     InvalidInputError,
     MemoryLimitError,
@@ -163,7 +163,7 @@ def test_files_round_trip(tmp_path, items, domain):
 
 def test_true_counts_are_not_saved(tmp_path, result):
     result.save(tmp_path / "run.fed")
-    _, _, arrays = _archive.read(tmp_path / "run.fed", SCHEMA)
+    _, _, arrays = archive.read(tmp_path / "run.fed", SCHEMA)
     assert sorted(arrays) == ["counters", "domain_offsets", "domain_seed", "domain_utf8"]
 
 
@@ -172,7 +172,7 @@ def test_a_file_of_a_large_domain_keeps_the_fit(tmp_path, monkeypatch, result):
     path = tmp_path / "run.fed"
     top = result.top()
     result.save(path)
-    schema, meta, arrays = _archive.read(path)
+    schema, meta, arrays = archive.read(path)
 
     def refuse(*_):
         raise AssertionError("decoded anew")
@@ -184,8 +184,8 @@ def test_a_file_of_a_large_domain_keeps_the_fit(tmp_path, monkeypatch, result):
         assert again.decoded(confidence=0.5).estimates(["tea"])[0].frequency == top[0].frequency
         Result.load(path).save(path)  # a file that was only read keeps the fit, too
         assert Result.load(path).top() == top
-    bare = _archive.read(path)[1] | {"fit": None}
-    _archive.write(tmp_path / "bare.fed", schema, bare, arrays)
+    bare = archive.read(path)[1] | {"fit": None}
+    archive.write(tmp_path / "bare.fed", schema, bare, arrays)
     assert Result.load(tmp_path / "bare.fed").top() == top
     for fit in (
         {**meta["fit"], "most": 0},
@@ -194,11 +194,11 @@ def test_a_file_of_a_large_domain_keeps_the_fit(tmp_path, monkeypatch, result):
         {"most": 3},
         "a fit",
     ):
-        _archive.write(tmp_path / "bad.fed", schema, {**meta, "fit": fit}, arrays)
+        archive.write(tmp_path / "bad.fed", schema, {**meta, "fit": fit}, arrays)
         with pytest.raises(UnreadableFileError, match="damaged"):
             Result.load(tmp_path / "bad.fed")
     wrong = {**arrays, "fit_positions": arrays["fit_positions"].astype(float)}
-    _archive.write(tmp_path / "bad.fed", schema, meta, wrong)
+    archive.write(tmp_path / "bad.fed", schema, meta, wrong)
     with pytest.raises(UnreadableFileError, match="damaged"):
         Result.load(tmp_path / "bad.fed")
 
@@ -210,7 +210,7 @@ def test_damaged_files(tmp_path, result):
         (tmp_path / "cut.fed").write_bytes(whole[:cut])
         with pytest.raises(UnreadableFileError):
             Result.load(tmp_path / "cut.fed")
-    schema, meta, arrays = _archive.read(tmp_path / "run.fed")
+    schema, meta, arrays = archive.read(tmp_path / "run.fed")
     for name, change in [
         ("rounds", [0, 0, 1]),
         ("rounds", [0, 1, 9]),
@@ -221,15 +221,15 @@ def test_damaged_files(tmp_path, result):
         ("evaluation", {"linf": 0}),
         ("command", ["fedtally"]),
     ]:
-        _archive.write(tmp_path / "bad.fed", schema, {**meta, name: change}, arrays)
+        archive.write(tmp_path / "bad.fed", schema, {**meta, name: change}, arrays)
         with pytest.raises(UnreadableFileError, match="damaged"):
             Result.load(tmp_path / "bad.fed")
     for name in meta:  # a file lacks nothing
         rest = {entry: value for entry, value in meta.items() if entry != name}
-        _archive.write(tmp_path / "bad.fed", schema, rest, arrays)
+        archive.write(tmp_path / "bad.fed", schema, rest, arrays)
         with pytest.raises(UnreadableFileError, match="damaged"):
             Result.load(tmp_path / "bad.fed")
-    _archive.write(tmp_path / "bad.fed", "fedtally-result/0", meta, arrays)
+    archive.write(tmp_path / "bad.fed", "fedtally-result/0", meta, arrays)
     with pytest.raises(UnreadableFileError, match="holds fedtally-result/0, .* make this one anew"):
         Result.load(tmp_path / "bad.fed")
     result.sketches[0].save(tmp_path / "sketch.npz")

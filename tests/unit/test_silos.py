@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import erfinv, i0e, ive, ndtr
 from secagg_cohort import NOW, stream
 
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
@@ -24,7 +25,6 @@ from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_pl
 from fedtally.cli import campaign_view
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies

@@ -14,9 +14,9 @@ import pyarrow.csv
 import pytest
 from scipy.special import bdtr, bdtrc
 
+from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run as command
 from fedtally.domain import IntegerRange
-from fedtally.encoding import Encoding
 from fedtally.engines.local.seeds import key_bytes
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError

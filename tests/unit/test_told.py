@@ -7,7 +7,8 @@ import copy
 import pytest
 
 import fedtally
-from fedtally import _archive, report
+from fedtally import report
+from fedtally.base import archive
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.report import wording
@@ -120,14 +121,14 @@ def test_a_file_that_says_nonsense_of_its_sums_is_damaged(tmp_path, capsys):
     result = fedtally.estimate(WORDS, seed=1, secure_sum="secagg", num_rounds=1)
     path = tmp_path / "run.fed"
     result.save(path)
-    schema, meta, arrays = _archive.read(path)
+    schema, meta, arrays = archive.read(path)
     for said, message in (
         ({"method": "secagg"}, "secure_sum lacks adversary"),
         ({"method": "ideal"}, "secure_sum.method must be secagg, as in the plan, got 'ideal'"),
         ([1], "secure_sum must be a table, got list"),
         (meta["secure_sum"] | {"bits": -1}, "secure_sum.bits must be a whole number"),
     ):
-        _archive.write(path, schema, meta | {"secure_sum": said}, arrays)
+        archive.write(path, schema, meta | {"secure_sum": said}, arrays)
         with pytest.raises(UnreadableFileError, match="is damaged: secure_sum"):
             fedtally.Result.load(path)
         assert run(["query", str(path), "tea"]) == 2

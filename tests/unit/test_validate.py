@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError
 
 
 @given(st.integers(), st.integers(), st.integers())
 def test_integer_bounds_are_inclusive(value: int, low: int, high: int) -> None:
     if low <= value <= high:
-        assert _validate.integer(low, high, width=value) == value
+        assert validate.integer(low, high, width=value) == value
     else:
         with pytest.raises(
             InvalidInputError, match=f"^width must be at (least|most) -?[0-9]+, got {value}$"
         ):
-            _validate.integer(low, high, width=value)
+            validate.integer(low, high, width=value)
 
 
 @pytest.mark.parametrize("value", [np.int64(3), np.uint8(3), np.array(3)])
 def test_integer_gives_a_plain_int(value: Any) -> None:
-    assert type(_validate.integer(1, width=value)) is int
+    assert type(validate.integer(1, width=value)) is int
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_integer_gives_a_plain_int(value: Any) -> None:
 )
 def test_integer_refuses_other_types(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="^width must be an integer, got "):
-        _validate.integer(width=value)
+        validate.integer(width=value)
 
 
 @given(
@@ -44,35 +44,35 @@ def test_integer_refuses_other_types(value: Any) -> None:
 )
 def test_real_bounds_are_inclusive(value: float, low: float, high: float) -> None:
     if low <= value <= high:
-        assert _validate.real(low, high, share=value) == value
+        assert validate.real(low, high, share=value) == value
     else:
         with pytest.raises(InvalidInputError, match="^share must be at (least|most) "):
-            _validate.real(low, high, share=value)
+            validate.real(low, high, share=value)
 
 
 @pytest.mark.parametrize("value", [1, np.float32(1), np.int64(1)])
 def test_real_gives_a_plain_float(value: Any) -> None:
-    assert type(_validate.real(share=value)) is float
+    assert type(validate.real(share=value)) is float
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), np.float64("nan")])
 def test_real_refuses_what_is_not_finite(value: float) -> None:
     with pytest.raises(InvalidInputError, match="^share must be finite"):
-        _validate.real(0, 1, share=value)
+        validate.real(0, 1, share=value)
 
 
 @pytest.mark.parametrize("value", [True, "0.5", None, 1j, [1.0], pytest.param(10**400, id="huge")])
 def test_real_refuses_other_values(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="^share must be"):
-        _validate.real(share=value)
+        validate.real(share=value)
 
 
 @pytest.mark.parametrize("named", [{}, {"a": 1, "b": 2}])
 def test_exactly_one_name(named: dict[str, int]) -> None:
     with pytest.raises(TypeError, match="exactly one"):
-        _validate.integer(**named)
+        validate.integer(**named)
     with pytest.raises(TypeError, match="exactly one"):
-        _validate.real(**named)
+        validate.real(**named)
 
 
 def test_refusals_can_be_caught_as_ours_and_as_value_errors() -> None:

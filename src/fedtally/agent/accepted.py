@@ -19,8 +19,8 @@ from datetime import date
 from functools import cached_property
 from pathlib import Path
 
-from fedtally._archive import replacing
 from fedtally.agent.policy import AgentPolicy
+from fedtally.base.archive import replacing
 from fedtally.campaign.enrolment import (
     PlanSignature,
     check_allow_list,

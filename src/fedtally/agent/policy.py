@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedtally import _validate, domain
+from fedtally import domain
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_ITEMS, Plan
 from fedtally.privacy.budget import Cap
@@ -65,7 +66,7 @@ class AgentPolicy:
             ("max_items", 1, MAX_ITEMS),
             ("sessions_a_day", 1, 2**31),
         ):
-            value = _validate.integer(least, most, **{name: getattr(self, name)})
+            value = validate.integer(least, most, **{name: getattr(self, name)})
             object.__setattr__(self, name, value)
 
     @property

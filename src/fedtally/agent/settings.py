@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedtally import _validate
-from fedtally._links import real_path
 from fedtally.agent.accepted import AcceptedCampaigns
 from fedtally.agent.agent import Agent, Note, check_binds
 from fedtally.agent.items import (
@@ -33,6 +31,8 @@ from fedtally.agent.items import (
 from fedtally.agent.permissions import Permissions
 from fedtally.agent.policy import KINDS, AgentPolicy
 from fedtally.agent.reading import Aside
+from fedtally.base import validate
+from fedtally.base.links import real_path
 from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
 from fedtally.domain import Domain
@@ -372,7 +372,7 @@ def _items(
     once = table.take("once", _label, None, say_once)
     seconds = table.take(
         "seconds",
-        lambda value: _validate.integer(1, MOST_READ_SECONDS, seconds=value),
+        lambda value: validate.integer(1, MOST_READ_SECONDS, seconds=value),
         READ_SECONDS,
     )
     if reader is None or candidates is None or seconds is None:
@@ -488,7 +488,7 @@ def _epsilon(value: Any) -> Any:
 
 
 def _delta(value: Any) -> float:
-    number = _validate.real(delta=value)
+    number = validate.real(delta=value)
     if not (number == 0 or MIN_DELTA <= number < 1):
         raise InvalidInputError(
             f"must be {MIN_DELTA:g} to below 1, or 0, got {number:g}: {_SAY_DELTA}"
@@ -549,7 +549,7 @@ def _user(value: Any) -> int:
             raise InvalidInputError(
                 f"there is no user {value!r} on this machine: name one, or give a number"
             ) from None
-    return _validate.integer(0, 2**32 - 2, user=value)
+    return validate.integer(0, 2**32 - 2, user=value)
 
 
 def _key(place: Path, value: Any, role: Role, permissions: Permissions) -> bytes:

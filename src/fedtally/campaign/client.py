@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.campaign.items import ids_inside, texts_inside
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.domain import Domain, Grid, Names, OpenStrings
@@ -164,7 +164,7 @@ class FrequencyClient:
         client, problem = cls.__new__(cls), ""
         client._plan, client._ids, client._starts = plan, _NOTHING, np.zeros(1, np.int64)
         client._names = names
-        client._without_items = _validate.integer(0, MAX_CLIENTS, without_items=without_items)
+        client._without_items = validate.integer(0, MAX_CLIENTS, without_items=without_items)
         if not plan.is_of_silos:
             problem = "the plan is not one of silos: set the most people of a client (Plan.people)"
         elif plan.is_open and names is None:
@@ -426,7 +426,7 @@ class FrequencyClient:
         """Return the round, if it is one of the plan and the journal books no other one."""
         # What is sent must be what is booked. A journal of another plan or round would charge the
         # client for that plan or round instead.
-        round = _validate.integer(0, self._plan.num_rounds - 1, round=round)
+        round = validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
             raise InvalidInputError(

@@ -44,7 +44,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.campaign.books import Books, charge
 from fedtally.campaign.cohort import CohortRun
 from fedtally.campaign.farewells import Farewells
@@ -136,7 +136,7 @@ class Deadlines:
 
     def __post_init__(self) -> None:
         for name in ("gather", "phase", "session", "presence", "bench"):
-            value = _validate.integer(1, 2**31, **{f"{name}_seconds": getattr(self, name)})
+            value = validate.integer(1, 2**31, **{f"{name}_seconds": getattr(self, name)})
             object.__setattr__(self, name, value)
         phases = max(len(exchanges) for exchanges in EXCHANGES.values())
         if self.session < phases * self.phase:

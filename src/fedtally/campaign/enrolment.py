@@ -36,8 +36,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from fedtally import _validate
-from fedtally._archive import replacing
+from fedtally.base import validate
+from fedtally.base.archive import replacing
 from fedtally.campaign.key_files import PRIVATE_SCHEMA
 from fedtally.crypto.keys import (
     KEY_BYTES,
@@ -346,7 +346,7 @@ class Authority:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "purpose", checked_purpose(self.purpose))
-        number = _validate.integer(1, MAX_NUMBER, number=self.number)
+        number = validate.integer(1, MAX_NUMBER, number=self.number)
         object.__setattr__(self, "number", number)
         if type(self.last_day) is not date or self.last_day < _EPOCH:
             raise InvalidInputError(f"a last day must be a date from 1970 on, got {self.last_day}")

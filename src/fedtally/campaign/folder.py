@@ -29,8 +29,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from fedtally import _archive, _toml, _validate
-from fedtally._links import real_path
+from fedtally.base import archive, toml, validate
+from fedtally.base.links import real_path
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
@@ -156,7 +156,7 @@ class CampaignFolder:
                 save_allow_list(draft / ALLOW_LIST, made.allow_list)
             if candidates is not None:
                 _write_lines(draft / CANDIDATES, made.domain)
-            with _archive.replacing(draft / SETTINGS) as temporary:
+            with archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):
                 draft.rename(place)
@@ -535,7 +535,7 @@ class CampaignFolder:
             values["ledger"] = self.ledger
         if self.screen is not None:
             values["screen"] = str(self.screen)
-        return _toml.document(values | {"deadlines": asdict(self.deadlines)})
+        return toml.document(values | {"deadlines": asdict(self.deadlines)})
 
 
 def _locked(place: Path) -> int:
@@ -594,7 +594,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
             " finish the campaign with the fedtally that began it, or begin another one (fedtally"
             " campaign init)"
         )
-    return _validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
+    return validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
 
 
 def _text(values: dict[str, Any], name: str) -> str:
@@ -606,4 +606,4 @@ def _text(values: dict[str, Any], name: str) -> str:
 
 def _deadlines(values: Any) -> Deadlines:
     known = [each.name for each in fields(Deadlines)]
-    return Deadlines(**_validate.table(f"deadlines of {SETTINGS}", values, known, optional=known))
+    return Deadlines(**validate.table(f"deadlines of {SETTINGS}", values, known, optional=known))

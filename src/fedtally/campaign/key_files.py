@@ -36,7 +36,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from fedtally._sync import sync
+from fedtally.base.sync import sync
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError

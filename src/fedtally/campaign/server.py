@@ -10,7 +10,7 @@ from weakref import WeakSet, WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.campaign.books import Books, MemoryBooks, charge
 from fedtally.campaign.client import _secagg, _two_server
 from fedtally.campaign.release import folded, is_noised_before, release_of, release_sums
@@ -115,7 +115,7 @@ class FrequencyServer:
                 allow-list.
         """
         terms = _secagg(self.plan)
-        round = _validate.integer(0, self.plan.num_rounds - 1, round=round)
+        round = validate.integer(0, self.plan.num_rounds - 1, round=round)
         self.check_keys(signing_key, allow_list)
         # two servers of one session could close a phase differently, and open both secrets of a
         # client
@@ -468,7 +468,7 @@ class FrequencyServer:
 
     def _rounds(self, release: int) -> range:
         releases = self.plan.releases
-        return releases[_validate.integer(0, len(releases) - 1, release=release)]
+        return releases[validate.integer(0, len(releases) - 1, release=release)]
 
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
         """Return a sum as the sketch of a round, marked if noise was in the vectors."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedtally._sync import sync
+from fedtally.base.sync import sync
 from fedtally.campaign.enrolment import (
     MAX_NUMBER,
     REVOCATION_SCHEMA,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import click
 
-from fedtally._validate import did_you_mean
+from fedtally.base.validate import did_you_mean
 from fedtally.cli.agent import agent
 from fedtally.cli.audit import audit
 from fedtally.cli.campaign import campaign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedtally._text import escaped
+from fedtally.base.text import escaped
 from fedtally.cli import console
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally._text import escaped
+from fedtally.base.text import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -387,7 +387,7 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     """Refuse, before a long run, files and items that it could not write or select after it."""
-    from fedtally import _validate
+    from fedtally.base import validate
     from fedtally.result import check_export_path
     from fedtally.sources import list_path
 
@@ -400,9 +400,9 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         check_public(source, options["domain"])
         check_list(source, options["dictionary"])
     console.check_files([options[name] for name in ("output", "save", "plot", "report")], inputs)
-    _validate.integer(0, top=options["top"])
+    validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:
-        _validate.share(min_frequency=options["min_frequency"])
+        validate.share(min_frequency=options["min_frequency"])
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:

@@ -176,14 +176,14 @@ def export(location: str, population: str | None, output: str | None, as_json: b
     """
     import json
 
-    from fedtally import _archive
+    from fedtally.base import archive
 
     console.check_files([output], [location])
     document = _exported(location, population)
     if output is None:
         console.show_json(document)
         return
-    with _archive.replacing(output) as temporary:
+    with archive.replacing(output) as temporary:
         Path(temporary).write_text(
             json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )

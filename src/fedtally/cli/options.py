@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.layout import option, options
 from fedtally.errors import InvalidInputError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The names in `fedtally.sketch.Recovery`. They are repeated here, once for all commands, because
 # that package imports NumPy, for which no --help should wait. A test compares the two.
 DECODERS = ("joint", "median", "belief", "direct")
-# those of `fedtally.encoding.Encoding`, for the same reason
+# those of `fedtally.base.encoding.Encoding`, for the same reason
 ENCODINGS = ("auto", "sketch", "histogram")
 
 
@@ -37,7 +37,7 @@ def size(text: str) -> int:
     (32000, 65536, 1500000, 17)
     """
     try:
-        return _validate.size(size=text)
+        return validate.size(size=text)
     except InvalidInputError as error:
         raise click.BadParameter(str(error).removeprefix("size ")) from None
 
@@ -588,12 +588,12 @@ def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
     Raises:
         InvalidInputError: longer than the longest that can be read.
     """
-    from fedtally import _validate
+    from fedtally.base import validate
     from fedtally.planner.names import NAME_LENGTH
 
     if options["name_length"] is None:
         return min(NAME_LENGTH, domain.max_length)
-    return _validate.integer(1, domain.max_length, name_length=options["name_length"])
+    return validate.integer(1, domain.max_length, name_length=options["name_length"])
 
 
 def read_open_domain(
@@ -649,7 +649,7 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
     if text.startswith(("range:", "grid:")):
         return parse(text)
     if not os.path.exists(list_path(text)[0]):
-        meant = _validate.did_you_mean(text, ("input", "open")) or _validate.did_you_mean_file(text)
+        meant = validate.did_you_mean(text, ("input", "open")) or validate.did_you_mean_file(text)
         raise InvalidInputError(
             f"--domain {text}: there is no such file; give a FILE or FILE:COL, input, open,"
             f" range:A..B or grid:S..N,W..E,STEP{meant}"

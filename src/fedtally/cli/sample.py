@@ -34,7 +34,7 @@ def sample(folder: str, seed: int) -> None:
     They are drawn from the seed, so they hold nobody's data. A file of other content is not
     overwritten.
     """
-    from fedtally._archive import replacing
+    from fedtally.base.archive import replacing
     from fedtally.sources.sample import SAMPLES
     from fedtally.sources.sample import sample as draw
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally import _validate
-from fedtally._text import escaped
+from fedtally.base import validate
+from fedtally.base.text import escaped
 from fedtally.cli import console
 from fedtally.cli.layout import Command, json_option, option
 from fedtally.cli.options import DECODERS, as_named, details_option, title_option
@@ -155,7 +155,7 @@ def report(result: str, output: str | None, title: str | None, top: int) -> None
     path = str(Path(result).with_suffix(".html")) if output is None else output
     console.check_files([path], [result])
     check_report_path(path)
-    _validate.integer(0, top=top)
+    validate.integer(0, top=top)
     loaded = Result.load(result)
     with console.Progress() as progress:
         loaded.prepare(progress)
@@ -259,7 +259,8 @@ def _write_losses(kind: str, file: str, path: str) -> None:
 
 def _describe(file: str) -> tuple[str, dict[str, Any]]:
     """Return the kind of a file and its fields."""
-    from fedtally import _archive, report
+    from fedtally import report
+    from fedtally.base import archive
     from fedtally.plan import Plan
     from fedtally.result import SCHEMA as RESULT
     from fedtally.result import Result
@@ -281,7 +282,7 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
         SKETCH: ("sketch", lambda: _sketch_fields(CountSketch.load(file))),
         RESULT: ("result", lambda: _result_fields(Result.load(file))),
     }
-    schema = _archive.schema_of(file)
+    schema = archive.schema_of(file)
     if schema not in readers:
         raise UnreadableFileError(
             f"{file} holds {schema}, which this version does not read: take the fedtally that"

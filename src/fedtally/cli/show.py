@@ -41,7 +41,7 @@ def show(output: str, seed: int | None) -> None:
     The page holds 200 real uploads of the secure sum, adds them up, and shows what epsilon hides.
     It works offline.
     """
-    from fedtally._archive import replacing
+    from fedtally.base.archive import replacing
     from fedtally.engines.local.show import demonstrate
     from fedtally.report.show import show_page
 

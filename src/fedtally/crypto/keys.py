@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 KEY_BYTES = 32  # of X25519, Ed25519, AES-256, SHA-256 and every context
@@ -481,7 +481,7 @@ def _join(label: Label, fields: tuple[bytes, ...]) -> bytes:
 
 
 def _u32(**named: int) -> bytes:
-    return _validate.integer(0, 2**32 - 1, **named).to_bytes(4, "little")
+    return validate.integer(0, 2**32 - 1, **named).to_bytes(4, "little")
 
 
 def _exact(length: int, **named: bytes) -> bytes:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES, Secret
 from fedtally.errors import InvalidInputError
 
@@ -40,7 +40,7 @@ def lane(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
     >>> lane(16), lane(17)
     (dtype('uint16'), dtype('uint32'))
     """
-    bits = _validate.integer(1, MAX_BITS, bits=bits)
+    bits = validate.integer(1, MAX_BITS, bits=bits)
     return next(dtype for dtype in _LANES if bits <= 8 * dtype.itemsize)
 
 
@@ -114,7 +114,7 @@ def expand(key: Secret, length: int) -> bytes:
     >>> expand(Secret(bytes(32)), 4).hex()
     'cea7403d'
     """
-    length = _validate.integer(0, MAX_STREAM_BYTES, length=length)
+    length = validate.integer(0, MAX_STREAM_BYTES, length=length)
     cipher, zeros = AESGCM(key.reveal(KEY_BYTES)), memoryview(_ZEROS)
     if length <= CHUNK_BYTES:  # as nearly always, and several times for each report
         return cipher.encrypt(_nonce(0), zeros[:length], None)[:-TAG_BYTES]

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError
 
 # A Mersenne prime: 2^31 is 1, so that a reduction is a shift and an addition. It is so small that
@@ -83,7 +83,7 @@ def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
     >>> random_elements(2, lambda count: bytes(range(count))).tolist()
     [50462976, 117835012]
     """
-    count = _validate.integer(0, count=count)
+    count = validate.integer(0, count=count)
     elements = np.empty(0, np.uint32)
     while len(elements) < count:
         missing = count - len(elements)
@@ -158,8 +158,8 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
             f"secret must be [m] and coefficients [t - 1, m], got {secret.shape} and"
             f" {coefficients.shape}"
         )
-    threshold = _validate.integer(2, MAX_THRESHOLD, threshold=len(coefficients) + 1)
-    num_shares = _validate.integer(threshold, MAX_SHARES, num_shares=num_shares)
+    threshold = validate.integer(2, MAX_THRESHOLD, threshold=len(coefficients) + 1)
+    num_shares = validate.integer(threshold, MAX_SHARES, num_shares=num_shares)
     terms = _halves(np.vstack([secret[None], coefficients]), 1)
     rows = max(1, _BLOCK // threshold)
     blocks = [
@@ -199,7 +199,7 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
             f" {shares.shape}"
         )
     owners, threshold, _ = shares.shape
-    _validate.integer(1, MAX_THRESHOLD, shares=threshold)
+    validate.integer(1, MAX_THRESHOLD, shares=threshold)
     shared = _at_zero(at[None])[..., None] if at.ndim == 1 else None
     secrets = np.empty((owners, shares.shape[2]), np.uint32)
     step = max(1, _BATCH // threshold)
@@ -238,7 +238,7 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
         raise InvalidInputError(
             f"points must be [n] and shares [n, m], got {at.shape} and {shares.shape}"
         )
-    threshold = _validate.integer(1, min(len(at), MAX_THRESHOLD), threshold=threshold)
+    threshold = validate.integer(1, min(len(at), MAX_THRESHOLD), threshold=threshold)
     radius = (len(at) - threshold) // 2
     kept = np.ones(len(at), bool)
     # One element after the other: its errors are erased for those that follow. With e errors in all

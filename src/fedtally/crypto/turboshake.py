@@ -6,7 +6,7 @@ needs it.
 
 from __future__ import annotations
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import MissingExtraError
 
 
@@ -24,8 +24,8 @@ def turboshake128(message: bytes, domain: int, length: int) -> bytes:
     >>> turboshake128(b"", 31, 8).hex()
     '1e415f1c5983aff2'
     """
-    _validate.integer(1, 127, domain=domain)
-    length = _validate.integer(0, length=length)
+    validate.integer(1, 127, domain=domain)
+    length = validate.integer(0, length=length)
     try:
         from Crypto.Hash import TurboSHAKE128
     except ImportError:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain.columns import shown
 from fedtally.domain.look_alikes import Oddities
 from fedtally.errors import InvalidInputError, OutsideDomainError
@@ -83,8 +83,8 @@ class Domain(ABC):
 
     def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
         """Return the ids of the positions ``start`` to ``stop - 1``, uint64[stop - start]."""
-        start = _validate.integer(0, self.size, start=start)
-        stop = _validate.integer(start, self.size, stop=stop)
+        start = validate.integer(0, self.size, start=start)
+        stop = validate.integer(start, self.size, stop=stop)
         return self._ids_at(np.arange(start, stop, dtype=np.int64))
 
     def ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -178,8 +178,8 @@ class Domain(ABC):
                 f"positions must be a one-dimensional array of integers, got {where.dtype}"
                 f" {where.shape}"
             )
-        _validate.integer(0, self.size - 1, position=where.min())
-        _validate.integer(0, self.size - 1, position=where.max())
+        validate.integer(0, self.size - 1, position=where.min())
+        validate.integer(0, self.size - 1, position=where.max())
         return self._labels(where.astype(np.int64, copy=False))
 
     def describe(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain.columns import COORDINATES, as_coordinates
 from fedtally.domain.contract import Domain
 from fedtally.errors import InvalidInputError
@@ -52,11 +52,11 @@ class Grid(Domain):
     _form = COORDINATES
 
     def __init__(self, south: float, north: float, west: float, east: float, step: float) -> None:
-        self.south = _validate.real(-90.0, 90.0, south=south)
-        self.north = _validate.real(-90.0, 90.0, north=north)
-        self.west = _validate.real(-180.0, 360.0, west=west)
-        self.east = _validate.real(-180.0, 360.0, east=east)
-        self.step = _validate.real(0.0, 360.0, step=step)
+        self.south = validate.real(-90.0, 90.0, south=south)
+        self.north = validate.real(-90.0, 90.0, north=north)
+        self.west = validate.real(-180.0, 360.0, west=west)
+        self.east = validate.real(-180.0, 360.0, east=east)
+        self.step = validate.real(0.0, 360.0, step=step)
         if self.east - self.west > 360:
             raise InvalidInputError(
                 f"east must be at most 360 degrees from west, got {self.west}..{self.east}"

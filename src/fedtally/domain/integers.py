@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain.columns import INTEGER, as_integers
 from fedtally.domain.contract import ID_MODULUS, Domain
 from fedtally.errors import InvalidInputError
@@ -39,8 +39,8 @@ class IntegerRange(Domain):
     _form = INTEGER
 
     def __init__(self, first: int, last: int) -> None:
-        self.first = _validate.integer(_MIN, _MAX, first=first)
-        self.last = _validate.integer(self.first, _MAX, last=last)
+        self.first = validate.integer(_MIN, _MAX, first=first)
+        self.last = validate.integer(self.first, _MAX, last=last)
         self.public = True
         self.size = self.last - self.first + 1
         self.first_id = self.first % ID_MODULUS

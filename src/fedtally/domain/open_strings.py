@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate, kernels
+from fedtally import kernels
+from fedtally.base import validate
 from fedtally.domain import symbols
 from fedtally.domain.columns import as_text, text_chunks, text_of_buffers, utf8_buffers
 from fedtally.domain.contract import Domain
@@ -101,8 +102,8 @@ class OpenStrings(Domain):
         seed: bytes | None = None,
         normalise: str | None = None,
     ) -> None:
-        self.max_length = _validate.integer(1, _MOST_LENGTH, max_length=max_length)
-        self.bits = _validate.integer(8, MOST_BITS, bits=bits)
+        self.max_length = validate.integer(1, _MOST_LENGTH, max_length=max_length)
+        self.bits = validate.integer(8, MOST_BITS, bits=bits)
         if normalise not in (None, NFC):
             raise InvalidInputError(
                 f"normalise must be {NFC}, got {normalise!r}; leave it out to hash strings as they"

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import FIELD64, FIELD128, Array, Field
 
@@ -35,7 +35,7 @@ class Count:
 
     def encode(self, measurement: int) -> Array:
         """Return the words of a measurement, 0 or 1."""
-        return self.field.words([_validate.integer(0, 1, measurement=measurement)])
+        return self.field.words([validate.integer(0, 1, measurement=measurement)])
 
     def truncate(self, words: Array) -> Array:
         """Return the words, or shares of them, that are added up."""
@@ -80,9 +80,9 @@ class SumVec:
     outputs: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        _validate.integer(1, entries=self.entries)
-        _validate.integer(1, (self.field.prime - 1) // 2, maximum=self.maximum)
-        _validate.integer(1, chunk=self.chunk)
+        validate.integer(1, entries=self.entries)
+        validate.integer(1, (self.field.prime - 1) // 2, maximum=self.maximum)
+        validate.integer(1, chunk=self.chunk)
 
     @cached_property
     def weights(self) -> list[int]:
@@ -113,7 +113,7 @@ class SumVec:
             )
         words: list[int] = []
         for given in measurement:
-            entry = _validate.integer(0, self.maximum, measurement=given)
+            entry = validate.integer(0, self.maximum, measurement=given)
             top = int(entry >= 1 << (len(self.weights) - 1))
             rest = entry - top * self.weights[-1]
             words += [rest >> i & 1 for i in range(len(self.weights) - 1)] + [top]
@@ -157,8 +157,8 @@ class Histogram:
     outputs: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        _validate.integer(1, buckets=self.buckets)
-        _validate.integer(1, chunk=self.chunk)
+        validate.integer(1, buckets=self.buckets)
+        validate.integer(1, chunk=self.chunk)
 
     @property
     def length(self) -> int:
@@ -177,7 +177,7 @@ class Histogram:
 
     def encode(self, measurement: int) -> Array:
         """Return the words of a bucket, 0 .. buckets - 1."""
-        bucket = _validate.integer(0, self.buckets - 1, measurement=measurement)
+        bucket = validate.integer(0, self.buckets - 1, measurement=measurement)
         return self.field.words([int(i == bucket) for i in range(self.buckets)])
 
     def truncate(self, words: Array) -> Array:

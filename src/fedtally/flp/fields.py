@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import proofs as kernels
 
@@ -53,9 +53,9 @@ class Field:
     degree: int = 1
 
     def __post_init__(self) -> None:
-        prime = _validate.integer(3, 2**128 - 1, prime=self.prime)
-        _validate.integer(2, prime - 1, generator=self.generator)
-        _validate.integer(1, degree=self.degree)
+        prime = validate.integer(3, 2**128 - 1, prime=self.prime)
+        validate.integer(2, prime - 1, generator=self.generator)
+        validate.integer(1, degree=self.degree)
         # Lidl and Niederreiter, Finite Fields, theorem 3.75: X^K - g is irreducible if g is no r-th
         # power mod p for each prime r of K, which divides p - 1, and 4 divides p - 1 or not K.
         # With the 2, g has the roots of unity of every two-power order that there is.

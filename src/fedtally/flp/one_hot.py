@@ -24,8 +24,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
-from fedtally.encoding import values_of_sum
+from fedtally.base import validate
+from fedtally.base.encoding import values_of_sum
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import Array, Field
 from fedtally.kernels import proofs as kernels
@@ -61,7 +61,7 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
     >>> field_for_sums(30_000).prime, field_for_sums(30_000, noise=2_470).prime
     (64513, 16770049)
     """
-    clients, noise = _validate.integer(1, clients=clients), _validate.integer(0, noise=noise)
+    clients, noise = validate.integer(1, clients=clients), validate.integer(0, noise=noise)
     # one tau more than the sums need
     span = values_of_sum(clients, noise, signed=signed) - 1 + noise
     for field in FIELDS_OF_SUMS:
@@ -110,16 +110,16 @@ class OneHot:
     joint_length: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        widths = tuple(_validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
+        widths = tuple(validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
         object.__setattr__(self, "widths", widths)
-        _validate.integer(1, rows=len(widths))
+        validate.integer(1, rows=len(widths))
         # the page has room for 64 bits and a byte
-        _validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
-        _validate.integer(1, 255, degree_of_field=self.field.degree)
+        validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
+        validate.integer(1, 255, degree_of_field=self.field.degree)
         for name in ("abstain", "signed"):
             if not isinstance(value := getattr(self, name), bool):
                 raise InvalidInputError(f"{name} must be True or False, got {value!r:.80}")
-        _validate.integer(0, 255, checksum=self.checksum)
+        validate.integer(0, 255, checksum=self.checksum)
 
     @property
     def rows(self) -> int:

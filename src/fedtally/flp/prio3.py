@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.turboshake import turboshake128
 from fedtally.errors import InvalidInputError
 from fedtally.flp.circuits import Count, Histogram, SumVec
@@ -83,9 +83,9 @@ class Prio3:
     proofs: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        _validate.integer(0, 2**32 - 1, id=self.id)
-        _validate.integer(2, 255, shares=self.shares)
-        _validate.integer(1, 255, proofs=self.proofs)
+        validate.integer(0, 2**32 - 1, id=self.id)
+        validate.integer(2, 255, shares=self.shares)
+        validate.integer(1, 255, proofs=self.proofs)
 
     @classmethod
     def count(cls, *, context: bytes, shares: int = 2) -> Prio3:
@@ -175,7 +175,7 @@ class Prio3:
         """
         _exactly(SEED_BYTES, verify_key=verify_key)
         _exactly(NONCE_BYTES, nonce=nonce)
-        aggregator = _validate.integer(0, self.shares - 1, aggregator=aggregator)
+        aggregator = validate.integer(0, self.shares - 1, aggregator=aggregator)
         size = self._blind_bytes * self.shares
         if len(public_share) != size:
             raise ReportRefusedError(f"a public share has {size} bytes, got {len(public_share)}")

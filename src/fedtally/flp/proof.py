@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.flp.fields import Array, Field
 from fedtally.kernels import proofs as kernels
@@ -114,7 +114,7 @@ class FullyLinearProof:
     circuit: Circuit
 
     def __post_init__(self) -> None:
-        _validate.integer(1, calls=self.circuit.calls)
+        validate.integer(1, calls=self.circuit.calls)
         self.circuit.field.roots(2 * self.nodes)  # refuses circuits with too many calls
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import reference
 from fedtally.kernels.arguments import (
@@ -136,7 +136,7 @@ def accumulate_range(
         first_id: 0 .. 2^64 - 1.
         counts: int64 [n].
     """
-    first_id = _validate.integer(first_id=first_id)
+    first_id = validate.integer(first_id=first_id)
     counts = check_counts(counts, len(counts))
     # Without ids to check: the kernel counts from first_id itself, so none are stored.
     location, sign, _ = check_encoding(counters, location, sign, sign_bit, np.empty(0, np.uint64))
@@ -176,8 +176,8 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
     """
     data = np.ascontiguousarray(data, np.uint8)
     offsets = np.ascontiguousarray(offsets, np.int64)
-    _validate.integer(0, reference.PRIME - 1, k=k)
-    _validate.integer(0, reference.PRIME - 1, k2=k2)
+    validate.integer(0, reference.PRIME - 1, k=k)
+    validate.integer(0, reference.PRIME - 1, k2=k2)
     # With other offsets the compiled kernel would read outside of `data`.
     if (
         not len(offsets)
@@ -267,7 +267,7 @@ def refit(
         cells.min() < 0 or cells.max() + (batches if cells.shape[2] == 1 else 1) > residual.size
     ):
         raise InvalidInputError("cells must lie within residual")
-    _validate.integer(0, sweeps=sweeps)
+    validate.integer(0, sweeps=sweeps)
     if backend() == "numpy":
         reference.refit(cells, signs, clients, residual, values, shrinkage, sweeps, frozen)
     else:
@@ -299,8 +299,8 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
     if sums.dtype != np.float64 or sums.ndim != 3 or not sums.flags.c_contiguous:
         raise InvalidInputError("sums must be C-contiguous float64 [sketches, rows, width]")
     sketches, rows, width = sums.shape
-    _validate.integer(1, MAX_ROWS, rows=rows)
-    _validate.integer(1, MAX_WIDTH, width=width)
+    validate.integer(1, MAX_ROWS, rows=rows)
+    validate.integer(1, MAX_WIDTH, width=width)
     if tables.dtype != np.uint32 or tables.shape != (sketches, rows, 8, 256):
         raise InvalidInputError(
             f"tables must be uint32 {(sketches, rows, 8, 256)} as sums, got {tables.dtype}"
@@ -310,7 +310,7 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
         raise InvalidInputError(
             f"most must be float64 ({sketches},), got {most.dtype} {most.shape}"
         )
-    first_id = _validate.integer(0, 2**64 - 256, first_id=first_id)
+    first_id = validate.integer(0, 2**64 - 256, first_id=first_id)
     if first_id % 256:
         raise InvalidInputError(f"first_id must be a multiple of 256, got {first_id}")
     if backend() == "numpy":

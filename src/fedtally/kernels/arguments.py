@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 U32 = npt.NDArray[np.uint32]
@@ -78,9 +78,9 @@ def check_encoding(
         raise InvalidInputError(
             "counters must be a writeable C-contiguous int64 array [rows, width]"
         )
-    _validate.integer(1, MAX_ROWS, rows=counters.shape[0])
-    _validate.integer(1, MAX_WIDTH, width=counters.shape[1])
-    _validate.integer(0, 7, sign_bit=sign_bit)
+    validate.integer(1, MAX_ROWS, rows=counters.shape[0])
+    validate.integer(1, MAX_WIDTH, width=counters.shape[1])
+    validate.integer(0, 7, sign_bit=sign_bit)
     # The compiled kernel hashes an id once if both arguments are the same array: keep them so.
     same = sign is location
     location = check_tables(location)

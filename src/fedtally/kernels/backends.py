@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 native: Any  # the compiled module, which has no types; None: built without a compiler
@@ -97,7 +97,7 @@ def num_threads() -> int:
             else os.cpu_count() or 1
         )
     try:
-        return _validate.integer(1, 1024, FEDTALLY_NUM_THREADS=int(asked))
+        return validate.integer(1, 1024, FEDTALLY_NUM_THREADS=int(asked))
     except ValueError:
         raise InvalidInputError(
             f"FEDTALLY_NUM_THREADS must be an integer from 1 to 1024, got {asked!r}"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import reference
 from fedtally.kernels.arguments import (
@@ -113,8 +113,8 @@ class Decoder:
             )
         if not signed and batches != 1:
             raise InvalidInputError(f"values without signs must be of one batch, got {batches}")
-        _validate.integer(1, MAX_ROWS, rows=rows)
-        _validate.integer(1, MAX_WIDTH, width=width)
+        validate.integer(1, MAX_ROWS, rows=rows)
+        validate.integer(1, MAX_WIDTH, width=width)
         # The level is kept: the tables below have the form that the compiled kernels read.
         self._level = backend()
         if self._level != "numpy":
@@ -129,7 +129,7 @@ class Decoder:
 
     def range(self, first_id: int, count: int) -> F64:
         """Return the estimates of the ids from `first_id` on (mod 2^64): float64 [count]."""
-        first_id, count = _validate.integer(first_id=first_id), _validate.integer(0, count=count)
+        first_id, count = validate.integer(first_id=first_id), validate.integer(0, count=count)
         if self._level == "numpy":
             parts = [
                 self.at(range_ids(first_id + p.start, p.stop - p.start))

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import reference
 from fedtally.kernels.arguments import I64, U64, check_ids
@@ -38,8 +38,8 @@ class Inversion:
     """
 
     def __init__(self, cumulative: Sequence[int], first: int) -> None:
-        _validate.integer(1, MAX_ENTRIES, entries=len(cumulative))
-        self._first = _validate.integer(-(1 << 62), 1 << 62, first=first)
+        validate.integer(1, MAX_ENTRIES, entries=len(cumulative))
+        self._first = validate.integer(-(1 << 62), 1 << 62, first=first)
         if (
             cumulative[0] < 0
             or cumulative[-1] >= 1 << 128

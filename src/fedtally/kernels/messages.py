@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import reference
 from fedtally.kernels.arguments import F64, U32
@@ -387,7 +387,7 @@ class _Total:
 
 
 def _check(cells: Cells, words: U32, count: int, beliefs: F32 | None, unsure: F32 | None) -> None:
-    _validate.integer(1, count=count)
+    validate.integer(1, count=count)
     rows, _, batches = cells.residual.shape
     kinds = batches if cells.fresh else 1
     size = -(-count // LANES)

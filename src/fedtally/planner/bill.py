@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.prg import lane
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
@@ -189,10 +189,10 @@ def bill(
     (26250, 3937500000)
     """
     Recovery.parse(recovery)
-    if not 0 <= _validate.real(dropout=dropout) < 1:
+    if not 0 <= validate.real(dropout=dropout) < 1:
         raise InvalidInputError(f"dropout must be at least 0 and below 1, got {dropout}")
     host, sizes = host or REFERENCE, _checked_rounds(plan, rounds)
-    known = max(1, *sizes) if identities is None else _validate.integer(1, identities=identities)
+    known = max(1, *sizes) if identities is None else validate.integer(1, identities=identities)
     sums = sums_of(plan, sizes)
     rows = 0.0  # of the mean silo's table
     if plan.is_of_silos:
@@ -287,9 +287,7 @@ def _checked_rounds(plan: Plan, rounds: Sequence[int] | None) -> list[int]:
         raise InvalidInputError(
             f"rounds must be the clients of each of {plan.num_rounds} rounds, got {len(rounds)}"
         )
-    return [
-        _validate.integer(0, plan.max_round_clients, clients_of_a_round=size) for size in rounds
-    ]
+    return [validate.integer(0, plan.max_round_clients, clients_of_a_round=size) for size in rounds]
 
 
 def sums_of(plan: Plan, rounds: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ from decimal import ROUND_CEILING, Context
 from functools import lru_cache, partial
 from typing import Self
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_ROWS
 from fedtally.plan import Plan
@@ -285,7 +285,7 @@ class Campaign:
             rows = kind_of(self.recovery).planned_rows
         searched = sorted(
             {
-                _validate.integer(1, MAX_ROWS, rows=one)
+                validate.integer(1, MAX_ROWS, rows=one)
                 for one in ([rows] if isinstance(rows, int) else rows)
             }
         )

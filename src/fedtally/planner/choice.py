@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.planner.campaign import Campaign
@@ -80,7 +80,7 @@ class Question:
     def __post_init__(self) -> None:
         if not self.schedules:
             raise InvalidInputError("schedules must be at least one, got none")
-        _validate.inside(failure_probability=self.failure_probability)
+        validate.inside(failure_probability=self.failure_probability)
 
     def campaign(self, schedule: Schedule) -> Campaign:
         """Return the campaign under a schedule."""

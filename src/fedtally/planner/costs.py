@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from fedtally import _toml, _validate, kernels
+from fedtally import kernels
+from fedtally.base import toml, validate
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.geometric import Geometric
@@ -146,7 +147,7 @@ class Host:
 
     def to_toml(self) -> str:
         """Return the host as the TOML document that `load` reads."""
-        return _toml.document(self.to_dict())
+        return toml.document(self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], version: str) -> Self:
@@ -174,7 +175,7 @@ class Host:
         except InvalidInputError as error:  # it does not know the file's name
             raise UnreadableFileError(f"--host {os.fspath(path)}: {error}") from error
         except OSError as error:
-            hint = _validate.did_you_mean_file(os.fspath(path))
+            hint = validate.did_you_mean_file(os.fspath(path))
             raise UnreadableFileError(
                 f"cannot read --host {os.fspath(path)}: {error.strerror}{hint or f'; {_AGAIN}'}"
             ) from error
@@ -194,7 +195,7 @@ def _entries(name: str, values: Any, known: Collection[str]) -> dict[str, Any]:
         raise InvalidInputError(f"{name} lacks {', '.join(missing)}; {_AGAIN}")
     unknown = [str(entry) for entry in values if entry not in known]
     if unknown:
-        hint = _validate.did_you_mean(unknown[0], known) or f"; {_AGAIN}"
+        hint = validate.did_you_mean(unknown[0], known) or f"; {_AGAIN}"
         raise InvalidInputError(f"{name} has unknown entries {', '.join(unknown)}{hint}")
     return dict(values)
 
@@ -202,7 +203,7 @@ def _entries(name: str, values: Any, known: Collection[str]) -> dict[str, Any]:
 def _positive(name: str, value: Any) -> float:
     """Return a finite number of seconds above 0."""
     try:
-        number = _validate.real(**{name: value})
+        number = validate.real(**{name: value})
     except InvalidInputError as error:
         raise InvalidInputError(f"{error}; {_AGAIN}") from error
     if number <= 0:
@@ -290,7 +291,7 @@ def decoding_work(
         heavy: items that joint recovery fits.
         repetitions: of belief propagation; 0 where it sends no messages.
     """
-    size = plan.domain_size if candidates is None else _validate.integer(1, candidates=candidates)
+    size = plan.domain_size if candidates is None else validate.integer(1, candidates=candidates)
     if plan.is_histogram:
         return {"candidate": size}
     is_exact = plan.num_clients * plan.max_items < _EXACT
@@ -301,7 +302,7 @@ def decoding_work(
     several = batches > 1
     most = min(size, int(LARGEST_SUPPORT[several] * cells))
     fitted = min(
-        most, max(1, int(HEAVY * cells)) if heavy is None else _validate.integer(0, heavy=heavy)
+        most, max(1, int(HEAVY * cells)) if heavy is None else validate.integer(0, heavy=heavy)
     )
     probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
     sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.planner import pilot
@@ -77,13 +77,13 @@ class Frequencies:
         known = np.asarray(frequencies, dtype=np.float64)
         if known.ndim != 1 or not np.isfinite(known).all() or (known < 0).any():
             raise InvalidInputError("frequencies must be in one dimension, finite and at least 0")
-        if known.sum() > _validate.integer(1, max_items=max_items) * (1 + 1e-9):
+        if known.sum() > validate.integer(1, max_items=max_items) * (1 + 1e-9):
             raise InvalidInputError(
                 f"frequencies must sum to at most {max_items}, got {known.sum():.6g}"
             )
         if known.max(initial=0.0) > 1 + 1e-9:
             raise InvalidInputError(f"frequencies must each be at most 1, got {known.max():.6g}")
-        size = _validate.integer(
+        size = validate.integer(
             max(len(known), 1), domain_size=len(known) if domain_size is None else domain_size
         )
         falling = np.sort(known[known > 0])[::-1]
@@ -113,11 +113,11 @@ class Frequencies:
         (True, 1.0, 13.8)
         """
         size, most = (
-            _validate.integer(1, domain_size=domain_size),
-            _validate.integer(1, max_items=max_items),
+            validate.integer(1, domain_size=domain_size),
+            validate.integer(1, max_items=max_items),
         )
         ranks, numbers = ranks_between(1, size)
-        shape = ranks ** -_validate.real(0.0, STEEPEST, exponent=exponent)
+        shape = ranks ** -validate.real(0.0, STEEPEST, exponent=exponent)
         return cls(
             capped(shape, numbers, float(min(most, size)), 1.0), numbers, size, max_items=most
         )
@@ -161,7 +161,7 @@ class Frequencies:
     def hardness(self, tau: float) -> float:
         """Return `theory.hardness` of the distribution, the paper's width without its constant."""
         return float(
-            self.numbers @ np.minimum(self.frequencies / _validate.inside(tau=tau), 1.0) ** 2
+            self.numbers @ np.minimum(self.frequencies / validate.inside(tau=tau), 1.0) ** 2
         )
 
     def hardest(self, tau: float) -> float:
@@ -172,7 +172,7 @@ class Frequencies:
         """
         if self.fit is None:
             return self.hardness(tau)
-        heavy = np.minimum(self.frequencies[: self.fit.heavy] / _validate.inside(tau=tau), 1.0)
+        heavy = np.minimum(self.frequencies[: self.fit.heavy] / validate.inside(tau=tau), 1.0)
         others = self.domain_size - self.fit.heavy
         return float(heavy @ heavy) + min(self.fit.energy / tau**2, self.fit.mass / tau, others)
 
@@ -206,7 +206,7 @@ class Frequencies:
             return 0.0
         if not self.fit.conditioned:
             return math.inf
-        tau, clients = _validate.inside(tau=tau), self.fit.clients
+        tau, clients = validate.inside(tau=tau), self.fit.clients
         # Items above tau count as one each, however large. Of the others, pairs of clients in one
         # batch are counted.
         light = self.frequencies < tau

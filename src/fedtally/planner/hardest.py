@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.power_law import capped
 
@@ -63,7 +63,7 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
     >>> plateau(50, 1000, max_items=2).frequencies.tolist()
     [0.04]
     """
-    _validate.integer(1, domain_size, items=items)
+    validate.integer(1, domain_size, items=items)
     return Frequencies(
         np.array([min(1.0, max_items / items)]),
         np.array([float(items)]),

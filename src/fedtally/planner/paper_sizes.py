@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from fedtally import _validate, theory
+from fedtally import theory
+from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_ROWS
@@ -157,7 +158,7 @@ def two_phase(
     decoder = MedianDecoder([pilot], expected=domain.size)
     if decoder.num_clients == 0:
         raise InvalidInputError("no client took part in the pilot: there is nothing to fit")
-    top = _validate.integer(2, top=top)
+    top = validate.integer(2, top=top)
     largest = np.empty(0)
     for _, counts in Candidates(domain).decoded(decoder):
         both = np.append(largest, counts)
@@ -200,5 +201,5 @@ def _paper_rows(rows: int | None, domain_size: int, p: float) -> int:
     return (
         theory.rows_for(domain_size, p)
         if rows is None
-        else _validate.integer(1, MAX_ROWS, rows=rows)
+        else validate.integer(1, MAX_ROWS, rows=rows)
     )

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.planner.power_law import power_law
@@ -69,16 +69,16 @@ class Pilot:
     width: int = 200
 
     def __post_init__(self) -> None:
-        _validate.inside(share=self.share)
-        _validate.integer(1, rows=self.rows)
-        _validate.integer(2, width=self.width)
+        validate.inside(share=self.share)
+        validate.integer(1, rows=self.rows)
+        validate.integer(2, width=self.width)
 
     def clients(self, num_clients: int) -> int:
         """Return the number of clients in the pilot, at least one.
 
         The pilot's clients take no part in the later campaign.
         """
-        return max(1, int(self.share * _validate.integer(1, num_clients=num_clients)))
+        return max(1, int(self.share * validate.integer(1, num_clients=num_clients)))
 
     def spec(self, seed: bytes) -> SketchSpec:
         """Return the spec of the pilot's sketch, of one round."""
@@ -233,12 +233,10 @@ def read(
     batches = int(np.count_nonzero(landed.clients))
     if clients < 2 * batches:
         raise InvalidInputError(f"a pilot must have at least {2 * batches} clients, got {clients}")
-    if _validate.real(0.0, 1.0, largest_unseen=largest_unseen) == 0.0:
+    if validate.real(0.0, 1.0, largest_unseen=largest_unseen) == 0.0:
         raise InvalidInputError("largest_unseen must be above 0, got 0")
-    noise = (
-        _validate.real(0.0, noise_variance=noise_variance) * len(sketches) * batches / clients**2
-    )
-    pilot = _Pilot(sketches, fit, clients, batches, _validate.integer(1, max_items=max_items))
+    noise = validate.real(0.0, noise_variance=noise_variance) * len(sketches) * batches / clients**2
+    pilot = _Pilot(sketches, fit, clients, batches, validate.integer(1, max_items=max_items))
     heads = _heads(pilot)
     known = _energy(pilot, heads, noise)
     ranks = (len(heads.heavy) + 1, domain.size)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.secure_sum import Summation
@@ -79,7 +79,7 @@ class Privacy:
             object.__setattr__(self, "mechanism", self._checked_mechanism(self.mechanism))
         for name, most in (("max_rounds", None), ("max_clients", MAX_CLIENTS)):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _validate.integer(1, most, **{name: value}))
+                object.__setattr__(self, name, validate.integer(1, most, **{name: value}))
         checked_name(population=self.population)
         if self.silos is not None:
             self._check_silos()

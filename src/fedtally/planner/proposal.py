@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally import planner
+from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest

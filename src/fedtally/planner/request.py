@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fedtally import _validate
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
@@ -193,7 +193,7 @@ class Request:
         planned = None if plan is None else plan.privacy
         numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
         if self.num_rounds is not None:
-            _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
+            validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         rows = numbers["rows"] if plan is None else plan.rows
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
         encoding = self._encoding()
@@ -201,7 +201,7 @@ class Request:
             decoding.check_rows(rows)
         if self.width is not None and self.max_bytes is not None:
             raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
-        failure_probability = _validate.inside(failure_probability=self.failure_probability)
+        failure_probability = validate.inside(failure_probability=self.failure_probability)
         tau = self._target()
         schedule = self.schedule
         if schedule not in (AUTO, BATCHED_AUTO):
@@ -415,7 +415,7 @@ class Request:
         """Return the largest error that is asked for, if there is one."""
         if self.tau is None:
             return None
-        tau = _validate.inside(tau=self.tau)
+        tau = validate.inside(tau=self.tau)
         if self.width is not None:
             raise InvalidInputError("tau chooses the width; leave width out, or tau")
         if self.plan is not None:
@@ -596,7 +596,7 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
 
 
 def _integer(name: str, value: Any) -> int | None:
-    check = _validate.size if name == "max_bytes" else partial(_validate.integer, 1)
+    check = validate.size if name == "max_bytes" else partial(validate.integer, 1)
     return None if value is None else check(**{name: value})
 
 

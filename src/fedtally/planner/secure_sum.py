@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.crypto.prg import MAX_BITS
@@ -85,7 +85,7 @@ class Summation:
         if self.max_dropout is None:
             object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
         for name in ("dropout", "max_corrupt", "max_dropout"):
-            if not 0 <= _validate.real(**{name: getattr(self, name)}) < 1:
+            if not 0 <= validate.real(**{name: getattr(self, name)}) < 1:
                 raise InvalidInputError(
                     f"{name} must be at least 0 and below 1, got {getattr(self, name)!r}"
                 )
@@ -94,7 +94,7 @@ class Summation:
                 f"max_dropout must be at least dropout, {self.dropout:g}, got {self.borne:g}"
             )
         if self.max_cohort is not None:
-            object.__setattr__(self, "max_cohort", _validate.integer(3, max_cohort=self.max_cohort))
+            object.__setattr__(self, "max_cohort", validate.integer(3, max_cohort=self.max_cohort))
         if self.method is not SecureSum.SECAGG and self.adversary is not Adversary.SEMI_HONEST:
             raise InvalidInputError(
                 f"the adversary {self.adversary} goes with the secure sum secagg, got {self.method}"
@@ -249,9 +249,9 @@ def _cohort_sizes(
     """
     bound = MAX_ACTIVE_CLIENTS if adversary is Adversary.ACTIVE else MAX_CLIENTS
     if cohort is not None:
-        cohort = _validate.integer(MIN_CLIENTS, bound, cohort=cohort)
+        cohort = validate.integer(MIN_CLIENTS, bound, cohort=cohort)
     if cohort_min is not None:
-        cohort_min = _validate.integer(MIN_CLIENTS, bound, cohort_min=cohort_min)
+        cohort_min = validate.integer(MIN_CLIENTS, bound, cohort_min=cohort_min)
     if cohort is None:
         assert cohort_min is not None
         return cohort_min, min(bound, _FULL * cohort_min // _COMES)

@@ -9,7 +9,7 @@ from itertools import groupby
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.secure_sum import MIN_HONEST
@@ -44,10 +44,10 @@ class Silos:
 
     def __post_init__(self) -> None:
         if self.people is not None:
-            _validate.integer(2, MAX_CLIENTS, people=self.people)
-        _validate.integer(1, silos_per_person=self.silos_per_person)
+            validate.integer(2, MAX_CLIENTS, people=self.people)
+        validate.integer(1, silos_per_person=self.silos_per_person)
         if self.expected is not None:
-            _validate.integer(1, expected_people=self.expected)
+            validate.integer(1, expected_people=self.expected)
 
     def check(self, num_silos: int) -> None:
         """Refuse a number of silos that does not go with the rest.
@@ -97,7 +97,7 @@ def fitting_numbers(
     >>> fitting_numbers(0.2, "active"), 3 in fitting_numbers(0.0, "active")
     ({8: 4, 9: 5, 10: 6, 11: 6, 12: 7}, False)
     """
-    corrupt = _validate.integer(1, corrupt=corrupt)
+    corrupt = validate.integer(1, corrupt=corrupt)
     found = {}
     for silos in range(MIN_CLIENTS, most + 1):
         try:
@@ -148,9 +148,9 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
         raise InvalidInputError("the plan is not one of silos: set the most people of a client")
     if plan.privacy is None:
         return 0.0
-    share = _validate.inside(confidence=confidence)
+    share = validate.inside(confidence=confidence)
     deviations = NormalDist().inv_cdf((1 + share) / 2)
-    return deviations * plan.privacy.stddev * math.sqrt(_validate.integer(1, sums=sums))
+    return deviations * plan.privacy.stddev * math.sqrt(validate.integer(1, sums=sums))
 
 
 def error_of_number(distribution: Frequencies, noise: float, probability: float) -> float:

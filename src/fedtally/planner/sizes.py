@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from scipy.special import ndtr
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.planner.campaign import FALL, JUMP, TELLING, Campaign
@@ -88,8 +88,8 @@ def size_by_model(
     >>> size_by_model(distribution, 0.01, campaign, rows=15, margin=1.0, risk=1.0).width
     66
     """
-    tau, p = _validate.inside(tau=tau), _validate.inside(p=p)
-    margin, planned = _validate.real(1.0, margin=margin), p * _validate.real(1e-6, 1.0, risk=risk)
+    tau, p = validate.inside(tau=tau), validate.inside(p=p)
+    margin, planned = validate.real(1.0, margin=margin), p * validate.real(1e-6, 1.0, risk=risk)
     searched = campaign.searched_rows(rows)
     uncertainty = distribution.uncertainty(tau)
     if uncertainty > TOO_UNCERTAIN:
@@ -285,8 +285,8 @@ def within(
         InvalidInputError: a value is out of its range.
         UnreachableError: the budget buys no sketch.
     """
-    planned = _validate.inside(p=p) * _validate.real(1e-6, 1.0, risk=risk)
-    max_bytes = _validate.integer(1, max_bytes=max_bytes)
+    planned = validate.inside(p=p) * validate.real(1e-6, 1.0, risk=risk)
+    max_bytes = validate.integer(1, max_bytes=max_bytes)
     sizes = []
     for one in campaign.searched_rows(rows):
         most = bisect_right(

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.bounds import (
     F64,
@@ -404,7 +404,7 @@ class Composition:
             raise InvalidInputError(
                 f"a composition is a table with {', '.join(sorted(names))}, got {values!r}"
             )
-        number = _validate.integer(1, campaigns=values["campaigns"])
+        number = validate.integer(1, campaigns=values["campaigns"])
         sums = {
             name: values[name]
             for name in ("square", "lost", "variation", "pure", "divergence")
@@ -540,7 +540,7 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
     >>> print(delta(Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100), 1.0))
     epsilon 1 at delta 9.083e-07 (zero-out, distributed trust, privacy-loss-distribution)
     """
-    events, epsilon = checked_events(events), _validate.real(0.0, 1e3, epsilon=epsilon)
+    events, epsilon = checked_events(events), validate.real(0.0, 1e3, epsilon=epsilon)
     fixed, variation = _slack(events)
     at = np.array([epsilon])
     value, method = min((float(bound.deltas(at)[0]), bound.method) for bound in _bounds(events))
@@ -625,7 +625,7 @@ def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: 
     >>> round(most_detected(1.0, 1e-6, 0.05), 4), round(most_detected(8.0, 1e-6, 0.05), 4)
     (0.1359, 0.9997)
     """
-    alarms = _validate.real(0.0, 1.0, false_alarms=false_alarms)
+    alarms = validate.real(0.0, 1.0, false_alarms=false_alarms)
     factors, lost = np.exp(np.asarray(epsilons, np.float64)), np.asarray(deltas, np.float64)
     bounds = np.minimum(factors * alarms + lost, 1 - (1 - lost - alarms) / factors)
     return float(np.clip(bounds.min(), 0.0, 1.0))
@@ -651,7 +651,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     >>> round(calibrate(event, 1.0, 1e-6) ** 0.5 / (5**0.5 * noise_multiplier(1.0, 1e-6)), 4)
     0.9954
     """
-    target = _validate.real(1e-6, 1e3, epsilon=epsilon)
+    target = validate.real(1e-6, 1e3, epsilon=epsilon)
     delta = _delta_for([event, *others], delta)
     if others and _guarantee(checked_events(others), delta).epsilon >= target:
         raise InvalidInputError(
@@ -719,8 +719,8 @@ def realised(event: Event, survivors: int, corrupt: int) -> Event:
             f"only skellam noise comes in shares: {event.mechanism} noise is what it was planned"
             " to be"
         )
-    corrupt = _validate.integer(0, corrupt=corrupt)
-    honest = _validate.integer(corrupt + 1, survivors=survivors) - corrupt
+    corrupt = validate.integer(0, corrupt=corrupt)
+    honest = validate.integer(corrupt + 1, survivors=survivors) - corrupt
     return replace(
         event,
         variance=event.noise_variance * honest / event.honest_survivors,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
 
@@ -87,7 +87,7 @@ def demanded_delta(delta: float) -> float:
     >>> demanded_delta(0), demanded_delta(1e-6)
     (0.0, 1e-06)
     """
-    allowed = _validate.real(0.0, 1.0, delta=delta)
+    allowed = validate.real(0.0, 1.0, delta=delta)
     return allowed if allowed == 0.0 else checked_delta(allowed)
 
 
@@ -99,7 +99,7 @@ def checked_delta(delta: float) -> float:
     ...
     fedtally.errors.InvalidInputError: delta must be above 0 and below 1, got 1
     """
-    delta = _validate.real(0.0, 1.0, delta=delta)
+    delta = validate.real(0.0, 1.0, delta=delta)
     if not 0.0 < delta < 1.0:
         raise InvalidInputError(f"delta must be above 0 and below 1, got {delta:g}")
     return delta

@@ -27,7 +27,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
 from fedtally.privacy.events import Event, Relation, countable, under_demand
@@ -70,8 +70,8 @@ class Grant:
 
     def __post_init__(self) -> None:
         checked_name(population=self.population)
-        object.__setattr__(self, "epsilon", _validate.real(0.0, 1000.0, epsilon=self.epsilon))
-        object.__setattr__(self, "delta", _validate.real(0.0, 1.0, delta=self.delta))
+        object.__setattr__(self, "epsilon", validate.real(0.0, 1000.0, epsilon=self.epsilon))
+        object.__setattr__(self, "delta", validate.real(0.0, 1.0, delta=self.delta))
         if self.epsilon == 0 or not (self.delta == 0 or MIN_DELTA <= self.delta < 1):
             raise InvalidInputError(
                 f"a grant needs epsilon above 0 and delta from {MIN_DELTA:g} to below 1, or 0 for"
@@ -133,7 +133,7 @@ class Charge:
     def __post_init__(self) -> None:
         checked_name(population=self.population)
         checked_name(plan=self.plan)
-        object.__setattr__(self, "release", _validate.integer(0, MAX_RELEASE, release=self.release))
+        object.__setattr__(self, "release", validate.integer(0, MAX_RELEASE, release=self.release))
         if not isinstance(self.event, Event):
             raise InvalidInputError(f"event must be an Event of the accountant, got {self.event!r}")
         _ = self.event.noise_variance

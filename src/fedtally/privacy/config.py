@@ -17,8 +17,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Self
 
-from fedtally import _validate
-from fedtally.encoding import Encoding
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
@@ -204,7 +204,7 @@ class PrivacyConfig:
             raise InvalidInputError("this noise is drawn at once, not in shares of the clients")
         # Sized by the fewest honest clients that may be in a sum: with more the noise is larger,
         # and it is never smaller.
-        shares = _validate.integer(1, clients=clients) / self.event.honest_survivors
+        shares = validate.integer(1, clients=clients) / self.event.honest_survivors
         return _drawable(skellam(self.event.noise_variance * shares))
 
     @property
@@ -235,7 +235,7 @@ class PrivacyConfig:
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
-        found = _validate.table("privacy", values, list(cls.__dataclass_fields__))
+        found = validate.table("privacy", values, list(cls.__dataclass_fields__))
         return cls(**found | {"event": Event.from_dict(found["event"])})
 
 
@@ -453,7 +453,7 @@ def default_delta(num_clients: int) -> float:
     >>> default_delta(1000), default_delta(10**8)
     (1e-06, 1e-09)
     """
-    return min(1e-6, 1.0 / (10 * _validate.integer(1, num_clients=num_clients)))
+    return min(1e-6, 1.0 / (10 * validate.integer(1, num_clients=num_clients)))
 
 
 def checked_epsilon(epsilon: float) -> float:
@@ -462,7 +462,7 @@ def checked_epsilon(epsilon: float) -> float:
     >>> checked_epsilon(1)
     1.0
     """
-    epsilon = _validate.real(epsilon=epsilon)
+    epsilon = validate.real(epsilon=epsilon)
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise InvalidInputError(
             f"epsilon must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}"

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
-from fedtally.encoding import Encoding
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
@@ -213,31 +213,31 @@ class Event:
                 object.__setattr__(self, name, value)
 
         keep(mechanism=Mechanism.parse(self.mechanism), relation=Relation.parse(self.relation))
-        keep(rows=_validate.integer(1, 1024, rows=self.rows))
-        keep(max_items=_validate.integer(1, 2**20, max_items=self.max_items))
+        keep(rows=validate.integer(1, 1024, rows=self.rows))
+        keep(max_items=validate.integer(1, 2**20, max_items=self.max_items))
         keep(
-            participations=_validate.integer(
+            participations=validate.integer(
                 1, MAX_PARTICIPATIONS, participations=self.participations
             )
         )
-        keep(per_release=_validate.integer(1, self.participations, per_release=self.per_release))
+        keep(per_release=validate.integer(1, self.participations, per_release=self.per_release))
         keep(
-            silos_per_person=_validate.integer(
+            silos_per_person=validate.integer(
                 1, MAX_PARTICIPATIONS, silos_per_person=self.silos_per_person
             )
         )
         # what one person adds to a release, counted exactly, must stay exact in doubles
-        _validate.integer(
+        validate.integer(
             1,
             MAX_PARTICIPATIONS,
             **{"participations times silos_per_person": self.contributions},
         )
-        keep(total_variation=_validate.real(0.0, 1.0, total_variation=self.total_variation))
+        keep(total_variation=validate.real(0.0, 1.0, total_variation=self.total_variation))
         for name, most in (("variance", 1e18), ("clip_norm", 1e9)):
             if getattr(self, name) is not None:
-                keep(**{name: _validate.real(1e-9, most, **{name: getattr(self, name)})})
+                keep(**{name: validate.real(1e-9, most, **{name: getattr(self, name)})})
         if self.mechanism is Mechanism.SKELLAM:
-            keep(honest_survivors=_validate.integer(1, honest_survivors=self.honest_survivors))
+            keep(honest_survivors=validate.integer(1, honest_survivors=self.honest_survivors))
         elif self.honest_survivors is not None:
             raise InvalidInputError(
                 f"honest_survivors belongs to skellam: {self.mechanism} noise is drawn at once"
@@ -308,8 +308,8 @@ class Event:
                 f" {self.per_release} and {self.silos_per_person}: leave them out"
             )
         opposite, excess = _pair(collisions)
-        opposite = _validate.integer(0, self.rows, opposite=opposite)
-        return Collisions(opposite, _validate.integer(0, opposite, excess=excess))
+        opposite = validate.integer(0, self.rows, opposite=opposite)
+        return Collisions(opposite, validate.integer(0, opposite, excess=excess))
 
     @property
     def contributions(self) -> int:
@@ -445,7 +445,7 @@ class Event:
             raise InvalidInputError(
                 f"an event is a table of schema {SCHEMA!r}, got {values.get('schema')!r}"
             )
-        found = _validate.table(
+        found = validate.table(
             "an event", values, ["schema", *(field.name for field in fields(cls))], _OPTIONAL
         )
         del found["schema"]
@@ -523,8 +523,8 @@ def default_clip_norm(rows: int, width: int, max_items: int) -> float:
     >>> round(default_clip_norm(5, 1000, 20), 3)
     10.392
     """
-    rows, width = _validate.integer(1, rows=rows), _validate.integer(1, width=width)
-    max_items = _validate.integer(1, max_items=max_items)
+    rows, width = validate.integer(1, rows=rows), validate.integer(1, width=width)
+    max_items = validate.integer(1, max_items=max_items)
     return math.sqrt(max_items * rows * (1 + 4 * math.sqrt(2 / (rows * width))))
 
 

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 import numpy as np
 from scipy.special import erfinv, expit, i0e, log_ndtr, ndtri
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.privacy.bounds import F64, Bound, Method, checked_delta, checked_events, with_margin
 from fedtally.privacy.events import Event, Mechanism
 from fedtally.privacy.geometric import rate_of
@@ -24,7 +24,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(noise_multiplier(1.0, 1e-6), 4)
     4.2247
     """
-    return _multiplier(_validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta))
+    return _multiplier(validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta))
 
 
 @cache  # it takes some 50 ms, and a planner asks for the same numbers dozens of times

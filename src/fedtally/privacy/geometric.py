@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.privacy.mechanism import stream
 
@@ -117,7 +117,7 @@ class Geometric:
         Raises:
             InvalidInputError: the key was wiped, or is of another length; the size is out of range.
         """
-        size = _validate.integer(1, MAX_DRAWS, size=size)
+        size = validate.integer(1, MAX_DRAWS, size=size)
         bits, parts, missing = _Bits(key), [], size
         while missing:
             # about half of all attempts succeed

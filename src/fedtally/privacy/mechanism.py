@@ -19,7 +19,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.keys import Secret
 from fedtally.crypto.prg import MAX_STREAM_BYTES, Masking
 from fedtally.kernels import Inversion
@@ -121,7 +121,7 @@ class Noise:
         >>> skellam(0.5).draw(Secret(bytes(32)), 8).tolist()
         [0, -1, 0, 0, 0, 1, 0, -1]
         """
-        size = _validate.integer(1, MAX_DRAWS, size=size)
+        size = validate.integer(1, MAX_DRAWS, size=size)
         draws = self._inversion.draw(stream(key, size), scan=constant_time)
         if draws is None:
             words = stream(key, 2 * size)
@@ -149,7 +149,7 @@ def rounded_gaussian(variance: float) -> Noise:
     Returns:
         the noise, kept for the next call; making it takes 0.1 s for variance 22,500.
     """
-    return _rounded_gaussian(_validate.real(MIN_GAUSSIAN_VARIANCE, MAX_VARIANCE, variance=variance))
+    return _rounded_gaussian(validate.real(MIN_GAUSSIAN_VARIANCE, MAX_VARIANCE, variance=variance))
 
 
 def skellam(variance: float) -> Noise:
@@ -164,7 +164,7 @@ def skellam(variance: float) -> Noise:
     Returns:
         the noise, kept for the next call.
     """
-    return _skellam(_validate.real(MIN_SKELLAM_VARIANCE, MAX_VARIANCE, variance=variance))
+    return _skellam(validate.real(MIN_SKELLAM_VARIANCE, MAX_VARIANCE, variance=variance))
 
 
 @lru_cache(maxsize=8)

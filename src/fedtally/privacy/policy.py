@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import demanded_delta
 from fedtally.privacy.config import PrivacyConfig
@@ -56,7 +56,7 @@ class PrivacyPolicy:
     not_private: bool = False
 
     def __post_init__(self) -> None:
-        epsilon = _validate.real(0.0, epsilon=self.epsilon)
+        epsilon = validate.real(0.0, epsilon=self.epsilon)
         if epsilon == 0:
             raise InvalidInputError(
                 "epsilon must be above 0, got 0: no sum of data is that private"

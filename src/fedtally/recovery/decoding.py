@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from fedtally import _validate
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.recovery.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
@@ -348,13 +348,13 @@ class Decoding:
             if value not in known:
                 raise InvalidInputError(
                     f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}"
-                    + _validate.did_you_mean(str(value), map(str, known))
+                    + validate.did_you_mean(str(value), map(str, known))
                 )
-        confidence = _validate.real(confidence=self.confidence)
+        confidence = validate.real(confidence=self.confidence)
         if not 0 <= confidence < 1:
             raise InvalidInputError(
                 "confidence must be at least 0 (no intervals) and below 1, got"
-                f" {self.confidence!r}{_validate.as_share(confidence)}"
+                f" {self.confidence!r}{validate.as_share(confidence)}"
             )
         object.__setattr__(self, "confidence", confidence)
 

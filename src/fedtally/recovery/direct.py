@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ive, ndtr, ndtri
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import geometric
 from fedtally.privacy.events import Mechanism
@@ -238,7 +238,7 @@ class DirectDecoder:
     def range(self, first_id: int, count: int) -> F64:
         """Return the counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
         start = (first_id - self._places.first_id) % 2**64
-        _validate.integer(0, self.spec.width - start, count=count)
+        validate.integer(0, self.spec.width - start, count=count)
         return self._counts[start : start + count].copy()
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Mechanism
 from fedtally.recovery import belief_error, direct_error, joint_error, median_error
@@ -126,7 +126,7 @@ class Setting:
             InvalidInputError: a value is out of its range.
         """
         known, number, shape = self._checked(frequencies)
-        if not 0.0 < _validate.real(probability=probability) < 1.0:
+        if not 0.0 < validate.real(probability=probability) < 1.0:
             raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
         return MODELS[Recovery(self.recovery)].predict(known, shape, number, probability)
 
@@ -141,7 +141,7 @@ class Setting:
             InvalidInputError: a value is out of its range.
         """
         known, number, shape = self._checked(frequencies)
-        if _validate.real(0.0, tau=tau) == 0.0:
+        if validate.real(0.0, tau=tau) == 0.0:
             raise InvalidInputError(f"tau must be above 0, got {tau}")
         return MODELS[Recovery(self.recovery)].failure(known, shape, number, tau)
 
@@ -158,7 +158,7 @@ class Setting:
             InvalidInputError: a value is out of its range.
         """
         known, number, shape = self._checked(frequencies, Recovery.MEDIAN)
-        if _validate.real(0.0, size=size) == 0.0:
+        if validate.real(0.0, size=size) == 0.0:
             raise InvalidInputError(f"size must be above 0, got {size}")
         return median_error.exceedance(known, shape, number, size)
 
@@ -167,7 +167,7 @@ class Setting:
     ) -> tuple[F64, F64, Shape]:
         """Return rising positive frequencies, how many items have each, and the shape."""
         known, number = _known(
-            frequencies, self.numbers, _validate.integer(1, max_items=self.max_items)
+            frequencies, self.numbers, validate.integer(1, max_items=self.max_items)
         )
         rounds = _rounds(
             Schedule.parse(self.schedule),
@@ -178,19 +178,19 @@ class Setting:
         )
         candidates = _candidates(number, self.candidates)
         decoder = Recovery.parse(self.recovery if recovery is None else recovery)
-        rows = _validate.integer(1, rows=self.rows)
+        rows = validate.integer(1, rows=self.rows)
         decoder.check_rows(rows)
         shape = Shape(
             rows,
-            _validate.integer(1, width=self.width),
+            validate.integer(1, width=self.width),
             rounds.sizes,
             rounds.fresh,
             rounds.clients,
-            _validate.real(0.0, noise=self.noise) ** 2 * self.num_rounds,
+            validate.real(0.0, noise=self.noise) ** 2 * self.num_rounds,
             candidates,
             rounds.heterogeneity,
             self.mechanism,
-            _validate.integer(1, draws=self.draws),
+            validate.integer(1, draws=self.draws),
         )
         return known[known > 0], number[known > 0], shape
 
@@ -243,14 +243,14 @@ def _rounds(
     round_sizes: Sequence[int] | None,
     heterogeneity: float,
 ) -> _Rounds:
-    rounds = np.ones(_validate.integer(1, num_rounds=num_rounds))
+    rounds = np.ones(validate.integer(1, num_rounds=num_rounds))
     if round_sizes is not None:
         if len(round_sizes) != num_rounds:
             raise InvalidInputError(
                 f"round_sizes must be {num_rounds}, one of each round, got {len(round_sizes)}"
             )
         rounds = np.array(
-            [_validate.integer(1, round_sizes=size) for size in round_sizes], dtype=np.float64
+            [validate.integer(1, round_sizes=size) for size in round_sizes], dtype=np.float64
         )
         total = int(rounds.sum())
         if num_clients is None:
@@ -265,16 +265,16 @@ def _rounds(
         [rounds[batch.start : batch.stop].sum() for batch in schedule.batches_of(num_rounds)]
     )
     spread = heterogeneity_of_batches(
-        _validate.real(1.0, heterogeneity=heterogeneity), effective(sizes), effective(rounds)
+        validate.real(1.0, heterogeneity=heterogeneity), effective(sizes), effective(rounds)
     )
-    clients = _validate.integer(1, num_clients=num_clients)
+    clients = validate.integer(1, num_clients=num_clients)
     return _Rounds(sizes, schedule.kind is ScheduleKind.FRESH, clients, spread)
 
 
 def _candidates(number: F64, candidates: int | None) -> int:
     """Return how many candidates there are, at least as many as have a frequency."""
     items = math.ceil(float(number.sum()) * (1 - 1e-9))
-    size = items if candidates is None else _validate.integer(candidates=candidates)
+    size = items if candidates is None else validate.integer(candidates=candidates)
     if size < max(items, 1):
         raise InvalidInputError(
             f"candidates must be at least 1 and the number of frequencies, {items}, got {size}"

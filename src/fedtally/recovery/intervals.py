@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import ndtri
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.belief_intervals import BeliefIntervals
@@ -195,7 +195,7 @@ def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
     >>> float(np.round(sampling_error(np.array([0.5]), 10_000, 0.95), 4)[0])
     0.0098
     """
-    _validate.integer(1, num_clients=num_clients)
+    validate.integer(1, num_clients=num_clients)
     check_confidence(confidence)
     f = np.clip(frequency, 0.0, 1.0)  # estimates may lie outside, where the root does not exist
     z, n = float(-ndtri((1.0 - confidence) / 2)), num_clients

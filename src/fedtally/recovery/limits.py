@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.linear_system import F64, U64, Ids
 
@@ -71,7 +71,7 @@ def check_confidence(confidence: float) -> float:
     >>> check_confidence(0.95)
     0.95
     """
-    confidence = _validate.real(confidence=confidence)
+    confidence = validate.real(confidence=confidence)
     if not 0 < confidence < 1:
         raise InvalidInputError(f"confidence must be above 0 and below 1, got {confidence}")
     return confidence

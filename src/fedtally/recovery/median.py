@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate, kernels
+from fedtally import kernels
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.sketch import CountSketch, Recovery, ScheduleKind, SketchSpec, check_compatible
 from fedtally.sketch.hashing import tabulation_tables
@@ -78,7 +79,7 @@ class MedianDecoder:
         The ids that are looked at are the `count` ids from `first_id` on. Memory is bounded by the
         number of ids that are found, not by `count`.
         """
-        _validate.integer(0, count=count)
+        validate.integer(0, count=count)
         found: list[tuple[U64, F64]] = []
         for start, size in _steps(count):
             estimates = self.range(first_id + start, size)

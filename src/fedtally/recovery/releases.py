@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import noise_multiplier
 from fedtally.privacy.events import Event, Mechanism, Trust
@@ -55,9 +55,9 @@ class Release:
     provision: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.integer(1, num_clients=self.num_clients)
-        _validate.integer(self.event.participations, num_rounds=self.num_rounds)
-        _validate.real(1.0, provision=self.provision)
+        validate.integer(1, num_clients=self.num_clients)
+        validate.integer(self.event.participations, num_rounds=self.num_rounds)
+        validate.real(1.0, provision=self.provision)
         if self.provision > 1 and self.adds_up:
             raise InvalidInputError(
                 f"provision belongs to the shares of skellam noise, got {self.provision:g}"
@@ -88,7 +88,7 @@ class Release:
 
         The smaller batches have one round less.
         """
-        num_batches = _validate.integer(1, self.num_rounds, num_batches=num_batches)
+        num_batches = validate.integer(1, self.num_rounds, num_batches=num_batches)
         most = -(-self.num_rounds // num_batches)
         smaller = most * num_batches - self.num_rounds
         return most, num_batches - smaller, smaller

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.belief import BeliefDecoder
@@ -138,7 +138,7 @@ class ShrunkDecoder:
 
     def range(self, first_id: int, count: int) -> F64:
         """Return the posterior means for the ids from `first_id` on (mod 2^64): float64 [count]."""
-        return self._in_blocks(range(first_id, first_id + _validate.integer(0, count=count)))
+        return self._in_blocks(range(first_id, first_id + validate.integer(0, count=count)))
 
     def _in_blocks(self, ids: Ids) -> F64:
         if self.noise <= _EXACT:

@@ -9,7 +9,7 @@ from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedtally._text import escaped
+from fedtally.base.text import escaped
 from fedtally.report import page, summary, wording
 from fedtally.report.fields import error_fields, limits_fields, privacy_fields
 from fedtally.report.terminal import (

@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtally._text import escaped
+from fedtally.base.text import escaped
 from fedtally.domain import Domain, Grid, Unread
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
@@ -183,7 +183,7 @@ class Content:
 
 def write(content: Content, path: str | os.PathLike[str]) -> None:
     """Write a page to a file, whole or not at all."""
-    from fedtally._archive import replacing
+    from fedtally.base.archive import replacing
 
     text = _rendered(content)
     with replacing(path) as temporary:

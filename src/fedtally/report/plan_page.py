@@ -77,7 +77,7 @@ def write_plan_page(
         MissingExtraError: Jinja2 or matplotlib is not installed.
         InvalidInputError: the name does not end in .html.
     """
-    from fedtally._archive import replacing
+    from fedtally.base.archive import replacing
 
     page.check_report_path(path)
     text = _rendered(_content(proposal, host, said, report))

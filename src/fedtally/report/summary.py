@@ -9,7 +9,7 @@ from datetime import date
 
 import numpy as np
 
-from fedtally._text import escaped, shortened
+from fedtally.base.text import escaped, shortened
 from fedtally.report.wording import counted, decimals, drawn_away, level, percent, points, those
 from fedtally.result import Estimate, Result, is_told_from_zero, largest_uncertainty
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedtally._text import escaped
+from fedtally.base.text import escaped
 from fedtally.domain import Domain, Unread
 from fedtally.report.tables import Column, FittedTable, printable
 from fedtally.report.wording import (

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedtally._text import escaped
+from fedtally.base.text import escaped
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind

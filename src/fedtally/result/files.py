@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _archive, _validate
 from fedtally import domain as domains
+from fedtally.base import archive, validate
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, reason
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import Decoding
@@ -75,7 +75,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
     # True counts are left out: a file may go to people that must not see them.
-    _archive.write(
+    archive.write(
         path,
         SCHEMA,
         meta,
@@ -95,7 +95,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
     Raises:
         UnreadableFileError: the file is missing, damaged, or of another kind.
     """
-    _, meta, arrays = _archive.read(path, SCHEMA, _limits)
+    _, meta, arrays = archive.read(path, SCHEMA, _limits)
     try:
         plan = Plan.from_dict(meta["plan"])
         parts = {
@@ -138,7 +138,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the most bytes of each array of a saved result: `_archive.Limits`."""
+    """Return the most bytes of each array of a saved result: `archive.Limits`."""
     plan = Plan.from_dict(meta["plan"])
     fits: dict[str, int | None] = {f"fit_{name}": None for name in _FIT_ARRAYS}
     return fits | {
@@ -171,16 +171,16 @@ def _read_fit(
         raise InvalidInputError("arrays of a fit must be integers and floating-point numbers")
     kappa, largest = fields["kappa"], fields["largest_error"]
     return FoundFit(
-        _validate.integer(1, most=fields["most"]),
-        _validate.real(selected=fields["selected"]),
-        _validate.real(threshold=fields["threshold"]),
+        validate.integer(1, most=fields["most"]),
+        validate.real(selected=fields["selected"]),
+        validate.real(threshold=fields["threshold"]),
         parts["positions"],
         parts["values"],
         parts["shrinkage"],
         parts["residual"],
         fields["draws"],
-        None if kappa is None else (_validate.real(kappa=kappa[0]), str(kappa[1])),
-        None if largest is None else _validate.real(largest_error=largest),
+        None if kappa is None else (validate.real(kappa=kappa[0]), str(kappa[1])),
+        None if largest is None else validate.real(largest_error=largest),
     )
 
 
@@ -221,7 +221,7 @@ def _sketches(
     ):
         sketch = CountSketch(plan.spec, round)
         sketch.noise = noise_mark(mark)
-        sketch.num_silos = _validate.integer(0, num_silos=num_silos)
+        sketch.num_silos = validate.integer(0, num_silos=num_silos)
         sketch.num_clients = checked_number(number, sketch)
         sketch.vector = np.concatenate([values.reshape(-1), letters])
         sketches.append(sketch)
@@ -246,7 +246,7 @@ def write_table(table: Any, path: str | os.PathLike[str]) -> int:
         How many cells of a .csv file are written so that no spreadsheet runs them (`as_text`).
     """
     changed = 0
-    with _archive.replacing(path) as temporary:
+    with archive.replacing(path) as temporary:
         if os.fspath(path).endswith(".csv"):
             import pyarrow.csv
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedtally._keywords import in_python
-from fedtally._text import escaped, shortened
+from fedtally.base.text import escaped, shortened
 from fedtally.errors import MissingExtraError
 from fedtally.result.estimates import Estimate, Uncertainty, uncertainty_of
 from fedtally.result.files import check_export_path, write_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedtally._text import shortened
+from fedtally.base.text import shortened
 from fedtally.domain import Domain
 from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.decoding import MAX_ENUMERATED, MAX_JOINT, AnyDecoder, kind_of

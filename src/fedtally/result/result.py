@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
@@ -175,7 +175,7 @@ class Result(Tabular):
         self.num_silos = (
             self._silos_in_sums
             if num_silos is None
-            else _validate.integer(
+            else validate.integer(
                 min(1, self._silos_in_sums), self._silos_in_sums, num_silos=num_silos
             )
         )
@@ -509,10 +509,10 @@ class Result(Tabular):
             MemoryLimitError: the domain is too large to enumerate; name items with `estimates`
                 instead.
         """
-        _validate.integer(0, k=k)
+        validate.integer(0, k=k)
         floor = _LEAST
         if min_frequency is not None:
-            least = _validate.share(min_frequency=min_frequency)
+            least = validate.share(min_frequency=min_frequency)
             floor = max(floor, least * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for places, block in self._listable(progress):
@@ -585,7 +585,7 @@ class Result(Tabular):
         hint = ""
         if self.domain.kind == "dictionary" and self.domain.size <= _MOST_COMPARED:
             labels = self.domain.labels(range(self.domain.size))
-            hint = _validate.did_you_mean(str(lacking[0]), labels)
+            hint = validate.did_you_mean(str(lacking[0]), labels)
         return OutsideDomainError(
             f"{str(lacking[0])!r} was no candidate of this result{many}, and it has estimates of"
             f" candidates alone ({self.domain}): leave it out{hint}"

@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.keys import RejectedError, check_identity
 from fedtally.errors import InvalidInputError
 
@@ -33,7 +33,7 @@ class AllowList:
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self._keys = list(keys)
-        _validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
+        validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
             # Under a key of low order one signature holds for every message: anybody could sign as
             # that identity.
@@ -60,7 +60,7 @@ class AllowList:
 
     def key(self, rank: int) -> bytes:
         """Return the key of that rank, 0 .. len - 1."""
-        return self._keys[_validate.integer(0, len(self._keys) - 1, rank=rank)]
+        return self._keys[validate.integer(0, len(self._keys) - 1, rank=rank)]
 
     def rank(self, key: bytes) -> int:
         """Return the place of a key.

@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.keys import ExchangeKey, Label, RejectedError, Secret, SigningKey
 from fedtally.crypto.prg import Lanes, Masking, lane
@@ -118,7 +118,7 @@ class Pinned:
     round: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "round", _validate.integer(0, 2**32 - 1, round=self.round))
+        object.__setattr__(self, "round", validate.integer(0, 2**32 - 1, round=self.round))
         for name in ("server_key", "fingerprint"):
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check_point
 from fedtally.errors import InvalidInputError
 from fedtally.flp.one_hot import field_for_sums
@@ -159,7 +159,7 @@ class SecAggConfig:
         """Return the terms that `to_dict` described."""
         names = [f.name for f in dataclasses.fields(Parameters)]
         own = ["server_key", "allow_list"]
-        found = _validate.table("secure_sum", values, [*names, *own], optional=own)
+        found = validate.table("secure_sum", values, [*names, *own], optional=own)
         keys = {name: _unhex(name, value) for name, value in found.items() if name not in names}
         return cls(parameters=Parameters(**{name: found[name] for name in names}), **keys)
 
@@ -334,7 +334,7 @@ class TwoServerConfig:
         """Return the terms that `to_dict` described."""
         fields = dataclasses.fields(cls)
         optional = [f.name for f in fields if f.default is not dataclasses.MISSING]
-        found = _validate.table("secure_sum", values, [f.name for f in fields], optional)
+        found = validate.table("secure_sum", values, [f.name for f in fields], optional)
         for name in ("leader_key", "helper_key", "allow_list"):
             if name in found:
                 found[name] = _unhex(name, found[name])

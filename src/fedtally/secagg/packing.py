@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.prg import MAX_BITS, Lanes, lane
 from fedtally.errors import InvalidInputError
 
@@ -42,7 +42,7 @@ def packed_length(entries: int, bits: int) -> int:
     >>> packed_length(20_000, 16), packed_length(20_001, 11)
     (40000, 27503)
     """
-    entries, bits = _validate.integer(1, entries=entries), _validate.integer(1, MAX_BITS, bits=bits)
+    entries, bits = validate.integer(1, entries=entries), validate.integer(1, MAX_BITS, bits=bits)
     return sum(_plane_length(entries, width) for width in _widths(bits))
 
 

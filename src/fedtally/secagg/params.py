@@ -41,9 +41,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from fedtally import _validate
+from fedtally.base import validate
+from fedtally.base.encoding import values_of_sum
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
-from fedtally.encoding import values_of_sum
 from fedtally.errors import InvalidInputError
 
 # sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
@@ -104,7 +104,7 @@ def corrupt_clients(max_corrupt: float, n_max: int) -> int:
     >>> corrupt_clients(0.05, 1000), corrupt_clients(0.0, 10)
     (50, 1)
     """
-    return max(1, -(-ppm_of(max_corrupt=max_corrupt) * _validate.integer(1, n_max=n_max) // PPM))
+    return max(1, -(-ppm_of(max_corrupt=max_corrupt) * validate.integer(1, n_max=n_max) // PPM))
 
 
 def complete_threshold(n: int, corrupt: int) -> int:
@@ -116,7 +116,7 @@ def complete_threshold(n: int, corrupt: int) -> int:
     >>> complete_threshold(3, 1), complete_threshold(1000, 50)
     (3, 526)
     """
-    return (_validate.integer(1, n=n) + _validate.integer(0, corrupt=corrupt)) // 2 + 1
+    return (validate.integer(1, n=n) + validate.integer(0, corrupt=corrupt)) // 2 + 1
 
 
 def num_checksum_entries(bits: int) -> int:
@@ -127,7 +127,7 @@ def num_checksum_entries(bits: int) -> int:
     >>> num_checksum_entries(16), num_checksum_entries(11)
     (4, 6)
     """
-    return -(-64 // _validate.integer(1, MAX_BITS, bits=bits))
+    return -(-64 // validate.integer(1, MAX_BITS, bits=bits))
 
 
 def modulus_bits(
@@ -152,10 +152,10 @@ def modulus_bits(
     >>> modulus_bits(1000), modulus_bits(1000, multiple=1), modulus_bits(200, signed=False)
     (16, 11, 8)
     """
-    n, largest_entry = _validate.integer(1, n=n), _validate.integer(1, largest_entry=largest_entry)
+    n, largest_entry = validate.integer(1, n=n), validate.integer(1, largest_entry=largest_entry)
     noise, multiple = (
-        _validate.integer(0, noise=noise),
-        _validate.integer(1, MAX_BITS, multiple=multiple),
+        validate.integer(0, noise=noise),
+        validate.integer(1, MAX_BITS, multiple=multiple),
     )
     bits = _bits_of(n * largest_entry, noise, signed=True)
     if bits > MAX_BITS:  # without a sign, too: sums are kept as signed integers
@@ -192,10 +192,10 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     >>> noise_bound(0, 20_000), noise_bound(2, 20_000, "discrete-gaussian"), noise_bound(2, 20_000)
     (0, 18, 24)
     """
-    stddev = _validate.real(0.0, 1e18, stddev=stddev)
+    stddev = validate.real(0.0, 1e18, stddev=stddev)
     if kind not in ("discrete-gaussian", "skellam"):
         raise InvalidInputError(f"kind must be discrete-gaussian or skellam, got {kind!r}")
-    exponent = math.log(2 * _validate.integer(1, length=length)) + SECURITY_BITS * math.log(2)
+    exponent = math.log(2 * validate.integer(1, length=length)) + SECURITY_BITS * math.log(2)
     if stddev == 0:
         return 0
     gaussian = stddev * math.sqrt(2 * exponent)
@@ -243,9 +243,9 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     (True, False)
     """
     n, corrupt, absent = (
-        _validate.integer(1, n=n),
-        _validate.integer(0, n, corrupt=corrupt),
-        _validate.integer(0, n, absent=absent),
+        validate.integer(1, n=n),
+        validate.integer(0, n, corrupt=corrupt),
+        validate.integer(0, n, absent=absent),
     )
     k, t = graph
     if k % 2 or not 2 <= t <= k <= n - 2:
@@ -335,7 +335,7 @@ class Parameters:
     def __post_init__(self) -> None:
         def bounded(minimum: int, maximum: int, name: str) -> None:
             object.__setattr__(
-                self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)})
+                self, name, validate.integer(minimum, maximum, **{name: getattr(self, name)})
             )
 
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
@@ -430,7 +430,7 @@ class Parameters:
             UnsafeParametersError: n is not within n_min .. n_max, or the ring does not protect n
                 clients.
         """
-        n = _validate.integer(n=n)
+        n = validate.integer(n=n)
         if not self.n_min <= n <= self.n_max:
             raise UnsafeParametersError(
                 f"the roster must have {self.n_min} to {self.n_max} clients, got {n}"
@@ -488,13 +488,13 @@ class ClientPolicy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
         object.__setattr__(
-            self, "max_seconds", _validate.integer(1, 2**32, max_seconds=self.max_seconds)
+            self, "max_seconds", validate.integer(1, 2**32, max_seconds=self.max_seconds)
         )
         ppm_of(max_corrupt=self.max_corrupt)
         object.__setattr__(
             self,
             "least_known",
-            _validate.integer(0, len(self.known), least_known=self.least_known),
+            validate.integer(0, len(self.known), least_known=self.least_known),
         )
         for minimum, name in (
             (2, "min_honest"),
@@ -505,9 +505,7 @@ class ClientPolicy:
             (1, "max_length"),
             (1, "max_bits"),
         ):
-            object.__setattr__(
-                self, name, _validate.integer(minimum, **{name: getattr(self, name)})
-            )
+            object.__setattr__(self, name, validate.integer(minimum, **{name: getattr(self, name)}))
 
     def check_invite(self, parameters: Parameters) -> None:
         """Refuse parameters that are weaker, or larger, than this policy allows.
@@ -590,7 +588,7 @@ def share_of(ppm: int, n: int, *, up: bool = False) -> int:
 def ppm_of(**named: float) -> int:
     """Return a fraction in [0, 1) as parts per million, rounded to the nearest."""
     name = next(iter(named))
-    ppm = round(_validate.real(0.0, 1.0, **named) * PPM)
+    ppm = round(validate.real(0.0, 1.0, **named) * PPM)
     if ppm == PPM:
         raise InvalidInputError(f"{name} must be below 1, got {named[name]}")
     return ppm

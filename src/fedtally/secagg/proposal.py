@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.params import (
     CORRECTNESS_BITS,
@@ -76,9 +76,9 @@ def propose(
     Graph(neighbours=999, threshold=526)
     """
     adversary, dropout = Adversary.parse(adversary), ppm_of(max_dropout=max_dropout)
-    n_max = _validate.integer(MIN_CLIENTS, MAX_CLIENTS, n_max=n_max)
-    n_min = n_max if n_min is None else _validate.integer(MIN_CLIENTS, n_max, n_min=n_min)
-    corrupt = _validate.integer(0, n_min, corrupt=corrupt)
+    n_max = validate.integer(MIN_CLIENTS, MAX_CLIENTS, n_max=n_max)
+    n_min = n_max if n_min is None else validate.integer(MIN_CLIENTS, n_max, n_min=n_min)
+    corrupt = validate.integer(0, n_min, corrupt=corrupt)
     if min_survivors is None:
         left = n_min - share_of(dropout, n_min, up=True)
         min_survivors = left - corrupt if adversary is Adversary.ACTIVE else left

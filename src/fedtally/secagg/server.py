@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto import keys
 from fedtally.crypto.keys import Label, RejectedError, SigningKey
 from fedtally.crypto.prg import Lanes, lane
@@ -171,9 +171,9 @@ class Server:
         ):
             if not isinstance(value, bytes) or len(value) != size:
                 raise InvalidInputError(f"{name} must be {size} bytes")
-        not_after = _validate.integer(0, 2**63 - 1, not_after=not_after)
-        not_before = _validate.integer(0, not_after, not_before=not_before)
-        number = _validate.integer(0, 2**32 - 1, round=round)
+        not_after = validate.integer(0, 2**63 - 1, not_after=not_after)
+        not_before = validate.integer(0, not_after, not_before=not_before)
+        number = validate.integer(0, 2**32 - 1, round=round)
         # Zeros in place of the digest say that there is no allow-list.
         listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
         terms = wire.encode_terms(

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate, kernels
+from fedtally import kernels
+from fedtally.base import validate
 from fedtally.sketch.count_sketch import Identity, Part, RoundHash, SketchSpec
 
 I64 = npt.NDArray[np.int64]
@@ -64,7 +65,7 @@ class Clip(NamedTuple):
         Raises:
             InvalidInputError: the norm is no number of at least 0.
         """
-        exact = math.floor(Fraction(_validate.real(0.0, clip_norm=self.norm)) ** 2)
+        exact = math.floor(Fraction(validate.real(0.0, clip_norm=self.norm)) ** 2)
         return min(exact, np.iinfo(np.int64).max)
 
 
@@ -279,7 +280,7 @@ def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
 def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     """Return which of these clients exceed the clip."""
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
-    _validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
+    validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
     # k items have a squared norm of at most k^2 rows. Most clients are cleared without hashing.
     is_suspect = clip.spec.touched * sizes**2 > most
     suspects = clients[is_suspect]
@@ -292,7 +293,7 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
 
 def _nobody_else(items: npt.NDArray[Any]) -> I64:
     """Return the owners of one client's items for `_increments`: the same for all of them."""
-    _validate.integer(0, MAX_ITEMS, items=len(items))
+    validate.integer(0, MAX_ITEMS, items=len(items))
     return np.zeros(len(items), np.int64)
 
 

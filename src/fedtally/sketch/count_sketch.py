@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _archive, _validate, kernels
-from fedtally.encoding import Encoding
+from fedtally import kernels
+from fedtally.base import archive, validate
+from fedtally.base.encoding import Encoding
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError, reason
 from fedtally.sketch import hashing
 from fedtally.sketch.schedule import Schedule, ScheduleKind
@@ -204,15 +205,13 @@ class SketchSpec:
             ("width", kernels.MAX_WIDTH),
             ("num_rounds", MAX_ROUNDS),
         ):
-            object.__setattr__(
-                self, name, _validate.integer(1, most, **{name: getattr(self, name)})
-            )
+            object.__setattr__(self, name, validate.integer(1, most, **{name: getattr(self, name)}))
         batches = self.schedule.num_batches(self.num_rounds)  # at most as many as rounds, or raises
         hashing.check_seed(self.seed)
         if self.spelling is not None:
             self.spelling.check_batches(batches)
         if self.first_id is not None:
-            _validate.integer(0, 2**64 - 1, first_id=self.first_id)
+            validate.integer(0, 2**64 - 1, first_id=self.first_id)
             _check_histogram(self.rows, self.schedule, self.spelling)
 
     @property
@@ -310,7 +309,7 @@ class SketchSpec:
         Raises:
             InvalidInputError: a histogram has none.
         """
-        _validate.integer(0, self.num_rounds - 1, round=round)
+        validate.integer(0, self.num_rounds - 1, round=round)
         if self.first_id is not None:
             raise InvalidInputError(
                 "a histogram has no hashes: its counters are the counts (recovery direct)"
@@ -345,7 +344,7 @@ class CountSketch:
 
     def __init__(self, spec: SketchSpec, round: int) -> None:
         self.spec = spec
-        self.round = _validate.integer(0, spec.num_rounds - 1, round=round)
+        self.round = validate.integer(0, spec.num_rounds - 1, round=round)
         self.vector = np.zeros(spec.vector_length, np.int64)
         self.num_clients = 0
         self.num_silos = 0
@@ -391,7 +390,7 @@ class CountSketch:
                 already. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
-        given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
+        given = None if num_clients is None else validate.integer(0, num_clients=num_clients)
         self._accumulate(ids, whole)  # refuses weights that could overflow before it adds
         self.num_clients += (
             (len(ids) if whole is None else int(whole.sum())) if given is None else given
@@ -409,7 +408,7 @@ class CountSketch:
         7
         """
         whole = _clients_per_item(counts)
-        given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
+        given = None if num_clients is None else validate.integer(0, num_clients=num_clients)
         self._check_exact()
         if self.spec.spelling is not None:
             raise InvalidInputError(
@@ -442,7 +441,7 @@ class CountSketch:
         1
         """
         whole = _integers(weights=weights)
-        clients = _validate.integer(0, num_clients=num_clients)
+        clients = validate.integer(0, num_clients=num_clients)
         self._accumulate(kernels.range_ids(0, len(whole)) if ids is None else ids, whole)
         self.num_clients += clients
 
@@ -473,12 +472,12 @@ class CountSketch:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sketch to one file, whole or not at all."""
-        _archive.write(path, SCHEMA, self._meta(), self._arrays(), private=True)
+        archive.write(path, SCHEMA, self._meta(), self._arrays(), private=True)
 
     def to_bytes(self) -> bytes:
         """Return bytes as of the file that `save` writes, which a store keeps."""
         # A server packs each sum that lands. The first level takes half the time of the usual one.
-        return _archive.pack(SCHEMA, self._meta(), self._arrays(), level=1)
+        return archive.pack(SCHEMA, self._meta(), self._arrays(), level=1)
 
     def _arrays(self) -> dict[str, npt.NDArray[np.int64]]:
         spelled = self.vector[self.counters.size :]
@@ -496,7 +495,7 @@ class CountSketch:
         Raises:
             UnreadableFileError: missing, damaged, or another kind of file.
         """
-        _, meta, arrays = _archive.read(path, SCHEMA, _limits)
+        _, meta, arrays = archive.read(path, SCHEMA, _limits)
         return cls._of(meta, arrays, os.fspath(path))
 
     @classmethod
@@ -512,7 +511,7 @@ class CountSketch:
         >>> CountSketch.from_bytes(sketch.to_bytes())
         CountSketch(round=0, rows=3, width=64, num_clients=1)
         """
-        return cls._of(*_archive.unpack(data, name, SCHEMA, _limits), name)
+        return cls._of(*archive.unpack(data, name, SCHEMA, _limits), name)
 
     @classmethod
     def _of(
@@ -534,7 +533,7 @@ class CountSketch:
             if _largest(sketch.vector) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
             sketch.noise = noise_mark(meta["noise"])
-            sketch.num_silos = _validate.integer(0, num_silos=meta.get("num_silos", 0))
+            sketch.num_silos = validate.integer(0, num_silos=meta.get("num_silos", 0))
             sketch.num_clients = checked_number(meta["num_clients"], sketch)
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{name} is damaged{reason(error)}") from error
@@ -629,7 +628,7 @@ def checked_number(number: Any, sketch: CountSketch) -> int:
     7
     """
     is_noised = sketch.num_silos > 0 and sketch.noise is not None
-    return _validate.integer(None if is_noised else 0, num_clients=number)
+    return validate.integer(None if is_noised else 0, num_clients=number)
 
 
 def noise_mark(values: Any) -> NoiseMark | None:
@@ -724,7 +723,7 @@ def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the most bytes of each array of a saved sketch: `_archive.Limits`."""
+    """Return the most bytes of each array of a saved sketch: `archive.Limits`."""
     spec = spec_from_dict(meta)
     return {"counters": 8 * spec.rows * spec.width, "spelled": 8 * spec.vector_length}
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 SEED_BYTES = 32
@@ -50,9 +50,9 @@ def tabulation_tables(
     (2, 8, 256)
     """
     check_seed(seed)
-    _validate.integer(1, rows=rows)
-    _validate.integer(0, 2**32 - 1, group=group)
-    _validate.integer(0, 255, purpose=purpose)
+    validate.integer(1, rows=rows)
+    validate.integer(0, 2**32 - 1, group=group)
+    validate.integer(0, 255, purpose=purpose)
     prefix = b"fedtally/1/tabulation\x00" + seed + bytes([purpose])
     raw = b"".join(
         hashlib.shake_256(prefix + row.to_bytes(4, "little") + group.to_bytes(4, "little")).digest(
@@ -72,7 +72,7 @@ def round_seed(seed: bytes, round: int) -> bytes:
     '6a1ff13836f9a20c'
     """
     check_seed(seed)
-    _validate.integer(0, 2**32 - 1, round=round)
+    validate.integer(0, 2**32 - 1, round=round)
     return hashlib.shake_256(b"fedtally/1/round\x00" + seed + round.to_bytes(4, "little")).digest(
         SEED_BYTES
     )

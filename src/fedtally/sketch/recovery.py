@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from fedtally.encoding import Encoding
+from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError
 
 _FEWEST_ROWS = {"joint": 3, "median": 1, "belief": 3, "direct": 1}

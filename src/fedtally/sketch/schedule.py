@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 # These are not schedules yet: `fedtally.planner.choice.schedules` replaces them by schedules.
@@ -51,7 +51,7 @@ class Schedule:
                 "batches belongs to the schedule batched, and it needs one: batched:4"
             )
         if self.batches is not None:
-            _validate.integer(1, **{"schedule batched:B: batches": self.batches})
+            validate.integer(1, **{"schedule batched:B: batches": self.batches})
 
     @classmethod
     def parse(cls, text: str | Schedule) -> Schedule:
@@ -70,7 +70,7 @@ class Schedule:
         if name not in kinds or name == "batched" or colon:
             raise InvalidInputError(
                 f"schedule must be shared, fresh, hybrid or batched:B with B batches, got {text!r}"
-                + _validate.did_you_mean(name, kinds)
+                + validate.did_you_mean(name, kinds)
             )
         return cls(kinds[name])
 

@@ -14,7 +14,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate, kernels
+from fedtally import kernels
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 # A byte more, the end mark, makes 193 symbols; beyond it no name is long, it is a document.
@@ -48,7 +49,7 @@ class Spelling:
             ("width", kernels.MAX_WIDTH),
             ("max_length", MAX_LENGTH),
         ):
-            value = _validate.integer(1, most, **{f"spelling.{name}": getattr(self, name)})
+            value = validate.integer(1, most, **{f"spelling.{name}": getattr(self, name)})
             object.__setattr__(self, name, value)
 
     def blocks(self, batches: int) -> int:

@@ -53,7 +53,7 @@ import os
 
 import numpy as np
 
-from fedtally._validate import did_you_mean
+from fedtally.base.validate import did_you_mean
 from fedtally.errors import InvalidInputError
 from fedtally.sources.batches import Batch, Columns, Source, item_columns
 from fedtally.sources.files import open_files

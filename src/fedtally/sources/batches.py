@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError
 from fedtally.sources.extensions import values_of
@@ -156,7 +156,7 @@ class Columns:
             ways = [
                 "; the name of a folder can be the round or the silo alone"
                 if name in dict(self.folders)
-                else _other_delimiter(available) or _validate.did_you_mean(name, available)
+                else _other_delimiter(available) or validate.did_you_mean(name, available)
                 for name in missing
             ]
             raise InvalidInputError(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtally._validate import did_you_mean, did_you_mean_file
+from fedtally.base.validate import did_you_mean, did_you_mean_file
 from fedtally.domain import (
     Dictionary,
     Domain,

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.sources.batches import Batch, Source
 
@@ -98,7 +98,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
         if name not in FAMILIES[family] or not equals:
             raise InvalidInputError(
                 f"{family}: unknown parameter {word!r}; write name=value with name among {known}"
-                + _validate.did_you_mean(name, FAMILIES[family])
+                + validate.did_you_mean(name, FAMILIES[family])
             )
         if name in values:
             raise InvalidInputError(f"{family}: {name} is given twice")
@@ -119,11 +119,11 @@ def _whole(values: dict[str, float | None], name: str, maximum: int) -> int:
     value = values[name]
     if isinstance(value, float) and value.is_integer():  # 1e6 is a common way to write a million
         value = int(value)
-    return _validate.integer(1, maximum, **{name: value})
+    return validate.integer(1, maximum, **{name: value})
 
 
 def _open(minimum: float, maximum: float, name: str, value: object) -> float:
-    number = _validate.real(minimum, maximum, **{name: value})
+    number = validate.real(minimum, maximum, **{name: value})
     if number in (minimum, maximum):
         raise InvalidInputError(
             f"{name} must lie strictly between {minimum} and {maximum}, got {number}"
@@ -135,13 +135,13 @@ def _distribution(
     family: str, values: dict[str, float | None], size: int
 ) -> Callable[[Floats], Floats]:
     if family == "zipf":
-        a = _validate.real(0.0, 100.0, a=values["a"])
+        a = validate.real(0.0, 100.0, a=values["a"])
         return lambda rank: rank**-a
     if family == "geometric":
         q = _open(0.0, 1.0, "q", values["q"])
         return lambda rank: np.exp(np.log(q) * (rank - 1))
     if family == "zipf-log":
-        b = _validate.real(0.0, 100.0, b=values["b"])
+        b = validate.real(0.0, 100.0, b=values["b"])
         return lambda rank: 1.0 / (rank * np.log(rank + 1.0) ** b)
     k = size if values["k"] is None else _whole(values, "k", size)
     return lambda rank: (rank <= k).astype(np.float64)
@@ -164,7 +164,7 @@ def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floa
     if name not in measured:
         raise InvalidInputError(
             f"unknown profile {name!r}; write profile:NAME with NAME among {', '.join(measured)}"
-            + _validate.did_you_mean(name, measured)
+            + validate.did_you_mean(name, measured)
         )
     rank, frequency = np.log(measured[name]["rank"]), np.log(measured[name]["frequency"])
     about = f"synthetic clients; frequencies measured from {measured[name]['measured_from']}"

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from fedtally import _validate, kernels
+from fedtally import kernels
+from fedtally.base import validate
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.kernels.rows import quotes_are_closed
 from fedtally.sources import compression, private_tables
@@ -77,7 +78,7 @@ def _file_size(path: str) -> int | None:
     try:
         status = os.stat(path)
     except OSError as error:
-        hint = _validate.did_you_mean_file(path) if isinstance(error, FileNotFoundError) else ""
+        hint = validate.did_you_mean_file(path) if isinstance(error, FileNotFoundError) else ""
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}{hint}") from error
     if stat.S_ISDIR(status.st_mode):
         raise UnreadableFileError(f"{path} is a directory: name one file in it")

@@ -31,7 +31,7 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
-from fedtally._links import real_path
+from fedtally.base.links import real_path
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, checked_name

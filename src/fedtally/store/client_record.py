@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 
 import sqlalchemy as sa
 
-from fedtally import _validate
-from fedtally._links import real_path
+from fedtally.base import validate
+from fedtally.base.links import real_path
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import Composition, Guarantee
@@ -684,7 +684,7 @@ def _checked_part(population: str, plan: str, round: int, item: str | None) -> i
     if item is not None and not is_name(item):
         # the label is not quoted: errors are logged, and it may tell what the client holds
         raise InvalidInputError(f"an item's label must be {NAME}")
-    return _validate.integer(0, 2**31 - 1, round=round)
+    return validate.integer(0, 2**31 - 1, round=round)
 
 
 def _check_coverable(connection: sa.Connection) -> None:

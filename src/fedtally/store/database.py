@@ -23,7 +23,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
 from fedtally.privacy.budget import Grant
 from fedtally.privacy.events import Event
@@ -537,4 +537,4 @@ def seconds(time: int) -> int:
     Raises:
         InvalidInputError: below 0, too large, or not an integer.
     """
-    return _validate.integer(0, _LAST_SECOND, time=time)
+    return validate.integer(0, _LAST_SECOND, time=time)

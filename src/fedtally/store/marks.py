@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedtally._links import real_path
-from fedtally._sync import sync
+from fedtally.base.links import real_path
+from fedtally.base.sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 

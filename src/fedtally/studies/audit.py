@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import IntegerRange
 from fedtally.engines.local import campaign
 from fedtally.engines.local.simulation import Simulation
@@ -80,9 +80,9 @@ class Audit:
                 " epsilon (fedtally plan --epsilon E)"
             )
         if self.campaigns is not None:
-            _validate.integer(1, 1 << 20, campaigns=self.campaigns)
+            validate.integer(1, 1 << 20, campaigns=self.campaigns)
         if self.clients is not None:
-            _validate.integer(1, self.plan.max_round_clients, clients=self.clients)
+            validate.integer(1, self.plan.max_round_clients, clients=self.clients)
 
     @property
     def runs(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError
@@ -95,7 +95,7 @@ def load(name: str, method: str) -> type[Any]:
         there = importlib.import_module(module)
         # a module that it imports is no class; names that it has not loaded yet may be one
         known = [name for name in dir(there) if not inspect.ismodule(vars(there).get(name))]
-        meant = _validate.did_you_mean(attribute, known)
+        meant = validate.did_you_mean(attribute, known)
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")
     if not isinstance(found, type) or not callable(getattr(found, method, None)):
         raise InvalidInputError(
@@ -200,7 +200,7 @@ class OwnRounds:
 def _checked_pairs(name: str, pairs: object, num_rounds: int) -> list[tuple[int, int]]:
     try:
         listed = [
-            tuple(_validate.integer(0, MAX_ROUNDS - 1, number=number) for number in pair)
+            tuple(validate.integer(0, MAX_ROUNDS - 1, number=number) for number in pair)
             for pair in pairs  # type: ignore[attr-defined]  # anybody's code may return anything
         ]
         checked = [(cells, signs) for cells, signs in listed]

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate, kernels
+from fedtally import kernels
+from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
@@ -82,11 +83,11 @@ class Study:
     seed: int | str | bytes | None = None
 
     def __post_init__(self) -> None:
-        _validate.integer(1, kernels.MAX_ROWS, rows=self.rows)
-        _validate.integer(1, 1 << 20, num_rounds=self.num_rounds)
-        _validate.integer(1, 1 << 20, repeats=self.repeats)
+        validate.integer(1, kernels.MAX_ROWS, rows=self.rows)
+        validate.integer(1, 1 << 20, num_rounds=self.num_rounds)
+        validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
-            _validate.integer(1, kernels.MAX_WIDTH, width=width)
+            validate.integer(1, kernels.MAX_WIDTH, width=width)
         if own.is_own(self.recovery):
             own.load(self.recovery, "at")  # refuses now what cannot be imported
         else:
@@ -449,5 +450,5 @@ def _schedule(method: str) -> Schedule:
         raise InvalidInputError(
             "methods are schedules (shared, fresh, hybrid, batched:B, or module:Class), one-hot and"
             f" binary, got {method!r}"
-            + _validate.did_you_mean(method, ("shared", "fresh", "hybrid", "batched", *EXACT))
+            + validate.did_you_mean(method, ("shared", "fresh", "hybrid", "batched", *EXACT))
         ) from error

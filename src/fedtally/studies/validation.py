@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtri, stdtrit
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.release import is_noised_before
 from fedtally.campaign.server import FrequencyServer
@@ -111,7 +111,7 @@ class Trial:
     seed: int | str | bytes | None = None
 
     def __post_init__(self) -> None:
-        _validate.integer(1, MOST_REPEATS, repeats=self.repeats)
+        validate.integer(1, MOST_REPEATS, repeats=self.repeats)
         if self.recovery is not None:
             named = Recovery.parse(self.recovery)  # "auto" is none: leave it out
             recovery_of(named, self.plan.domain_size, self.plan.rows, self.plan.encoding)
@@ -435,7 +435,7 @@ def run_open(
         InvalidInputError: data that cannot be used, or nothing that meets what is asked; what would
             do is named.
     """
-    _validate.integer(1, MOST_REPEATS, repeats=repeats)
+    validate.integer(1, MOST_REPEATS, repeats=repeats)
     report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)
     tally, encoder = read(source, asked, seed, report)
     domain = encoder.domain()

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fedtally import _validate
 from fedtally._keywords import in_python
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.screening import Screen
 from fedtally.domain import Domain
-from fedtally.encoding import Encoding
 from fedtally.engines.local.campaign import run
 from fedtally.engines.local.partial import Tallied, is_tally
 from fedtally.engines.local.seeds import population_rng
@@ -51,7 +51,7 @@ def for_python(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if name not in known:
                 raise TypeError(
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
-                    + _validate.did_you_mean(name, known)
+                    + validate.did_you_mean(name, known)
                 )
         try:
             return function(*args, **kwargs)

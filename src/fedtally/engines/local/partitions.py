@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
@@ -116,8 +116,8 @@ def partial_tally(
     is_natural, by_client = round is not None or rounds is not None, not client is clients is None
     candidates = declared(None if domain is None else domain_of(domain), source)
     outside = outside or ("drop" if private else "error")
-    most = _validate.integer(1, max_items=1 if max_items is None else max_items)
-    split = _validate.integer(1, num_rounds=1 if num_rounds is None else num_rounds)
+    most = validate.integer(1, max_items=1 if max_items is None else max_items)
+    split = validate.integer(1, num_rounds=1 if num_rounds is None else num_rounds)
     _check(candidates, is_natural, by_client, num_rounds, most, outside, private)
     needs_seed = by_client or candidates is None
     if seed is None and needs_seed:

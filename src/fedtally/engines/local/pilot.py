@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.encoding import Encoding
 from fedtally.engines.local.simulation import Sizing
 from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from fedtally import _validate
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.screening import Screen
 from fedtally.domain import OpenStrings
-from fedtally.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.request import CampaignSpec, Request, check_flag
@@ -64,7 +64,7 @@ def row_bytes(memory: int | str | None) -> int:
     fedtally.errors.InvalidInputError: memory must be at least 1MiB, got 3 bytes: write its unit, \
 such as 4GiB, or leave it out (1GiB)
     """
-    whole = _DEFAULT_MEMORY if memory is None else _validate.size(memory=memory)
+    whole = _DEFAULT_MEMORY if memory is None else validate.size(memory=memory)
     if whole < _LEAST_MEMORY:
         raise InvalidInputError(
             f"memory must be at least 1MiB, got {whole:,} byte{'s' * (whole > 1)}: write its unit,"
@@ -135,7 +135,7 @@ class Simulation:
         self._check_privacy()
         if self.memory is not None:
             _ = self.row_bytes
-        _validate.integer(0, top=self.top)
+        validate.integer(0, top=self.top)
         if self.outside not in (None, "error", "drop"):
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
         self._check_sizing()
@@ -272,7 +272,7 @@ take the noise off; leave it out, or mark it with not_private
                     " plan has sized yet; leave name_length out"
                 )
             assert isinstance(self.spec.domain, OpenStrings)
-            _validate.integer(1, self.spec.domain.max_length, name_length=self.name_length)
+            validate.integer(1, self.spec.domain.max_length, name_length=self.name_length)
         if self.sizes_open:
             for name, value in (("sizing", self.sizing), ("pilot_share", self.pilot_share)):
                 if value is not None:
@@ -298,7 +298,7 @@ take the noise off; leave it out, or mark it with not_private
                 )
             object.__setattr__(self, "spec", replace(self.spec, encoding=Encoding.SKETCH))
         if self.pilot_share is not None:
-            _validate.inside(pilot_share=self.pilot_share)
+            validate.inside(pilot_share=self.pilot_share)
         if self.sizing is Sizing.ORACLE and self.spec.is_private and not self.spec.is_not_private:
             raise InvalidInputError(
                 "sizing oracle reads the truth, which is not private: use another one, or mark the"

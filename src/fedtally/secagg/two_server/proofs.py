@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto import hpke, prg
 from fedtally.crypto.keys import (
     KEY_BYTES,
@@ -281,9 +281,9 @@ class ReportProof:
         return Bound(
             self.context,
             exactly(NONCE_BYTES, nonce=nonce),
-            _validate.integer(0, 2**32 - 1, round=round),
+            validate.integer(0, 2**32 - 1, round=round),
             exactly(KEY_BYTES, identity=identity),
-            _validate.integer(0, LAST_TIME, time=time),
+            validate.integer(0, LAST_TIME, time=time),
         )
 
     # ---- the client ----

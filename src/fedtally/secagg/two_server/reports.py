@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto import hpke
 from fedtally.crypto.keys import (
     KEY_BYTES,
@@ -154,7 +154,7 @@ class TwoServerParameters:
     def __post_init__(self) -> None:
         def bounded(minimum: int, maximum: int | None, name: str) -> None:
             object.__setattr__(
-                self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)})
+                self, name, validate.integer(minimum, maximum, **{name: getattr(self, name)})
             )
 
         bounded(2, MAX_CLIENTS, "n_max")
@@ -179,7 +179,7 @@ class TwoServerParameters:
                 "leader_key and helper_key must be the keys of two servers, got one key for both"
             )
         widths = tuple(self.widths) or (self.length,)
-        widths = tuple(_validate.integer(1, 2**32 - 1, width=width) for width in widths)
+        widths = tuple(validate.integer(1, 2**32 - 1, width=width) for width in widths)
         object.__setattr__(self, "widths", widths)
         if sum(widths) != self.length:
             raise InvalidInputError(
@@ -289,9 +289,7 @@ class BatchPolicy:
             (1, "max_length"),
             (0, "max_age"),
         ):
-            object.__setattr__(
-                self, name, _validate.integer(minimum, **{name: getattr(self, name)})
-            )
+            object.__setattr__(self, name, validate.integer(minimum, **{name: getattr(self, name)}))
         object.__setattr__(self, "validity", Validity.parse(self.validity))
 
     def check(self, parameters: TwoServerParameters, *, has_proofs: bool) -> None:
@@ -372,8 +370,8 @@ def make_report(
     """
     policy.check(parameters, has_proofs=False)  # before anything of their size is allocated
     identity = is_signing_key(identity)
-    round = _validate.integer(0, 2**32 - 1, round=round)
-    now = _validate.integer(0, LAST_TIME, now=now)
+    round = validate.integer(0, 2**32 - 1, round=round)
+    now = validate.integer(0, LAST_TIME, now=now)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
     nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
     with ExitStack() as secrets:  # wiped at the end, and by an error, whose traceback holds them

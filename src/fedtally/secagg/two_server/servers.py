@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
+from fedtally.base import validate
 from fedtally.crypto.hpke import OVERHEAD_BYTES, PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, verify
 from fedtally.errors import InvalidInputError
@@ -145,8 +145,8 @@ class _Server(ABC):
             raise InvalidInputError(
                 f"rounds must be a range of at least one round, step 1, got {rounds!r}"
             )
-        _validate.integer(0, 2**32 - 1, first_round=rounds[0])
-        _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
+        validate.integer(0, 2**32 - 1, first_round=rounds[0])
+        validate.integer(0, 2**32 - 1, last_round=rounds[-1])
         self._parameters, self._rounds, self._max_age = parameters, rounds, policy.max_age
         self._key = parameters.own_key(key, self._kind)
         self._context = self._check.context

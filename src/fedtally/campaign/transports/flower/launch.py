@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-from fedtally import _archive, _toml
+from fedtally.base import archive, toml
 from fedtally.campaign.driver import Driver
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch
@@ -62,7 +62,7 @@ class RunReport:
 
     def save(self, folder: CampaignFolder) -> None:
         """Write the report into the campaign's folder, as a whole or not at all."""
-        with _archive.replacing(folder.path / REPORT) as draft:
+        with archive.replacing(folder.path / REPORT) as draft:
             Path(draft).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
@@ -141,7 +141,7 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
         place = Path(made)
         write_app(place / "app")
         # Not beside the app: Flower would ship it to all nodes.
-        (place / "run.toml").write_text(_toml.document(config), encoding="utf-8")
+        (place / "run.toml").write_text(toml.document(config), encoding="utf-8")
         said = _flwr("run", str(place / "app"), connection, "-c", str(place / "run.toml"))
     return int(said["run-id"])
 

@@ -18,9 +18,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _validate
-from fedtally._links import real_path
-from fedtally._sync import sync
+from fedtally.base import validate
+from fedtally.base.links import real_path
+from fedtally.base.sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
 _HEADER = "header"  # the name of the entry that holds the JSON
@@ -269,7 +269,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Archive]:
         try:
             stream = stack.enter_context(open(path, "rb"))
         except FileNotFoundError:
-            hint = _validate.did_you_mean_file(name)
+            hint = validate.did_you_mean_file(name)
             raise UnreadableFileError(f"there is no file {name}{hint}") from None
         except OSError as error:
             raise UnreadableFileError(f"{name} {_FOREIGN}") from error

@@ -1,0 +1,1 @@
+"""What every room stands on: checks of arguments, files, text and the kinds of encodings."""
