@@ -466,13 +466,12 @@ decoding_options = options(
     option(
         "Answer",
         "--intervals",
-        type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
+        type=click.Choice(["auto", "pointwise", "simultaneous"]),
         default="auto",
         help=(
             "auto: that share of the intervals in the list of the largest holds, on average, and"
             " each interval of an item named with --query holds with that confidence. pointwise:"
-            " the latter for all items. simultaneous: all hold at once. order: order statistics of"
-            " the rows, wide but without assumptions (auto)."
+            " the latter for all items. simultaneous: all hold at once (auto)."
         ),
     ),
 )

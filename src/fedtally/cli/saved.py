@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 @option(
     "Answer",
     "--intervals",
-    type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
+    type=click.Choice(["auto", "pointwise", "simultaneous"]),
     help="Kind of the intervals (as the result says).",
 )
 @details_option

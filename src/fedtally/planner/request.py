@@ -68,7 +68,7 @@ class Request:
             shrinkage.
         confidence: of the intervals, below 1; 0 for none.
         intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
-            or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
+            or "pointwise" or "simultaneous" for both.
         plan: use this plan's sizes, schedule and hash seed.
         secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
             or "two-server"; by default what the plan says, else ideal.
@@ -290,7 +290,6 @@ class Request:
             "width": self.width is not None,
             "schedule": str(self.schedule) not in (AUTO, "shared"),
             "certify": bool(self.certify),
-            "intervals": self.intervals == "order",
             "domain": self._is_open,
         }
         of_sketches = [name for name, is_given in named.items() if is_given]

@@ -175,7 +175,7 @@ def estimate(
             shrinkage.
         confidence: of the intervals, below 1; 0 for none.
         intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
-            or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
+            or "pointwise" or "simultaneous" for both.
         plan: use this plan's sizes, schedule and hash seed: a `Plan`, or the path of its file.
         secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
             or "two-server"; by default what the plan says, else ideal.
