@@ -94,10 +94,6 @@ class Check(ABC):
         """Add reports that the helper holds to its share of a sum, in its place."""
 
     @abstractmethod
-    def less(self, total: Array, part: Array) -> Array:
-        """Return a share of a sum without that of some of its reports."""
-
-    @abstractmethod
     def message(self, total: Array, drawn: I64 | None) -> bytes:
         """Return a server's share of a sum with the noise that it drew, encoded; it may change it.
 
@@ -170,10 +166,6 @@ class NoProofs(Check):
         for key in held:
             masking.subtract(key)
         masking.wipe()
-
-    def less(self, total: Lanes, part: Lanes) -> Lanes:
-        """Return the difference of the lanes."""
-        return total - part
 
     def message(self, total: Lanes, drawn: I64 | None) -> bytes:
         """Return the lanes with the noise, packed."""
@@ -251,10 +243,6 @@ class Proofs(Check):
     def add_helper(self, total: Array, held: Sequence[HelperShare]) -> None:
         """Add the masks, mod p."""
         self.proof.accumulate(total, held)
-
-    def less(self, total: Array, part: Array) -> Array:
-        """Return the difference of the words, mod p."""
-        return self.proof.circuit.field.reduce(total - part)
 
     def message(self, total: Array, drawn: I64 | None) -> bytes:
         """Return the words with the noise, encoded."""

@@ -516,6 +516,10 @@ class ReportProof:
             total += self.circuit.truncate(self._words_of([share])[0])
         total[...] = self.circuit.field.reduce(total)
 
+    def less(self, total: Array, part: Array) -> Array:
+        """Return a server's share of a sum without that of some of its reports: a new array."""
+        return self.circuit.field.reduce(total - part)
+
     def share_of(self, total: Array, noise: npt.NDArray[np.int64] | None) -> bytes:
         """Return a server's share of a sum with its noise, as `add`; it changes the sum."""
         parameters, field = self.parameters, self.circuit.field

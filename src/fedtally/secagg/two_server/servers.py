@@ -942,11 +942,12 @@ class Leader(_Server):
 
         The sum of the valid ones stays as it is: after a refusal more reports may come.
         """
-        if self._sum is None:
+        if (proof := self._check.proof) is None:
             return self._sum_of(ids)
+        assert self._sum is not None  # these were judged
         counted = set(ids) if len(ids) < len(self._valid) else self._valid.keys()
         lacking = [id for id in self._valid if id not in counted]
-        return self._check.less(self._sum, self._sum_of(lacking))
+        return proof.less(self._sum, self._sum_of(lacking))
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
         return self._check.of_leader(part, signed)
