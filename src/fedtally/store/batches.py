@@ -73,7 +73,19 @@ Server = TypeVar("Server", Leader, Helper)
 
 
 class Batches(ClaimedDatabase):
-    """The SQLite file of one of two servers. Made by `open`."""
+    """The SQLite file of one of two servers. Made by `open`.
+
+    >>> import tempfile
+    >>> import fedtally
+    >>> plan = fedtally.estimate([1, 2] * 5, domain="range:1..2", secure_sum="two-server").plan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Batches.open(f"{folder}/leader.db", create=True)
+    ...     store = file.claim(plan, "leader", mark=f"{folder}/leader.mark")
+    ...     print(store.keep(b"a fact", b"first"), store.keep(b"a fact", b"second"))
+    ...     print(store.reports(plan.releases[0]).ids())
+    b'first' b'first'
+    []
+    """
 
     _kind = "batches"
     _anew = "finish its releases with the fedtally that began them, or begin with a new plan"
