@@ -23,7 +23,7 @@ from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
 from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
 from fedtally.recovery.limits import ROUNDING
-from fedtally.recovery.linear_system import U64
+from fedtally.recovery.linear_system import F64, U64, Ids, ids_between
 from fedtally.result import (
     NOTEBOOK_ROWS,
     Estimate,
@@ -121,6 +121,11 @@ class Merged(Tabular):
         return next((result.not_private for result in self.results if result.not_private), "")
 
     @property
+    def is_exact(self) -> bool:
+        """Whether estimates are the counts themselves: those of histograms without noise."""
+        return all(result.is_exact for result in self.results)
+
+    @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what the data and the privacy do to the numbers."""
         alarms = dict.fromkeys(note for result in self.results for note in result.alarms)
@@ -163,8 +168,7 @@ class Merged(Tabular):
             return []
         named = [items] if isinstance(items, str) else list(items)
         ids = self._ids(named)
-        limits = [made.at(own) for made, own in zip(self._intervals, ids, strict=False)]
-        return self._merged(named, self._limits(ids, limits))
+        return self._merged(named, self._limits_at(self._intervals, ids))
 
     def top(self, k: int = 20) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
@@ -182,7 +186,47 @@ class Merged(Tabular):
         ids = self._ids(labels)
         # The value that an estimate had to reach is known for the sum, not for its parts.
         limits = [made.listed(own, None) for made, own in zip(self._intervals, ids, strict=False)]
-        return self._merged(labels, self._limits(ids, limits))
+        return self._merged(labels, self._limits(self._intervals, ids, limits))
+
+    def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
+        """Return whether each estimate of a list surely stands above noise, in all results."""
+        if self.results[0].plan.is_open or self.confidence == 0:
+            return None
+        ids = self._ids([estimate.item for estimate in estimates])
+        limits = self._limits_at(self._intervals_of("simultaneous"), ids)
+        assert limits is not None
+        above: list[bool] = (limits.low > 0).tolist()
+        return above
+
+    def frequencies(self, memory: int | None = None) -> F64:
+        """Return the estimated frequency of every candidate, by position: float64 [domain.size].
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+
+        Raises:
+            InvalidInputError: the domain is open.
+            MemoryLimitError: the table would not fit.
+        """
+        each = [result.frequencies(memory) for result in self.results]
+        return np.sum(self._shares * np.array(each), axis=0)
+
+    def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
+        """Return the limits of every candidate's frequency, by position; None where there are none.
+
+        The arguments, and what is refused, are `Result.limits`'s.
+        """
+        self.results[0].check_listed()
+        check_table_fits(self.domain.size, memory)
+        made = self._intervals_of(self.interval_kind if kind is None else kind)
+        parts = [
+            self._limits_at(made, [ids_between(one.domain, start, stop) for one in self.results])
+            for start, stop in self.results[0].block_bounds()
+        ]
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*found, strict=True))))
 
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first.
@@ -284,11 +328,14 @@ class Merged(Tabular):
     @cached_property
     def _intervals(self) -> list[Intervals]:
         """The intervals of the sum, or those of each result, whose limits `_limits` adds up."""
-        made = [result.intervals for result in self.results if result.intervals is not None]
-        if not made:
+        return self._intervals_of(self.interval_kind)
+
+    def _intervals_of(self, kind: str) -> list[Intervals]:
+        if self.confidence == 0:
             return []
+        made = [result.intervals_of(kind) for result in self.results]
         merged = merged_intervals(
-            made, self._shares[:, 0].tolist(), self.domain, self.confidence, self.interval_kind
+            made, self._shares[:, 0].tolist(), self.domain, self.confidence, kind
         )
         if merged is not None:
             return [merged]
@@ -296,8 +343,7 @@ class Merged(Tabular):
             return made
         # a union bound: each result gets its share of the probability to fail
         each = 1.0 - (1.0 - self.confidence) / len(self.results)
-        surer = [result.decoded(confidence=each).intervals for result in self.results]
-        return [intervals for intervals in surer if intervals is not None]
+        return [result.intervals_of(kind, each) for result in self.results]
 
     @property
     def about(self) -> str | None:
@@ -314,17 +360,24 @@ class Merged(Tabular):
             " bound)"
         )
 
-    def _limits(self, ids: Sequence[U64], limits: Sequence[Limits]) -> Limits | None:
+    def _limits_at(self, made: Sequence[Intervals], ids: Sequence[Ids]) -> Limits | None:
+        """Return limits of merged frequencies of items that were named before; as `_limits`."""
+        return self._limits(made, ids, [one.at(own) for one, own in zip(made, ids, strict=False)])
+
+    def _limits(
+        self, made: Sequence[Intervals], ids: Sequence[Ids], limits: Sequence[Limits]
+    ) -> Limits | None:
         """Return limits of the merged frequencies, float64 [n], not yet clipped to 0 and 1.
 
         Args:
+            made: the intervals of the sum, or those of each result.
             ids: the ids of the items in each result.
-            limits: the limits that each of `_intervals` gives them.
+            limits: the limits that each of the intervals gives them.
         """
         if len(limits) < len(self.results):
             return limits[0] if limits else None
         low, high = (self._shares * np.array(ends) for ends in zip(*limits, strict=True))
-        found = [made.centres(own) for made, own in zip(self._intervals, ids, strict=True)]
+        found = [one.centres(own) for one, own in zip(made, ids, strict=True)]
         centres = [values for values in found if values is not None]
         if len(centres) < len(limits):
             return Limits(low.sum(axis=0), high.sum(axis=0))
