@@ -140,7 +140,8 @@ def test_a_legend_names_no_bar_that_is_not_there() -> None:
 def test_a_title_names_an_item_that_is_surely_the_most_frequent() -> None:
     pytest.importorskip("matplotlib")
     first, second, third = (
-        Item(name, f, f - 0.01, f + 0.01) for name, f in (("tea $1", 0.5123), ("b", 0.3), ("c", 0.29))
+        Item(name, f, f - 0.01, f + 0.01)
+        for name, f in (("tea $1", 0.5123), ("b", 0.3), ("c", 0.29))
     )
     for listed, title in (
         ([first, second, third], r"The most frequent is tea \$1: 51.2 %"),

@@ -127,7 +127,9 @@ def test_an_answer_without_limits_or_without_candidates_says_nothing_of_noise() 
         fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], confidence=0, seed=seed)
         for seed in (1, 2)
     ]
-    words = fedtally.estimate(["tea"] * 90, domain="open", max_bytes=2000, allow_rare_names=True, seed=1)
+    words = fedtally.estimate(
+        ["tea"] * 90, domain="open", max_bytes=2000, allow_rare_names=True, seed=1
+    )
     for answer in (bare[0], Merged(bare), words):
         top = answer.top(2)
         assert answer.above_noise(top) is None and standing(answer) is None

@@ -129,9 +129,7 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
     return fields
 
 
-def listed_fields(
-    answer: Result | Merged, estimates: Sequence[Estimate]
-) -> list[dict[str, Any]]:
+def listed_fields(answer: Result | Merged, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
     """Return the fields of the estimates of a list, and whether each surely stands above noise.
 
     >>> import fedtally

@@ -34,8 +34,8 @@ def warnings(
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
         if drops:  # nobody may know how many there are
             notes.append(
-                f"shares are of all {plan.nouns[1]}: with epsilon, whoever has nothing in the domain"
-                " counts too"
+                f"shares are of all {plan.nouns[1]}: with epsilon, whoever has nothing in the"
+                " domain counts too"
             )
     elif tally.missing:
         notes.append(skipped(tally))
