@@ -157,8 +157,7 @@ def top_items(
     bars = [100 * e.frequency * (not is_thin) for e, is_thin in zip(estimates, thin, strict=True)]
     named = "estimated" * any(bars)
     axes.barh(places, bars, color=_BLUE, height=0.72, label=named)
-    one = one_of(unit)
-    among = f"these {unit}" if num_clients != 1 else f"this one {one}"
+    among, those = _took_part(num_clients, unit)
     _draw_both_readings(axes, estimates, thin, confidence, among)
     if truth is not None:
         axes.plot(
@@ -178,7 +177,6 @@ def top_items(
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     # To the right: beside long labels the panel may be narrower than this text.
     lacks = f"\n{_LACKS}" if any(UNKNOWN in label for label in labels) else ""
-    those = f"{num_clients:,} {unit if num_clients != 1 else one}"
     axes.set_xlabel(f"share of {those}, in %{lacks}", loc="right")
     title = _leader(estimates, labels, narrow) or "Most frequent items"
     axes.set_title(title, loc="left", fontfamily=families)
@@ -193,17 +191,26 @@ def top_items(
     return _written(figure, path)
 
 
+def _took_part(number: int, unit: str) -> tuple[str, str]:
+    """Return those that took part, as a legend and as an axis name them.
+
+    >>> _took_part(1000, "clients"), _took_part(1, "people")
+    (('these clients', '1,000 clients'), ('this one person', '1 person'))
+    """
+    if number == 1:
+        return f"this one {one_of(unit)}", f"1 {one_of(unit)}"
+    return f"these {unit}", f"{number:,} {unit}"
+
+
 def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> str:
     """Return which item is surely the most frequent of a list; "" where none is.
 
     It is where its limits are above those of all others.
     """
-    (first, *others), [name, *_] = estimates or [None], labels or [""]
-    if first is None or first.low is None or not others:
+    least = estimates[0].low if len(estimates) > 1 else None
+    if least is None or not all(one.high is not None and least > one.high for one in estimates[1:]):
         return ""
-    if not all(other.high is not None and first.low > other.high for other in others):
-        return ""
-    title = f"The most frequent is {name}: {100 * first.frequency:.3g} %"
+    title = f"The most frequent is {labels[0]}: {100 * estimates[0].frequency:.3g} %"
     return textwrap.fill(title, _NARROW_TITLE_LINE) if narrow else title
 
 

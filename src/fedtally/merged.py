@@ -60,6 +60,9 @@ class Merged(Tabular):
         results: two or more results, of different plans, over one domain; with intervals of one
             kind and confidence, or without.
 
+    Attributes:
+        is_exact: whether estimates are the counts themselves: histograms without noise.
+
     Raises:
         InvalidInputError: the results do not belong together.
 
@@ -102,6 +105,7 @@ class Merged(Tabular):
             )
         self.results = list(results)
         self.domain = first.domain
+        self.is_exact = all(result.is_exact for result in results)
         self.confidence, self.interval_kind = first.confidence, first.interval_kind
         self.num_clients = sum(result.num_clients for result in results)
         self.num_contributions = sum(result.num_contributions for result in results)
@@ -119,11 +123,6 @@ class Merged(Tabular):
     def not_private(self) -> str:
         """The mark of results with `not_private`; "" where none has it."""
         return next((result.not_private for result in self.results if result.not_private), "")
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether estimates are the counts themselves: those of histograms without noise."""
-        return all(result.is_exact for result in self.results)
 
     @property
     def cautions(self) -> tuple[str, ...]:
@@ -190,7 +189,7 @@ class Merged(Tabular):
 
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return whether each estimate of a list surely stands above noise, in all results."""
-        if self.results[0].plan.is_open or self.confidence == 0:
+        if self.results[0].above_noise([]) is None:
             return None
         ids = self._ids([estimate.item for estimate in estimates])
         limits = self._limits_at(self._intervals_of("simultaneous"), ids)
@@ -209,7 +208,8 @@ class Merged(Tabular):
             MemoryLimitError: the table would not fit.
         """
         each = [result.frequencies(memory) for result in self.results]
-        return np.sum(self._shares * np.array(each), axis=0)
+        together: F64 = np.sum(self._shares * np.array(each), axis=0)
+        return together
 
     def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
         """Return the limits of every candidate's frequency, by position; None where there are none.
@@ -245,27 +245,13 @@ class Merged(Tabular):
 
         if not self.results[0].plan.is_open:
             check_table_fits(self.domain.size, memory)
-        blocks = (self._columns(self.estimates(labels)) for labels in self._labels())
+        blocks = (_columns(self.estimates(labels)) for labels in self._labels())
         # a stable sort: ties by position
         table = pa.concat_tables(blocks).sort_by([("frequency", "descending")])
         if self.not_private:
             table = table.append_column("note", pa.array([self.not_private] * len(table)))
         kind = named_kind(self.interval_kind) if self._intervals else None
         return table.replace_schema_metadata({} if kind is None else {"intervals": kind})
-
-    @staticmethod
-    def _columns(rows: Sequence[Estimate]) -> Any:
-        """Return estimates as a `pyarrow.Table` with the fields of `Estimate`."""
-        import pyarrow as pa
-
-        names = [field.name for field in fields(Estimate)]
-        types = {name: pa.float64() for name in names if name != "item"}
-        return pa.table(
-            {
-                name: pa.array([getattr(row, name) for row in rows], types.get(name))
-                for name in names
-            }
-        )
 
     def _labels(self) -> Iterator[list[str | int]]:
         """Yield the labels of all candidates, some at a time, in the order of the domain."""
@@ -406,3 +392,14 @@ class Merged(Tabular):
         each = (frequencies, *limits, counts, drawn, *off.limits)
         rows = zip(parts[0], *(column.tolist() for column in each), strict=True)
         return [Estimate(part.item, *row) for part, *row in rows]
+
+
+def _columns(rows: Sequence[Estimate]) -> Any:
+    """Return estimates as a `pyarrow.Table` with the fields of `Estimate`."""
+    import pyarrow as pa
+
+    names = [field.name for field in fields(Estimate)]
+    types = {name: pa.float64() for name in names if name != "item"}
+    return pa.table(
+        {name: pa.array([getattr(row, name) for row in rows], types.get(name)) for name in names}
+    )

@@ -19,10 +19,10 @@ class SectionOption(click.Option):
     """An option that says under which heading of the help it stands.
 
     Args:
-        names: as click has them.
+        names: the option's names, for click.
         section: the heading.
         needs: another option, without which this one does nothing: "--report FILE.html"; "": none.
-        settings: as click has them.
+        settings: the other settings, for click.
     """
 
     def __init__(

@@ -137,10 +137,11 @@ def listed_fields(answer: Result | Merged, estimates: Sequence[Estimate]) -> lis
     >>> [one["above_noise"] for one in listed_fields(result, result.estimates(["tea", "milk"]))]
     [True, False]
     """
-    above = answer.above_noise(estimates) if estimates else []
+    found = answer.above_noise(estimates)
+    above: Sequence[bool | None] = [None] * len(estimates) if found is None else found
     return [
         estimate_fields(one) | {"above_noise": is_above}
-        for one, is_above in zip(estimates, above or [None] * len(estimates), strict=True)
+        for one, is_above in zip(estimates, above, strict=True)
     ]
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedtally.domain import OpenStrings
 from fedtally.merged import Merged
 from fedtally.recovery.linear_system import F64
 from fedtally.result import Estimate, Result, with_doubts
@@ -60,7 +59,7 @@ def standing(result: Result | Merged) -> Standing | None:
     >>> found.above.tolist(), found.shares.tolist()
     ([0], [1.0])
     """
-    if isinstance(result.domain, OpenStrings) or result.domain.size > MOST or not result.confidence:
+    if result.domain.size > MOST or result.above_noise([]) is None:
         return None
     limits = result.limits(kind="simultaneous")
     assert limits is not None
@@ -82,4 +81,4 @@ def doubted(result: Result | Merged, listed: Sequence[Estimate]) -> list[Estimat
     >>> [one.low for one in doubted(result, result.estimates(["tea", "milk"]))]
     [1.0, 0.0]
     """
-    return with_doubts(listed, result.above_noise(listed) if listed else [])
+    return with_doubts(listed, result.above_noise(listed))

@@ -371,7 +371,7 @@ class Result(Tabular):
         """Return the intervals of another kind, or of another confidence, of the same estimates.
 
         Args:
-            kind: as for `make_intervals`.
+            kind: the kind, one of `make_intervals`'s.
             confidence: the level, above 0 and below 1; None: that of the result.
         """
         level = self.confidence if confidence is None else confidence
@@ -607,6 +607,8 @@ class Result(Tabular):
         """
         if self.plan.is_open or self.confidence == 0:
             return None
+        if not estimates:
+            return []
         ids = self.domain.encode([estimate.item for estimate in estimates])
         above: list[bool] = (self.intervals_of("simultaneous").at(ids).low > 0).tolist()
         return above
