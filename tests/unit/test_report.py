@@ -79,7 +79,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
         "no differential privacy",
         "not public: taken from the input itself",
         "with probability at most",
-        "largest error found: none among these 100 clients",
+        "no error found among these 100 clients",
         plan.fingerprint[:16],
         "Items asked for",
         "hybrid schedule, joint recovery",

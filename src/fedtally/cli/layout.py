@@ -8,17 +8,28 @@ from typing import Any
 import click
 
 from fedtally._keywords import in_options
+from fedtally.base.text import escaped, shortened
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
+_LONGEST = 40  # columns of a value in a message
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class SectionOption(click.Option):
-    """An option that says under which heading of the help it stands."""
+    """An option that says under which heading of the help it stands.
 
-    def __init__(self, *names: Any, section: str = "Options", **settings: Any) -> None:
+    Args:
+        names: the option's names, for click.
+        section: the heading.
+        needs: another option, without which this one does nothing: "--report FILE.html"; "": none.
+        settings: the other settings, for click.
+    """
+
+    def __init__(
+        self, *names: Any, section: str = "Options", needs: str = "", **settings: Any
+    ) -> None:
         super().__init__(*names, **settings)
-        self.section = section
+        self.section, self.needs = section, needs
 
 
 class Command(click.Command):
@@ -39,6 +50,7 @@ class Command(click.Command):
         Of a file it names the entries, which have the names of Python.
         """
         try:
+            self._check_needs(ctx)
             return super().invoke(ctx)
         except UnreadableFileError:
             raise
@@ -49,6 +61,21 @@ class Command(click.Command):
                 if isinstance(one, click.Option) and one.name
             }
             raise type(error)(in_options(str(error), names)) from error
+
+    def _check_needs(self, ctx: click.Context) -> None:
+        """Refuse an option that does nothing without another one, which was not given."""
+        names = {option: one.name for one in self.params for option in one.opts}
+        for one in self.params:
+            needs = getattr(one, "needs", "")
+            needed = names.get(needs.partition(" ")[0])
+            if needed is None or one.name is None or ctx.params[one.name] is None:
+                continue
+            if ctx.params[needed] is None:
+                value = shortened(escaped(str(ctx.params[one.name])), _LONGEST)
+                raise InvalidInputError(
+                    f"{one.opts[0]} {value!r} does nothing without {needs}: add that, or leave"
+                    f" {one.opts[0]} out"
+                )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under the heading of their section."""

@@ -495,6 +495,7 @@ run_options = options(
 title_option = option(
     "Files",
     "--title",
+    needs="--report FILE.html",
     metavar="TEXT",
     help="Title of the report (made of the source's name).",
 )

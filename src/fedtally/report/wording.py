@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedtally.base.text import escaped
+from fedtally.base.text import escaped, one_of
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
@@ -748,15 +748,6 @@ def those(number: int, unit: str) -> str:
     return f"these {number:,} {unit}" if number != 1 else f"this one {one_of(unit)}"
 
 
-def one_of(unit: str) -> str:
-    """Return the singular of what is counted.
-
-    >>> one_of("people"), one_of("contributions")
-    ('person', 'contribution')
-    """
-    return {"people": "person"}.get(unit, unit.removesuffix("s"))
-
-
 def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> str:
     """Return how far off estimates may be: among those that took part, and if they stand for more.
 
@@ -776,8 +767,7 @@ def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> 
     """
     here, more = _readings(shown)
     if found is not None:
-        largest = points(found) if found > _ROUNDING else "none"
-        here = f"largest error found: {largest}"
+        here = f"largest error found: {points(found)}" if found > _ROUNDING else "no error found"
     said = [f"{here} among {among}"] * bool(here)
     said += [f"{more} if they stand for more people"] * bool(more)
     return "; ".join(said) or "no item is shown"
