@@ -37,8 +37,8 @@ CLEAN: tuple[str, ...] = (
 REFERENCE = frozenset(
     f"docs/{name}.md"
     for name in (
-        *("api", "design", "error-model", "features", "output", "paper-notes", "plan", "protocol"),
-        *("protocol_two_server", "releases", "sketch", "threat-model", "validity"),
+        *("api", "design", "error-model", "features", "options", "output", "paper-notes", "plan"),
+        *("protocol", "protocol_two_server", "releases", "sketch", "threat-model", "validity"),
     )
 )
 MOST_WORDS = 28  # of a sentence
