@@ -52,9 +52,9 @@ class Merged(Tabular):
       They are taken around the values before shrinkage, which goes the same way in all results.
     - The median: errors are not normal. The distribution of their sum is measured at ids that
       nobody holds in any result.
-    - Otherwise (order statistics, or a median beside joint recovery): each of K results has limits
-      of the confidence 1 - (1 - P) / K, which are added as they are. Together they fail with
-      probability at most 1 - P (union bound).
+    - Otherwise (a median beside joint recovery): each of K results has limits of the confidence
+      1 - (1 - P) / K, which are added as they are. Together they fail with probability at most
+      1 - P (union bound).
 
     Args:
         results: two or more results, of different plans, over one domain; with intervals of one

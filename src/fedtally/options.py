@@ -510,12 +510,11 @@ class Answer:
     intervals: str = (
         option(
             "Choose what the confidence holds for: each interval, or all",
-            _choice("auto", "pointwise", "simultaneous", "order"),
+            _choice("auto", "pointwise", "simultaneous"),
             default="auto",
             more='the kind of the intervals: "auto", for a list such that they allow for its'
             ' choice, for named items pointwise; or for both "pointwise", each holds with the'
-            ' {confidence}, "simultaneous", all hold at once, or "order", order statistics of the'
-            " rows, wide but without assumptions",
+            ' {confidence}, or "simultaneous", all hold at once',
             door=Door.REQUEST,
         )
         .on("estimate", "demo")

@@ -182,7 +182,7 @@ def test_progress_is_reported():
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         ({"confidence": 1}, "confidence must be at least 0 .no intervals. and below 1, got 1"),
         ({"confidence": float("nan")}, "confidence"),
-        ({"intervals": "wide"}, "intervals must be auto, pointwise, simultaneous or order"),
+        ({"intervals": "wide"}, "intervals must be auto, pointwise or simultaneous, got 'wide'"),
         ({"outside": "ignore"}, "outside must be error or drop"),
         ({"domain": "range:5..1"}, "5"),
         ({"domain": "rnage:1..5"}, "cannot read the domain"),

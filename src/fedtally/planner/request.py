@@ -237,7 +237,6 @@ class Request:
             "width": self.width is not None,
             "schedule": str(self.schedule) not in (AUTO, "shared"),
             "certify": bool(self.certify),
-            "intervals": self.intervals == "order",
             "domain": self._is_open,
         }
         of_sketches = [name for name, is_given in named.items() if is_given]

@@ -59,7 +59,7 @@ class DecoderKind:
             done, all looks), and the privacy terms of the plan: they alone say how much noise is in
             a histogram, while the sums of a sketch show theirs.
         limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
-            confidence, and a kind as for `intervals.make_intervals`, other than "order".
+            confidence, and a kind as for `intervals.make_intervals`.
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
             every candidate, so that the domain must be enumerable. It finds rare items, too. Its
             error jumps near the width that the items need. More rows of the same bytes
@@ -321,8 +321,7 @@ class Decoding:
         objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
             0, so that the sum of squared errors is small.
         confidence: of the intervals, below 1; 0 for no intervals.
-        intervals: "auto", "pointwise", "simultaneous" or "order": see
-            `recovery.intervals.make_intervals`.
+        intervals: "auto", "pointwise" or "simultaneous": see `recovery.intervals.make_intervals`.
 
     Raises:
         InvalidInputError: a value is none of these.

@@ -252,7 +252,7 @@ class DirectIntervals:
         decoder: of the sums.
         size: candidates.
         confidence: of each interval, above 0 and below 1.
-        kind: as for `make_intervals`, except "order".
+        kind: as for `make_intervals`.
     """
 
     def __init__(

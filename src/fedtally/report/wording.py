@@ -876,7 +876,7 @@ def covered(
     kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
     said = []
     for kind in dict.fromkeys(kinds or [named_kind(asked)]):
-        each = " each" if kind in ("pointwise", "order") else ""
+        each = " each" if kind == "pointwise" else ""
         said.append(f"{level(confidence)}{each}, for {covers(kind)}")
     rows = [("Intervals", said[0]), *(("", more) for more in [*said[1:], about] if more)]
     if off := uncertainty_of([*listed, *named]):

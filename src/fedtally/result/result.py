@@ -353,10 +353,7 @@ class Result(Tabular):
 
     @cached_property
     def intervals(self) -> Intervals | None:
-        """The intervals that give items their limits; None where the confidence is 0.
-
-        Raises `InvalidInputError` where there are too few rows for order statistics.
-        """
+        """The intervals that give items their limits; None where the confidence is 0."""
         return None if self.confidence == 0 else self._intervals_of(self.interval_kind)
 
     def _intervals_of(self, kind: str) -> Intervals:

@@ -176,8 +176,7 @@ def estimate(
         confidence: the confidence of the intervals, below 1; 0 for none.
         intervals: the kind of the intervals: "auto", for a list such that they allow for its
             choice, for named items pointwise; or for both "pointwise", each holds with the
-            `confidence`, "simultaneous", all hold at once, or "order", order statistics of the
-            rows, wide but without assumptions.
+            `confidence`, or "simultaneous", all hold at once.
         max_bytes: the upload per client and round (32,000), where no `width` is given: bytes, or a
             text such as "16kB".
         tau: the largest error of any frequency; the sketch is made as small as it may be.
