@@ -186,7 +186,7 @@ def _item(known: Option) -> str:
     """Return the part of the page on one option."""
     where = "" if known.flag else " in Python"
     lines = [f"### `{_flag(known)}`{where}", "", _sentence(known.help), ""]
-    if known.flag is not None:
+    if known.flag:
         lines.append(f"- Value: {_value(known)}.")
     if default := known.shown_default():
         lines.append(f"- Default: {_on_page(default)}.")

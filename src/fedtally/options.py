@@ -40,11 +40,12 @@ class Check:
     """What an option takes.
 
     Args:
-        kind: the form of its values: "text", "path", "flag", "choice", "int", "float" or "read".
+        kind: the form of its values: "text", "path", "flag", "choice", "int", "range", "float" or
+            "read".
         metavar: the name of a value in a help text.
         read: makes a value of a text, for the kind "read".
         choices: the values of the kind "choice".
-        bounds: the least and the largest integer of the kind "int"; None: any.
+        bounds: the least and the largest integer of the kind "range"; None: there is none.
         own: the form of values of the user's own, which the kind "choice" takes, too.
         is_many: whether the option may be repeated.
         instead: a hint for whoever names no choice.
@@ -52,9 +53,9 @@ class Check:
 
     kind: str
     metavar: str | None = None
-    read: Callable[[str], Any] | None = None
+    read: Callable[[str], Any] = str
     choices: tuple[str, ...] = ()
-    bounds: tuple[int, int | None] | None = None
+    bounds: tuple[int | None, int | None] = (None, None)
     own: str = ""
     is_many: bool = False
     instead: str = ""
@@ -119,7 +120,8 @@ def _path(metavar: str = "FILE") -> Check:
 
 
 def _choice(*choices: str, own: str = "", instead: str = "") -> Check:
-    return Check("choice", choices=choices, own=own, instead=instead)
+    metavar = f"[{'|'.join((*choices, *own.split()))}]"
+    return Check("choice", metavar, choices=choices, own=own, instead=instead)
 
 
 def _positive(metavar: str) -> Check:
@@ -138,11 +140,16 @@ def _number(metavar: str) -> Check:
     return Check("float", metavar)
 
 
-def _integer(metavar: str, low: int | None = None, high: int | None = None) -> Check:
-    return Check("int", metavar, bounds=None if low is None else (low, high))
+def _integer(metavar: str) -> Check:
+    return Check("int", metavar)
+
+
+def _between(metavar: str, low: int, high: int | None = None) -> Check:
+    return Check("range", metavar, bounds=(low, high))
 
 
 _FLAG = Check("flag")
+_OWN_DECODER = "module:Class"
 _DECODER = _choice("auto", *DECODERS)
 _TRUST = _choice("central", "distributed")
 
@@ -172,7 +179,7 @@ class Option:
         more: what a reference adds, as a noun phrase.
         door: where Python takes it.
         type: its annotation, where the field has another.
-        flag: how it is typed; empty: after its name; None: it is a keyword alone.
+        flag: how it is typed, with `{name}` for its name; empty: it is a keyword alone.
         is_often: whether it is one of the few that `-h` shows.
         is_required: whether a command fails without it.
         section: the heading of its help, where it is not its own section's.
@@ -187,7 +194,7 @@ class Option:
     more: str = ""
     door: Door = Door.NONE
     type: str = ""
-    flag: str | None = ""
+    flag: str = "--{name}"
     is_often: bool = False
     is_required: bool = False
     section: str = ""
@@ -206,7 +213,7 @@ class Option:
 
     def named(self, name: str, type: str, section: str) -> Option:
         """Return the option, and as each place has it, with its name, type, flag and section."""
-        flag = f"--{name.replace('_', '-')}" if self.flag == "" else self.flag
+        flag = self.flag.replace("{name}", name.replace("_", "-"))
         places = {where: here.named(name, type, section) for where, here in self.places.items()}
         return replace(
             self,
@@ -217,16 +224,9 @@ class Option:
             places=places,
         )
 
-    @property
-    def parameter(self) -> str:
-        """The name that a command has it by."""
-        return self.name if self.check.kind == "flag" else (self.flag or "")[2:].replace("-", "_")
-
     def shown_default(self) -> str:
         """Return the default for people; empty: it has none to show."""
-        if self.usual or self.check.kind == "flag" or self.default in (None, ()):
-            return self.usual
-        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+        return self.usual or str(self.default or "")
 
 
 def option(help: str, check: Check, **settings: Any) -> Any:
@@ -237,10 +237,9 @@ def option(help: str, check: Check, **settings: Any) -> Any:
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 def _section(cls: type[Any]) -> Any:
     """Make a dataclass of a section: a field for each option, with the option as its metadata."""
-    for name, found in list(vars(cls).items()):
-        if isinstance(found, Option):
-            known = found.named(name, cls.__annotations__[name], cls.__name__)
-            setattr(cls, name, field(default=found.default, metadata={"option": known}))
+    for name, type_ in cls.__annotations__.items():
+        known: Option = getattr(cls, name).named(name, type_, cls.__name__)
+        setattr(cls, name, field(default=known.default, metadata={"option": known}))
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
@@ -287,6 +286,49 @@ class Data:
         more="the table's column of the number of clients that each row stands for",
         door=Door.SOURCE,
     ).on(*_READERS, *_TALLIES)
+    format: str | None = option(
+        "Read the file in this format",
+        _choice("csv", "tsv", "json", "parquet", "feather", "text"),
+        usual="by its name",
+    ).on(*_READERS)
+    delimiter: str | None = option(
+        "Split the columns of CSV at this character",
+        _text("CHAR"),
+        usual="a comma; a tab for TSV",
+    ).on(*_READERS)
+    no_header: bool = option(
+        "Read the first row as data, and call columns 1, 2, ...", _FLAG, default=False
+    ).on(*_READERS)
+    text_encoding: str = option(
+        "Read text in this encoding, such as latin-1", _text("NAME"), default="utf8"
+    ).on(*_READERS)
+    clients: Any = option(
+        "Name the client of each item",
+        _text("COLUMN"),
+        more="with a column of items, the client of each row",
+        door=Door.SOURCE,
+        flag="",
+    ).on("partial_tally")
+    rounds: Any = option(
+        "Name the natural round of each item",
+        _text("COLUMN"),
+        more="with a column of items, the natural round of each row",
+        door=Door.SOURCE,
+        flag="",
+    ).on("partial_tally")
+    counts: Any = option(
+        "Give the number of clients of each item",
+        _text("COLUMN"),
+        more="with a column of items, the number of clients that each row stands for",
+        door=Door.SOURCE,
+        flag="",
+    ).on("partial_tally")
+
+
+@_section
+class Candidates:
+    """The items that can be named, where anybody has a list of them, and where nobody has."""
+
     domain: Any = (
         option(
             "Name the candidates: FILE, FILE:COL, range:A..B, grid:..., open or input",
@@ -330,47 +372,13 @@ class Data:
             " default with `private`)",
         )
     )
-    format: str | None = option(
-        "Read the file in this format",
-        _choice("csv", "tsv", "json", "parquet", "feather", "text"),
-        usual="by its name",
-    ).on(*_READERS)
-    delimiter: str | None = option(
-        "Split the columns of CSV at this character",
-        _text("CHAR"),
-        usual="a comma; a tab for TSV",
-    ).on(*_READERS)
-    no_header: bool = option(
-        "Read the first row as data, and call columns 1, 2, ...", _FLAG, default=False
-    ).on(*_READERS)
-    text_encoding: str = option(
-        "Read text in this encoding, such as latin-1", _text("NAME"), default="utf8"
-    ).on(*_READERS)
-    silo: str | None = option(
-        "Take each name in this column for a silo, as a hospital",
-        _text("COL"),
-        more="the table's column of the silos, such as hospitals: then each holds the rows of its"
-        " people, whom {client} names, and a person is what is counted and protected",
-        door=Door.SOURCE,
+    dictionary: Any = option(
+        "Read names of an open domain sooner, from this public list",
+        _path("FILE[:COL]"),
+        more="a public list of words that may be the names of an open domain: the path of a file,"
+        " FILE or FILE:COLUMN, or a column of text. Words are named sooner; no frequency changes",
+        door=Door.SIMULATION,
     ).on("estimate")
-    people: int | None = (
-        option(
-            "Bound the people of a silo; needed with {epsilon}",
-            _positive("N"),
-            usual="as many as the largest has",
-            more="the most people of a silo (as many as the largest has; with {epsilon} it must be"
-            " given, since that is private)",
-            door=Door.MARK,
-        )
-        .on("estimate")
-        .on(
-            "plan",
-            help="Plan for silos, such as hospitals, of at most N people",
-            usual="clients are no silos",
-            section="Fleet",
-            is_often=True,
-        )
-    )
     max_length: int | None = option(
         "Name no string of an open domain longer than this",
         _positive("BYTES"),
@@ -384,41 +392,22 @@ class Data:
         more="with {domain} open, the normal form C of Unicode: strings count as one, however they"
         " are written",
     ).on(*_READERS, "plan")
-    dictionary: Any = option(
-        "Read names of an open domain sooner, from this public list",
-        _path("FILE[:COL]"),
-        more="a public list of words that may be the names of an open domain: the path of a file,"
-        " FILE or FILE:COLUMN, or a column of text. Words are named sooner; no frequency changes",
+    name_length: int | None = option(
+        "Plan for names of an open domain of at most this length",
+        _positive("BYTES"),
+        usual="16",
+        more="with {tau} and an open domain, bytes that 9 of 10 frequent names do not exceed (16);"
+        " longer names need more clients",
         door=Door.SIMULATION,
-    ).on("estimate")
-    clients: Any = option(
-        "Name the client of each item",
-        _text("COLUMN"),
-        more="with a column of items, the client of each row",
-        door=Door.SOURCE,
-        flag=None,
-    ).on("partial_tally")
-    silos: Any = option(
-        "Name the silo of each item",
-        _text("COLUMN"),
-        more="with a column of items, the silo of each row",
-        door=Door.SOURCE,
-        flag=None,
-    )
-    rounds: Any = option(
-        "Name the natural round of each item",
-        _text("COLUMN"),
-        more="with a column of items, the natural round of each row",
-        door=Door.SOURCE,
-        flag=None,
-    ).on("partial_tally")
-    counts: Any = option(
-        "Give the number of clients of each item",
-        _text("COLUMN"),
-        more="with a column of items, the number of clients that each row stands for",
-        door=Door.SOURCE,
-        flag=None,
-    ).on("partial_tally")
+    ).on("estimate", "plan", "simulate")
+    allow_rare_names: bool = option(
+        "Allow sums that show single clients' strings, without {epsilon}",
+        _FLAG,
+        default=False,
+        more="whether an open domain without {epsilon} is counted even if whoever opens a sum can"
+        " read what single clients hold",
+        door=Door.SIMULATION,
+    ).on(*_READERS, "plan")
 
 
 @_section
@@ -436,7 +425,7 @@ class Answer:
         )
         .on("estimate", "demo", "merge")
         .on("report", help="List this many items")
-        .on("campaign result", check=_integer("N", 0))
+        .on("campaign result", check=_between("N", 0))
     )
     query: tuple[str, ...] = (
         option("Estimate this item, too; may be repeated", _text("ITEM", is_many=True), default=())
@@ -481,7 +470,7 @@ class Answer:
         .on(
             "simulate",
             help="Decode the sums in this way, or by a decoder of yours",
-            check=_choice("auto", *DECODERS, own="module:Class"),
+            check=_choice("auto", *DECODERS, own=_OWN_DECODER),
             section="Study",
             is_often=True,
         )
@@ -614,7 +603,7 @@ class Size:
         .on("estimate")
         .on("demo", usual="7", is_often=True)
         .on("plan", usual="chosen")
-        .on("simulate", section="Study", default=7, usual="", is_often=True)
+        .on("simulate", section="Study", default="7", usual="", is_often=True)
     )
     encoding: Any = option(
         "Send a sketch, or a histogram: a counter for each candidate",
@@ -642,14 +631,6 @@ class Size:
         " {tau} needs, at most 0.1)",
         door=Door.SIMULATION,
     ).on("estimate")
-    name_length: int | None = option(
-        "Plan for names of an open domain of at most this length",
-        _positive("BYTES"),
-        usual="16",
-        more="with {tau} and an open domain, bytes that 9 of 10 frequent names do not exceed (16);"
-        " longer names need more clients",
-        door=Door.SIMULATION,
-    ).on("estimate", "plan", "simulate")
 
 
 @_section
@@ -669,7 +650,7 @@ class Rounds:
         )
         .on("estimate", "plan", *_TALLIES)
         .on("demo", usual="10")
-        .on("simulate", section="Study", default=10, usual="")
+        .on("simulate", section="Study", default="10", usual="")
     )
     max_items: int | None = (
         option(
@@ -861,26 +842,6 @@ class Privacy:
         ' neighbours "replace-one"',
         door=Door.REQUEST,
     ).on("estimate")
-    silos_per_person: int | None = (
-        option(
-            "Count one person in at most K silos, drawn at random",
-            _positive("K"),
-            usual="1",
-            more="the most silos that one person is counted in (1), drawn uniformly; more costs"
-            " more noise",
-            door=Door.MARK,
-        )
-        .on("estimate")
-        .on("plan", help="Plan for people who are in at most K silos")
-    )
-    allow_rare_names: bool = option(
-        "Allow sums that show single clients' strings, without {epsilon}",
-        _FLAG,
-        default=False,
-        more="whether an open domain without {epsilon} is counted even if whoever opens a sum can"
-        " read what single clients hold",
-        door=Door.SIMULATION,
-    ).on(*_READERS, "plan")
 
 
 @_section
@@ -900,6 +861,7 @@ class Trust:
         "Let this share of the clients drop out",
         _number("SHARE"),
         default=0.0,
+        usual="0",
         more="the share of each cohort's clients that drop out of it, at a stage drawn for each",
         door=Door.MARK,
     ).on("estimate")
@@ -976,6 +938,56 @@ class Trust:
 
 
 @_section
+class Silos:
+    """Many people behind one client, such as the patients of a hospital."""
+
+    silo: str | None = option(
+        "Take each name in this column for a silo, as a hospital",
+        _text("COL"),
+        more="the table's column of the silos, such as hospitals: then each holds the rows of its"
+        " people, whom {client} names, and a person is what is counted and protected",
+        door=Door.SOURCE,
+    ).on("estimate")
+    people: int | None = (
+        option(
+            "Bound the people of a silo; needed with {epsilon}",
+            _positive("N"),
+            usual="as many as the largest has",
+            more="the most people of a silo (as many as the largest has; with {epsilon} it must be"
+            " given, since that is private)",
+            door=Door.MARK,
+        )
+        .on("estimate")
+        .on(
+            "plan",
+            help="Plan for silos, such as hospitals, of at most N people",
+            usual="clients are no silos",
+            section="Fleet",
+            is_often=True,
+        )
+    )
+    silos_per_person: int | None = (
+        option(
+            "Count one person in at most K silos, drawn at random",
+            _positive("K"),
+            usual="1",
+            more="the most silos that one person is counted in (1), drawn uniformly; more costs"
+            " more noise",
+            door=Door.MARK,
+        )
+        .on("estimate")
+        .on("plan", help="Plan for people who are in at most K silos")
+    )
+    silos: Any = option(
+        "Name the silo of each item",
+        _text("COLUMN"),
+        more="with a column of items, the silo of each row",
+        door=Door.SOURCE,
+        flag="",
+    )
+
+
+@_section
 class Run:
     """How a command runs, and how it prints."""
 
@@ -1037,14 +1049,14 @@ class Run:
         .on(
             "sample",
             help="Draw other tables than the documentation's",
-            check=_integer("S", 0),
+            check=_between("S", 0),
             default=0,
             usual="0",
         )
         .on(
             "show",
             help="Draw words, hashes, masks and noise from S",
-            check=_integer("S", 0),
+            check=_between("S", 0),
             usual="at random",
         )
     )
@@ -1058,7 +1070,7 @@ class Run:
         door=Door.SIMULATION,
     ).on("estimate", *_TALLIES)
     threads: int | None = option(
-        "Use this many threads", _integer("N", 1, 1024), usual="all cores"
+        "Use this many threads", _between("N", 1, 1024), usual="all cores"
     ).on("estimate", "demo", "plan", "simulate")
     quiet: bool = (
         option("Print no progress and no notes", _FLAG, default=False)
@@ -1067,7 +1079,18 @@ class Run:
     )
 
 
-SECTIONS: tuple[type, ...] = (Data, Answer, Files, Size, Rounds, Privacy, Trust, Run)
+SECTIONS: tuple[type, ...] = (
+    Data,
+    Candidates,
+    Answer,
+    Files,
+    Size,
+    Rounds,
+    Privacy,
+    Trust,
+    Silos,
+    Run,
+)
 # every option, in the order of its use, by its name
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     {each.name: each.metadata["option"] for section in SECTIONS for each in fields(section)}
@@ -1087,7 +1110,7 @@ def keywords_of(*doors: Door) -> tuple[str, ...]:
     """Return the names of the options that Python takes by these doors, in the order of their use.
 
     >>> keywords_of(Door.MARK)
-    ('people', 'not_private', 'silos_per_person', 'dropout')
+    ('not_private', 'dropout', 'people', 'silos_per_person')
     """
     return tuple(each.name for each in OPTIONS.values() if each.door in doors)
 
@@ -1108,5 +1131,5 @@ def help_of(known: Option) -> str:
     'Bound the upload per client and round, such as 16kB or 64KiB [8kB]'
     """
     default = known.shown_default()
-    text = f"{known.help} [{default}]" if default and not known.is_required else known.help
-    return spoken(text, lambda other: str(other.flag))
+    text = f"{known.help} [{default}]" if default else known.help
+    return spoken(text, lambda other: other.flag)

@@ -12,7 +12,7 @@ import pytest
 
 import fedtally
 from fedtally.base.encoding import Encoding
-from fedtally.cli.options import positive
+from fedtally.cli.shared import positive
 from fedtally.engines.local.simulation import Sizing
 from fedtally.options import (
     DECODERS,
@@ -76,7 +76,6 @@ def test_a_command_may_have_its_own_text_and_default() -> None:
     assert help_of(OPTIONS["rows"].places["estimate"]).endswith("[7; with --tau chosen]")
     assert help_of(OPTIONS["rows"].places["plan"]).endswith("[chosen]")
     assert OPTIONS["num_rounds"].flag == "--rounds"
-    assert OPTIONS["num_rounds"].parameter == "rounds"
     assert OPTIONS["domain"].places["plan"].section == "Fleet"
 
 

@@ -11,7 +11,6 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, option, options
-from fedtally.cli.options import json_option, shared
 from fedtally.cli.plan_facts import (
     authority_rows,
     check_fingerprint,
@@ -23,6 +22,7 @@ from fedtally.cli.plan_facts import (
     is_attended,
     parse_day,
 )
+from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:

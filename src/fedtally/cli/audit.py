@@ -8,7 +8,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option
-from fedtally.cli.options import json_option, positive, shared
+from fedtally.cli.shared import json_option, positive, shared
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,7 +14,7 @@ from fedtally.campaign.transports.table import DEFAULT, ENGINES, RENAMED, chosen
 from fedtally.cli import campaign_view as view
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, Group, option, options
-from fedtally.cli.options import json_option, shared
+from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command
-from fedtally.cli.options import as_named, asked, open_input, read_open_domain, shared, use_threads
+from fedtally.cli.shared import as_named, asked, open_input, read_open_domain, shared, use_threads
 from fedtally.errors import FedtallyError
 from fedtally.options import Door
 
@@ -145,7 +145,7 @@ def demo(**options: Any) -> None:
     seed = campaign_seed(_DEMO_SEED if options["seed"] is None else options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     wanted = asked("demo", options, Door.REQUEST, Door.SIMULATION)
-    wanted |= {"num_rounds": options["rounds"] or 10, "seed": seed, "evaluate": True}
+    wanted |= {"num_rounds": options["num_rounds"] or 10, "seed": seed, "evaluate": True}
     wanted["not_private"] = wanted["epsilon"] is not None
     if wanted["width"] is None:
         wanted["max_bytes"] = wanted["max_bytes"] or _DEMO_BYTES

@@ -8,7 +8,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, option
-from fedtally.cli.options import json_option
+from fedtally.cli.shared import json_option
 
 
 @click.group(

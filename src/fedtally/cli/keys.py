@@ -8,7 +8,6 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, option, options
-from fedtally.cli.options import json_option
 from fedtally.cli.plan_facts import (
     authority_rows,
     check_fingerprint,
@@ -20,6 +19,7 @@ from fedtally.cli.plan_facts import (
     is_attended,
     parse_day,
 )
+from fedtally.cli.shared import json_option
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:

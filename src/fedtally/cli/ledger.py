@@ -9,7 +9,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, option
-from fedtally.cli.options import json_option, shared
+from fedtally.cli.shared import json_option, shared
 
 if TYPE_CHECKING:
     from fedtally.store import Ledger

@@ -9,7 +9,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command
-from fedtally.cli.options import as_named, json_option, shared
+from fedtally.cli.shared import as_named, json_option, shared
 
 
 @click.command(

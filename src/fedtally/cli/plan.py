@@ -12,7 +12,7 @@ import click
 from fedtally.cli import console, plan_view
 from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
-from fedtally.cli.options import asked, positive, read_name_length, read_open_domain, shared
+from fedtally.cli.shared import asked, positive, read_name_length, read_open_domain, shared
 from fedtally.errors import InvalidInputError
 from fedtally.options import Door
 
@@ -283,7 +283,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
         wanted["max_clients"] = options["clients"]
     # of other domains nothing is asked here that the request could refuse
     domain = "open" if options["domain"] == "open" else None
-    rounds = options["rounds"]
+    rounds = options["num_rounds"]
     if rounds is None and domain is None:
         rounds = 1  # of an open domain the number is chosen
     wanted |= {"domain": domain, "num_rounds": rounds, "epsilon": number}

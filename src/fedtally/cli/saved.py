@@ -15,7 +15,7 @@ from fedtally.base import validate
 from fedtally.base.text import escaped
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option
-from fedtally.cli.options import as_named, json_option, shared
+from fedtally.cli.shared import as_named, json_option, shared
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:

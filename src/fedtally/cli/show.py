@@ -8,7 +8,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option
-from fedtally.cli.options import shared
+from fedtally.cli.shared import shared
 from fedtally.errors import InvalidInputError
 
 

@@ -11,7 +11,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option, options
-from fedtally.cli.options import (
+from fedtally.cli.shared import (
     asked,
     open_input,
     positive,
@@ -37,7 +37,7 @@ _PLANNED = {
     "methods": "--methods",
     "width": "--width",
     "rows": "--rows",
-    "rounds": "--rounds",
+    "num_rounds": "--rounds",
     "epsilon": "--epsilon",
     "delta": "--delta",
     "trust": "--trust",
@@ -160,7 +160,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
         methods=options["methods"],
         widths=_widths(options["width"]),
         rows=options["rows"],
-        num_rounds=options["rounds"],
+        num_rounds=options["num_rounds"],
         repeats=options["repeats"] or _REPEATS,
         # Dozens of campaigns are decoded, and belief propagation takes many times as long.
         recovery=options["recovery"] or str(recovery_of("auto", 1, options["rows"], planned=True)),
@@ -208,12 +208,12 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
     _check_recovery(options, "--domain open")
     _check_no_plot(options)
     use_threads(options["threads"])
-    typed = click.get_current_context().get_parameter_source("rounds")
+    typed = click.get_current_context().get_parameter_source("num_rounds")
     given = typed is click.core.ParameterSource.COMMANDLINE
     wanted = asked("simulate", options, Door.REQUEST, Door.SIMULATION)
     wanted |= {
         "domain": read_open_domain(options),
-        "num_rounds": options["rounds"] if given else None,
+        "num_rounds": options["num_rounds"] if given else None,
         "recovery": options["recovery"] or "auto",
         "not_private": options["epsilon"] is not None,  # the truth is compared
     }

@@ -73,15 +73,14 @@ def estimate(
     item: str | tuple[str, str] | None = None,
     client: str | None = None,
     count: str | None = None,
-    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
-    outside: str | None = None,
-    silo: str | None = None,
-    people: int | None = None,
-    dictionary: Any = None,
     clients: Any = None,
-    silos: Any = None,
     rounds: Any = None,
     counts: Any = None,
+    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
+    outside: str | None = None,
+    dictionary: Any = None,
+    name_length: int | None = None,
+    allow_rare_names: bool = False,
     top: int = 20,
     evaluate: bool = False,
     recovery: str = "auto",
@@ -96,7 +95,6 @@ def estimate(
     encoding: Encoding | str = "auto",
     sizing: Sizing | str | None = None,
     pilot_share: float | None = None,
-    name_length: int | None = None,
     num_rounds: int | None = None,
     max_items: int | None = None,
     round: str | None = None,
@@ -112,8 +110,6 @@ def estimate(
     max_rounds: int | None = None,
     max_clients: int | None = None,
     certify: bool = False,
-    silos_per_person: int | None = None,
-    allow_rare_names: bool = False,
     secure_sum: str | None = None,
     dropout: float = 0.0,
     adversary: str | None = None,
@@ -124,6 +120,10 @@ def estimate(
     screen: Screen | str | None = None,
     cohort: int | None = None,
     cohort_min: int | None = None,
+    silo: str | None = None,
+    people: int | None = None,
+    silos_per_person: int | None = None,
+    silos: Any = None,
     plan: Plan | str | os.PathLike[str] | None = None,
     seed: int | str | bytes | None = None,
     memory: int | str | None = None,
@@ -145,6 +145,9 @@ def estimate(
         client: the table's column of the clients; None: each row is a client of its own, and with
             `epsilon` each row is protected as a person.
         count: the table's column of the number of clients that each row stands for.
+        clients: with a column of items, the client of each row.
+        rounds: with a column of items, the natural round of each row.
+        counts: with a column of items, the number of clients that each row stands for.
         domain: the candidate items: a `Domain`, a list or another column of distinct items, text
             that `domain.parse` reads such as range:1..9 or grid:25..50,-130..-60,0.1, the path of a
             file with one item a line, or FILE:COL, a table's column, "open" for strings that nobody
@@ -152,17 +155,13 @@ def estimate(
             synthetic source, "input" elsewhere.
         outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
             default with `epsilon`).
-        silo: the table's column of the silos, such as hospitals: then each holds the rows of its
-            people, whom `client` names, and a person is what is counted and protected.
-        people: the most people of a silo (as many as the largest has; with `epsilon` it must be
-            given, since that is private).
         dictionary: a public list of words that may be the names of an open domain: the path of a
             file, FILE or FILE:COLUMN, or a column of text. Words are named sooner; no frequency
             changes.
-        clients: with a column of items, the client of each row.
-        silos: with a column of items, the silo of each row.
-        rounds: with a column of items, the natural round of each row.
-        counts: with a column of items, the number of clients that each row stands for.
+        name_length: with `tau` and an open domain, bytes that 9 of 10 frequent names do not exceed
+            (16); longer names need more clients.
+        allow_rare_names: whether an open domain without `epsilon` is counted even if whoever opens
+            a sum can read what single clients hold.
         top: the number of items that are listed, and that `evaluate` compares.
         evaluate: whether the answer is compared with the truth, which a simulation knows.
         recovery: the decoder of the sums: "joint", which fits the heavy items together and needs 3
@@ -189,8 +188,6 @@ def estimate(
             paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
         pilot_share: the share of the clients that are the pilot, and not in the campaign (as many
             as `tau` needs, at most 0.1).
-        name_length: with `tau` and an open domain, bytes that 9 of 10 frequent names do not exceed
-            (16); longer names need more clients.
         num_rounds: the number of rounds, of which each client has one, drawn uniformly (1); not
             where the rows name their rounds.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
@@ -219,10 +216,6 @@ def estimate(
         max_clients: with the neighbours "add-remove", a public bound on the number of clients.
         certify: whether the worst pair of candidates is looked for, which needs less noise; with
             the neighbours "replace-one".
-        silos_per_person: the most silos that one person is counted in (1), drawn uniformly; more
-            costs more noise.
-        allow_rare_names: whether an open domain without `epsilon` is counted even if whoever opens
-            a sum can read what single clients hold.
         secure_sum: who adds up: "ideal", a trusted server, or the real protocol between clients:
             "secagg" or "two-server"; by default what the plan says, else ideal.
         dropout: the share of each cohort's clients that drop out of it, at a stage drawn for each.
@@ -243,6 +236,13 @@ def estimate(
             quarters of `cohort_min`).
         cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
             Noise by clients is sized for so few.
+        silo: the table's column of the silos, such as hospitals: then each holds the rows of its
+            people, whom `client` names, and a person is what is counted and protected.
+        people: the most people of a silo (as many as the largest has; with `epsilon` it must be
+            given, since that is private).
+        silos_per_person: the most silos that one person is counted in (1), drawn uniformly; more
+            costs more noise.
+        silos: with a column of items, the silo of each row.
         plan: a plan whose sizes, schedule and hash seed are used: a `Plan`, or the path of its
             .toml or .json file.
         seed: the seed of hashes and draws: an int, text or bytes; None: from the operating system.

@@ -36,11 +36,11 @@ def partial_tally(
     item: str | tuple[str, str] | None = None,
     client: str | None = None,
     count: str | None = None,
-    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
-    outside: str | None = None,
     clients: Any = None,
     rounds: Any = None,
     counts: Any = None,
+    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
+    outside: str | None = None,
     num_rounds: int | None = None,
     max_items: int | None = None,
     round: str | None = None,
@@ -74,13 +74,13 @@ def partial_tally(
         client: the table's column of the clients; None: each row is a client of its own. It does
             not go with `round`, since a client's draws depend on all rounds.
         count: the table's column of the number of clients that each row stands for.
+        clients: with a column of items, the client of each row.
+        rounds: with a column of items, the natural round of each row.
+        counts: with a column of items, the number of clients that each row stands for.
         domain: the candidates of the campaign, as for `estimate`, but not open; None: the distinct
             items of the input.
         outside: the fate of items outside the domain: "error" (the default) or "drop" (the default
             with `private`).
-        clients: with a column of items, the client of each row.
-        rounds: with a column of items, the natural round of each row.
-        counts: with a column of items, the number of clients that each row stands for.
         num_rounds: the number of rounds, of which each client has one, drawn uniformly (1); not
             where the rows name their rounds.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).

@@ -91,13 +91,13 @@ class Simulation:
     # keywords: written by tools/keywords.py
     outside: str | None = None
     dictionary: Any = None
+    name_length: int | None = None
+    allow_rare_names: bool = False
     top: int = 20
     evaluate: bool = False
     sizing: Sizing | str | None = None
     pilot_share: float | None = None
-    name_length: int | None = None
     ledger: str | os.PathLike[str] | None = None
-    allow_rare_names: bool = False
     screen: Screen | str | None = None
     seed: int | str | bytes | None = None
     memory: int | str | None = None

@@ -52,40 +52,32 @@ class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no argum
         super().fail(f"{message} {self.check.instead}".rstrip(), param, ctx)
 
 
-def _settings(check: Check) -> dict[str, Any]:
-    """Return what click must know to take the values of a check."""
-    match check.kind:
-        case "flag":
-            return {"is_flag": True}
-        case "choice":
-            names = "|".join((*check.choices, check.own)) if check.own else None
-            return {"type": _Choice(check), "metavar": names and f"[{names}]"}
-        case "path":
-            return {"type": click.Path(), "metavar": check.metavar}
-        case "float":
-            return {"type": click.FLOAT, "metavar": check.metavar}
-        case "int":
-            integers = click.INT if check.bounds is None else click.IntRange(*check.bounds)
-            return {"type": integers, "metavar": check.metavar}
-        case "read":
-            assert check.read is not None
-            return {"type": _reader(check.read), "metavar": check.metavar}
-    return {"metavar": check.metavar, "multiple": check.is_many}
+# What click must know to take the values of each kind of check.
+_SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
+    "flag": lambda check: {"is_flag": True},
+    "text": lambda check: {"multiple": check.is_many},
+    "path": lambda check: {"type": click.Path()},
+    "choice": lambda check: {"type": _Choice(check)},
+    "int": lambda check: {"type": click.INT},
+    "range": lambda check: {"type": click.IntRange(*check.bounds)},
+    "float": lambda check: {"type": click.FLOAT},
+    "read": lambda check: {"type": _reader(check.read)},
+}
 
 
 def _click(known: Option) -> Decorator:
     """Return the decorator of an option."""
-    settings = _settings(known.check)
-    if known.default is not None and known.check.kind != "flag" and not known.check.is_many:
-        # as it would be typed: click reads a default, too
-        settings["default"] = str(known.default) if known.check.kind == "read" else known.default
+    settings = _SETTINGS[known.check.kind](known.check)
+    if known.default is not None:
+        settings["default"] = known.default
     return click.option(
-        str(known.flag),
-        known.parameter,
+        known.flag,
+        known.name,
         cls=SectionOption,
         section=known.section,
         is_often=known.is_often,
         required=known.is_required,
+        metavar=known.check.metavar,
         help=help_of(known),
         **settings,
     )
@@ -98,9 +90,7 @@ def shared(place: str) -> Decorator:
 
 def asked(place: str, given: dict[str, Any], *doors: Door) -> dict[str, Any]:
     """Return the options of a command that Python takes by some doors, by their keywords."""
-    return {
-        known.name: given[known.parameter] for known in options_of(place) if known.door in doors
-    }
+    return {known.name: given[known.name] for known in options_of(place) if known.door in doors}
 
 
 json_option = _click(OPTIONS["as_json"])
