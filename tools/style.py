@@ -174,7 +174,8 @@ def wordy_options(command: click.Command, name: str) -> Iterator[str]:
     []
     """
     for option in command.params:
-        if isinstance(option, click.Option) and _words(option.help or "") > MOST_IN_HELP:
+        text = re.sub(r" \[.*\]$", "", getattr(option, "help", None) or "")  # but its default
+        if isinstance(option, click.Option) and _words(text) > MOST_IN_HELP:
             yield f"{name} {option.opts[0]}"
     for below, one in getattr(command, "commands", {}).items():
         yield from wordy_options(one, f"{name} {below}")
