@@ -333,7 +333,7 @@ class Candidates:
         option(
             "Name the candidates: FILE, FILE:COL, range:A..B, grid:..., open or input",
             _text("DOMAIN"),
-            usual="input; of made data its range",
+            usual="input; synthetic: its range",
             more="the candidate items: a `Domain`, a list or another column of distinct items, text"
             " that `domain.parse` reads such as range:1..9 or grid:25..50,-130..-60,0.1, the path"
             ' of a file with one item a line, or FILE:COL, a table\'s column, "open" for strings'
@@ -942,7 +942,7 @@ class Silos:
     """Many people behind one client, such as the patients of a hospital."""
 
     silo: str | None = option(
-        "Take each name in this column for a silo, as a hospital",
+        "Read the silo, such as a hospital, from this column",
         _text("COL"),
         more="the table's column of the silos, such as hospitals: then each holds the rows of its"
         " people, whom {client} names, and a person is what is counted and protected",

@@ -120,6 +120,18 @@ def test_options_stand_in_sections_the_most_used_first(capsys: pytest.CaptureFix
     assert found[2:-2] == [each for each in shared if each in found] and "Run" in found
 
 
+def test_needed_options_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "campaign", "init", "--help")
+    assert re.findall(r"^(\w+)[^\n]*:$", out, re.M)[:2] == ["Files", "Deadlines"]
+    files = out[out.index("\nFiles:") : out.index("\nDeadlines")]
+    assert re.findall(r"^  (--[\w-]+)", files, re.M)[:4] == [
+        "--plan",
+        "--server-key",
+        "--mark",
+        "--ledger",
+    ]
+
+
 def test_a_bare_command_shows_its_usage_and_two_examples(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

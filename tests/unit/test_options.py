@@ -28,7 +28,7 @@ from fedtally.options import (
     read_share,
     read_size,
 )
-from fedtally.recovery.decoding import CONFIDENCE
+from fedtally.recovery.decoding import Decoding
 from fedtally.sketch import Recovery
 
 
@@ -36,7 +36,7 @@ def test_names_are_those_of_the_code_that_reads_them() -> None:
     assert tuple(map(str, Recovery)) == DECODERS
     assert ("auto", *map(str, Encoding)) == ENCODINGS
     assert tuple(map(str, Sizing)) == SIZINGS
-    assert OPTIONS["confidence"].default == CONFIDENCE
+    assert Decoding().confidence == OPTIONS["confidence"].default == 0.95
 
 
 def test_a_keyword_of_estimate_is_an_option_and_every_option_of_python_a_keyword() -> None:

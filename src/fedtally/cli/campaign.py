@@ -97,11 +97,11 @@ def campaign() -> None:
     metavar="FILE",
     help="Keep a mark outside NAME and its backups: it reveals old copies",
 )
-@_seconds("gather", 60, "Wait for a full session once n_min clients are there")
-@_seconds("phase", 60, "Wait for the answers of a phase")
-@_seconds("session", 3600, "Give a session up")
-@_seconds("presence", 300, "Count a client as present after it checked in")
-@_seconds("bench", 3600, "Rest a client that aborted or left two questions unanswered")
+@_seconds("gather", 60, "Wait this long for a full session, once n_min clients came")
+@_seconds("phase", 60, "Wait this long for the answers of a phase")
+@_seconds("session", 3600, "Give a session up after this time")
+@_seconds("presence", 300, "Count a client as present this long after its check-in")
+@_seconds("bench", 3600, "Rest a client this long that aborted or left two questions unanswered")
 @json_option
 def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     """Make the folder NAME of a campaign. Nothing is asked of anybody yet: that is run."""

@@ -18,16 +18,13 @@ _VARIABLE = "_FEDTALLY_COMPLETE"  # by which the script asks: click reads it
     examples=[
         ("in bash, for this shell; in ~/.bashrc for all", 'eval "$(fedtally completion bash)"'),
         ("in zsh: in ~/.zshrc for all", 'eval "$(fedtally completion zsh)"'),
-        (
-            "in fish, for all shells",
-            "fedtally completion fish > ~/.config/fish/completions/fedtally.fish",
-        ),
+        ("in fish: in config.fish for all", "fedtally completion fish | source"),
     ],
 )
 @click.argument("shell", metavar="|".join(_SHELLS), type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script with which SHELL completes commands, options, their values and files."""
+    """Print the script with which your shell completes commands, options, values and files."""
     found = get_completion_class(shell)
     assert found is not None
     try:

@@ -127,12 +127,16 @@ class Command(click.Command):
             raise type(error)(in_options(str(error), names)) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under the heading of their section, the most used sections first."""
+        """Write the options under the heading of their section: needed ones, then most used."""
         sections: dict[str, list[click.Option]] = {}
         for parameter in sorted(self.params, key=_rank):
             if isinstance(parameter, SectionOption):
                 sections.setdefault(parameter.section, []).append(parameter)
-        _write_options(ctx, formatter, sections)
+        # sorting keeps the order of equals
+        for found in sections.values():
+            found.sort(key=_is_optional)
+        firsts = sorted(sections, key=lambda section: _is_optional(sections[section][0]))
+        _write_options(ctx, formatter, {section: sections[section] for section in firsts})
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, each under a line that says what it does."""
@@ -168,6 +172,10 @@ def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> 
 def _rank(parameter: click.Parameter) -> int:
     """Return the place of a parameter's section."""
     return _ORDER.get(getattr(parameter, "section", _HELP), -1)
+
+
+def _is_optional(parameter: click.Parameter) -> bool:
+    return not parameter.required
 
 
 def _write_options(
