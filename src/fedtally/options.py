@@ -327,7 +327,7 @@ class Data:
 
 @_section
 class Candidates:
-    """The items that can be named, where anybody has a list of them, and where nobody has."""
+    """Which items can be named: those of a list, or strings that the sums show."""
 
     domain: Any = (
         option(
