@@ -43,7 +43,7 @@ class Written(NamedTuple):
 
 
 def _of(name: str, *doors: Door) -> tuple[Option, ...]:
-    """Return the options that Python takes by these doors, as a function or class has them."""
+    """Return the options that Python takes by these doors, as a class has them, if it differs."""
     return tuple(OPTIONS[known].places.get(name, OPTIONS[known]) for known in keywords_of(*doors))
 
 
@@ -52,7 +52,7 @@ def written() -> tuple[Written, ...]:
     local, frames = "engines/local", "engines/dataframe"
     every = (Door.SOURCE, Door.REQUEST, Door.MARK, Door.SIMULATION)
     return (
-        Written(f"{local}/estimate.py", "estimate", _of("fedtally.estimate", *every)),
+        Written(f"{local}/estimate.py", "estimate", _of("", *every)),
         Written(f"{local}/partitions.py", "partial_tally", tuple(options_of("partial_tally"))),
         Written(f"{frames}/dask.py", "tally_dask", tuple(options_of("tally_dask"))),
         Written(f"{frames}/spark.py", "tally_spark", tuple(options_of("tally_spark"))),
@@ -116,7 +116,7 @@ def with_keywords(text: str, here: Written) -> str:
     Raises:
         ValueError: the file has no such function or class, or no two comments in it.
     """
-    found = re.search(rf"^(def|class) {here.name}\b.*?(?=^\S(?!.*:$)|\Z)", text, re.M | re.S)
+    found = re.search(rf"^(def|class) {here.name}\b", text, re.M)
     if found is None:
         raise ValueError(f"{here.path} has no {here.name}")
     part = text[found.start() :]

@@ -56,7 +56,7 @@ _study_options = options(
         default="hybrid,fresh,shared,one-hot,binary",
         metavar="LIST",
         is_often=True,
-        help="Compare these schedules, batched:B or module:Class"
+        help="Compare schedules, batched:B or module:Class"
         " [hybrid,fresh,shared,one-hot,binary]",
     ),
     option(
