@@ -56,8 +56,7 @@ _study_options = options(
         default="hybrid,fresh,shared,one-hot,binary",
         metavar="LIST",
         is_often=True,
-        help="Compare schedules, batched:B or module:Class"
-        " [hybrid,fresh,shared,one-hot,binary]",
+        help="Compare schedules, batched:B or module:Class [hybrid,fresh,shared,one-hot,binary]",
     ),
     option(
         "Study",
