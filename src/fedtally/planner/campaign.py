@@ -233,18 +233,12 @@ class Campaign:
         Noise makes nothing surer: whether all items are recovered is asked of sums without it.
         """
         found = predicted(self, distribution, bound, rows, width)
-        if not self._fits_items:
-            return found
-        exact, free = found, self
-        if self.noise_of(rows):
-            free = replace(self, noise=0.0)
-            if not rows * width < CELLS * self._items(distribution) <= CELLS * rows * width:
-                return found  # sure, or too many for exact recovery
-            exact = predicted(free, distribution, bound, rows, width)
-        if exact > 0.0:
-            return found
-        items = free.predicted(distribution, rows, width).support
-        for one in () if items * CELLS <= rows * width else SURE:
+        items, cells = self._items(distribution), rows * width
+        if not self._fits_items or not cells < CELLS * items <= CELLS * cells:
+            return found  # sure, or too many for exact recovery
+        free = replace(self, noise=0.0)
+        exact = predicted(free, distribution, bound, rows, width) if self.noise_of(rows) else found
+        for one in () if exact > 0.0 else SURE:
             less = max(1, int(width / one))
             if predicted(free, distribution, bound, rows, less) > 0.0:
                 return max(found, predicted(self, distribution, bound, rows, less))
