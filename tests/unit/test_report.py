@@ -238,6 +238,13 @@ def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -
     assert "an exact histogram takes" in text_of(wide)
 
 
+def test_a_histogram_under_noise_is_not_called_exact() -> None:
+    asked = {"domain": "range:0..9", "rows": 3, "width": 5, "seed": 1}
+    noised = fedtally.estimate([0, 1, 1], epsilon=1.0, not_private=True, **asked)
+    assert any(note.startswith("a histogram (one-hot vectors)") for note in noised.warnings)
+    assert "; a histogram takes only" in " ".join(text_of(noised).split())
+
+
 def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
     lines = report.plain(
         report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
