@@ -327,6 +327,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "sampling_error": None,
         "population_low": None,
         "population_high": None,
+        "above_noise": None,
     }
 
 
