@@ -1,5 +1,7 @@
 """A campaign in numbers: the frozen `Plan`, and what its parts answer."""
 
+from fedtally.plan.parts.protection import Protection, Sums
+from fedtally.plan.parts.summing import Summing
 from fedtally.plan.plan import (
     MAX_BYTES,
     MAX_CLIENTS,
@@ -8,7 +10,6 @@ from fedtally.plan.plan import (
     Target,
     check_histogram_domain,
     modulus_bits,
-    noise_bound,
 )
 
 __all__ = [
@@ -16,8 +17,10 @@ __all__ = [
     "MAX_CLIENTS",
     "MAX_ITEMS",
     "Plan",
+    "Protection",
+    "Summing",
+    "Sums",
     "Target",
     "check_histogram_domain",
     "modulus_bits",
-    "noise_bound",
 ]

@@ -32,6 +32,8 @@ from fedtally.base.archive import replacing
 from fedtally.base.encoding import Encoding, values_of_sum
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.kernels import MAX_WIDTH
+from fedtally.plan.parts.protection import Protection, Sums
+from fedtally.plan.parts.summing import Summing
 from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
 
@@ -245,7 +247,7 @@ class Plan:
         if self.target is not None:
             Recovery(self.target.recovery).check_encoding(self.encoding)
             Recovery(self.target.recovery).check_rows(self.rows)
-        if self.is_of_silos and self.is_two_server:
+        if self.is_of_silos and self.summing.servers is not None:
             raise InvalidInputError(
                 "silos (people above 1) are not summed by two servers yet: use the secure sum"
                 " secagg, or an ideal one"
@@ -264,7 +266,7 @@ class Plan:
                 most,
                 self.noise_bound,
                 self.most_items,
-                folds=self.has_secret_sums,
+                folds=self.protection.sums is Sums.SECRET,
                 signed=self.encoding.is_signed,
             )
 
@@ -318,9 +320,9 @@ class Plan:
             counters=self.spec.vector_length,
             max_items=self.max_items,
             num_rounds=self.num_rounds,
-            clients=self._most_clients,
+            clients=self.summing.most_clients,
             releases=self.releases,
-            is_two_server=self.is_two_server,
+            is_two_server=self.summing.servers is not None,
             people=self.people,
         )
         if not self.domain["public"] and not privacy.not_private:
@@ -347,16 +349,14 @@ class Plan:
             )
         # The guarantee counts on the noise of so many honest clients in every sum.
         honest = privacy.event.honest_survivors
-        least = (
-            self.max_round_clients if self.secure_sum is None else self.secure_sum.honest_survivors
-        )
+        least = self.summing.honest_clients
         if honest is not None and honest > least:
             raise InvalidInputError(
                 f"privacy.event.honest_survivors must be at most {least}, the honest clients that"
                 f" are sure to be in every sum, got {honest}: the noise of the others cannot be"
                 " counted on"
             )
-        if self.is_of_silos and privacy.by_clients:
+        if self.is_of_silos and self.protection.of_client() is not None:
             self._check_own_share(honest, least)
 
     def _check_own_share(self, honest: int | None, least: int) -> None:
@@ -396,6 +396,18 @@ class Plan:
         return _canonical(self.domain) == _canonical(described)
 
     @cached_property
+    def summing(self) -> Summing:
+        """How the vectors of a round are summed, and what follows from it."""
+        return Summing(self.secure_sum, self.max_round_clients)
+
+    @cached_property
+    def protection(self) -> Protection:
+        """Who adds the noise, and what follows from it."""
+        return Protection(
+            self.privacy, self.schedule, self.num_rounds, has_secure_sum=self.secure_sum is not None
+        )
+
+    @cached_property
     def spec(self) -> SketchSpec:
         """The parameters that all sketches of this campaign share."""
         return SketchSpec(
@@ -426,7 +438,7 @@ class Plan:
             round: 0 .. num_rounds - 1.
             spell: spells items, where the domain is open, as for `Clip`.
         """
-        norm = None if self.privacy is None else self.privacy.event.clip_norm
+        norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
 
     @property
@@ -437,7 +449,7 @@ class Plan:
     @property
     def is_two_server(self) -> bool:
         """Whether two servers sum the clients' vectors."""
-        return self.secure_sum is not None and self.secure_sum.method == "two-server"
+        return self.summing.servers is not None
 
     @cached_property
     def report_proof(self) -> ReportProof | None:
@@ -445,10 +457,8 @@ class Plan:
 
         Its parameters are complete where no key is missing, else they are there to count bytes.
         """
-        from fedtally.secagg.config import TwoServerConfig  # as above
-
-        agreed = self.secure_sum
-        if not isinstance(agreed, TwoServerConfig) or not agreed.has_proofs:
+        agreed = self.summing.servers
+        if agreed is None or not agreed.has_proofs:
             return None
         fingerprint = bytes.fromhex(self.fingerprint)
         widths = self.spec.row_widths
@@ -459,7 +469,7 @@ class Plan:
             else replace(agreed.sizing, signed=signed)
         )
         # with privacy a client without an item takes part with zeros, and nobody may see that
-        abstain = self.privacy is not None
+        abstain = self.protection.is_charged
         return agreed.proof(parameters, widths, abstain=abstain)
 
     @property
@@ -469,7 +479,7 @@ class Plan:
 
         return why_no_proofs(
             items=self.most_items,
-            clients=self._most_clients,
+            clients=self.summing.most_clients,
             noise=self.noise_bound,
             signed=self.encoding.is_signed,
         )
@@ -502,7 +512,7 @@ class Plan:
     @property
     def missing_keys(self) -> tuple[str, ...]:
         """The names of the keys that the secure sum needs and lacks."""
-        return () if self.secure_sum is None else self.secure_sum.missing_keys
+        return self.summing.missing_keys
 
     @property
     def is_published(self) -> bool:
@@ -524,12 +534,10 @@ class Plan:
 
     def why_not_all_land(self) -> str:
         """Return why its rounds cannot all have a sum by `secagg`, or "" where they can."""
-        from fedtally.secagg.config import SecAggConfig
-
-        if not isinstance(self.secure_sum, SecAggConfig):
+        if self.summing.cohorts is None:
             return ""
-        least, rounds = self.secure_sum.parameters.n_min, self.num_rounds
-        each = 1 if self.privacy is None else min(self.privacy.event.participations, rounds)
+        least, rounds = self.summing.least_clients, self.num_rounds
+        each = min(self.protection.participations, rounds)
         most = self.num_clients * each // least
         if most >= rounds:
             return ""
@@ -610,29 +618,14 @@ class Plan:
     def releases(self) -> list[range]:
         """The rounds that are added up before anything is opened, for each release.
 
-        Without privacy, and where clients add the noise, each round is opened by itself. Where the
-        party that opens the sums adds it, the rounds that share their hashes are added up first:
-        one sum needs noise only once.
+        Without privacy, and where clients add the noise, each round is opened by itself.
         """
-        if self.privacy is None or self.privacy.by_clients:
-            return [range(round, round + 1) for round in range(self.num_rounds)]
-        return self.schedule.batches_of(self.num_rounds)
+        return self.protection.releases
 
     @property
     def noise_mark(self) -> NoiseMark | None:
         """The mark of the sums that hold this plan's noise; None: they are exact."""
-        return (
-            None
-            if self.privacy is None
-            else NoiseMark(str(self.privacy.noised_by), self.fingerprint)
-        )
-
-    @property
-    def has_secret_sums(self) -> bool:
-        """Whether sums are opened exact, to a trusted aggregator alone, which adds the noise."""
-        from fedtally.privacy.events import Trust
-
-        return self.privacy is not None and self.privacy.event.trust is Trust.CENTRAL
+        return self.protection.mark(self.fingerprint)
 
     @property
     def noise_bound(self) -> int:
@@ -641,15 +634,7 @@ class Plan:
         It is exceeded with a probability of at most 2^-40. Central noise is added after the secure
         sum, and does not count here.
         """
-        return (
-            0
-            if self.privacy is None
-            else noise_bound(self.privacy, self.vector_length, self._most_clients)
-        )
-
-    @cached_property
-    def _row_noise_bounds(self) -> dict[int, int]:
-        return {}
+        return self.protection.bound(self.vector_length, self.summing.most_clients)
 
     def row_noise_bound(self, width: int) -> int:
         """Return the most that the sizes of the noise add up to in a row of so many counters.
@@ -657,20 +642,7 @@ class Plan:
         It is 0 without noise. It is exceeded with a probability of at most 2^-40 in all rows. Each
         cohort's sum is checked against it before the sums are added up.
         """
-        if self.privacy is None:
-            return 0
-        bounds = self._row_noise_bounds
-        if width not in bounds:
-            from fedtally.privacy.row_noise import row_noise_bound
-
-            bounds[width] = row_noise_bound(
-                self.privacy, self.spec.touched, width, self._most_clients
-            )
-        return bounds[width]
-
-    @property
-    def _most_clients(self) -> int:
-        return self.max_round_clients if self.secure_sum is None else self.secure_sum.most_clients
+        return self.protection.row_bound(self.spec.touched, width, self.summing.most_clients)
 
     @property
     def modulus_bits(self) -> int:
@@ -724,7 +696,7 @@ class Plan:
             self.secure_sum.most_clients,
             largest,
             self.noise_bound,
-            folds=self.has_secret_sums,
+            folds=self.protection.sums is Sums.SECRET,
             signed=False,
             proofs=self.report_proof is not None,
         )
@@ -948,28 +920,6 @@ def modulus_bits(
     """
     values = values_of_sum(max_round_clients * largest_entry, noise, signed=signed)
     return (values - 1).bit_length()
-
-
-def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
-    """Return the most that noise adds to any of so many counters of a secure sum.
-
-    It is exceeded with a probability of at most 2^-40.
-
-    Args:
-        privacy: the privacy of a plan. Central noise is added after the sum: then the bound is 0.
-        counters: the number of counters, `Plan.vector_length`.
-        clients: the most clients in a sum.
-    """
-    from fedtally.privacy.events import Trust
-    from fedtally.secagg import params
-
-    if privacy.event.trust is Trust.CENTRAL:
-        return 0
-    stddev = privacy.largest_stddev(clients)
-    if privacy.by_clients:
-        return params.noise_bound(stddev, counters, "skellam")
-    # plus 1: two servers round their noise to integers, each by at most 1/2
-    return params.noise_bound(stddev, counters, "discrete-gaussian") + 1
 
 
 def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:

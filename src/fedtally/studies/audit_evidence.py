@@ -265,7 +265,7 @@ class Evidence:
 
     def _law_of_numbers(self) -> Distribution:
         """Return the distribution of the noise on the number of clients of all releases."""
-        if not self._terms.by_clients:
+        if self._plan.protection.of_client() is None:
             return self._distribution(0).times(self._releases)
         # of silos, whose shares add up over the releases
         return self._distribution(sum(own[0] for own in self._clients))
