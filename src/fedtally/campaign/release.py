@@ -142,7 +142,7 @@ def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
 
     One draw is enough, since shares of Skellam noise add up to Skellam noise.
     """
-    [noise] = plan.protection.of_sum(sketch.num_silos or sketch.num_clients)
+    [noise] = plan.protection.of_sum(sketch.num_vectors)
     drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)
     size = sketch.vector.size
     sketch.vector += drawn[:size]

@@ -60,7 +60,7 @@ class NoiseLaw:
         """
         if terms is None:
             return _EXACT
-        clients = sum(sketch.num_silos or sketch.num_clients for sketch in sketches)
+        clients = sum(sketch.num_vectors for sketch in sketches)
         return cls.of_draws(terms.event.mechanism, *terms.draws_of_all(clients, len(sketches)))
 
     @classmethod

@@ -615,7 +615,7 @@ class CampaignStore:
             return False
         # If clients are silos, the row has the number of silos. The number of their people is
         # secret, and a row of this table is never erased.
-        clients = sketch.num_silos or sketch.num_clients
+        clients = sketch.num_vectors
         same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
         fact = same | {"clients": clients, "time": seconds(self._clock())}
         connection.execute(_ADD_LANDED, fact)

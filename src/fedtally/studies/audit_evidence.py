@@ -111,7 +111,7 @@ class Evidence:
         excess, distributions = [], []
         for k, (towards, most) in enumerate(zip(crowd.towards, crowd.most, strict=True)):
             sketch = found[self._plan.releases[k].start]
-            number, vectors = sketch.num_clients, sketch.num_silos or sketch.num_clients
+            number, vectors = sketch.num_clients, sketch.num_vectors
             if self._design.is_hidden:
                 number = self._design.number_in(crowd.population.clients, k)
             excess.append(float(sketch.counters.reshape(-1) @ towards) - number * most)
@@ -146,7 +146,7 @@ class Evidence:
             sketch = found[rounds.start]
             self._residuals[k].append(sketch.counters.reshape(-1) - exact[k])
             self._exact[k].append(exact[k])
-            self._clients[k].append(sketch.num_silos or sketch.num_clients)
+            self._clients[k].append(sketch.num_vectors)
         there = sum(
             max(1, len(client.silos)) * (len(client.rounds) if client.silos else 1)
             for _, client, _ in population.holding()

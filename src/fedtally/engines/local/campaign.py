@@ -250,7 +250,7 @@ class _Site:
             with _timed(timings, "encode"):
                 for sketch in encode(plan, self.domain, contributed, self.report, self.names):
                     # a round in which nobody takes part does not land
-                    if sketch.num_silos or sketch.num_clients:
+                    if sketch.num_vectors:
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):

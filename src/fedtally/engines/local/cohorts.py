@@ -428,7 +428,7 @@ class Traffic:
                 plain.num_silos += len(tally.silos)
             # of silos the last entry is the number of their people
             own = [plain.num_clients] if plain.num_silos else []
-            vectors = plain.num_silos or plain.num_clients
+            vectors = plain.num_vectors
             if vectors != found.num_clients or not np.array_equal(
                 np.append(plain.vector, np.array(own, np.int64)), found.total
             ):
