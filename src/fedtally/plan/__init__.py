@@ -7,10 +7,10 @@ from fedtally.plan.plan import (
     MAX_CLIENTS,
     MAX_ITEMS,
     Plan,
-    Target,
     check_histogram_domain,
     modulus_bits,
 )
+from fedtally.plan.target import Target
 
 __all__ = [
     "MAX_BYTES",
