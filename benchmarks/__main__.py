@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from benchmarks import (
+    batches,
     bill,
     campaign,
     deploy,
@@ -31,6 +32,7 @@ def main() -> None:
 
 
 for module in (
+    batches,
     bill,
     campaign,
     deploy,
