@@ -32,7 +32,7 @@ from fedtally.secagg.two_server import Helper, Leader, MemoryJournal, Outcome
 from fedtally.store import Batch, Batches
 
 ROWS, WIDTH, GROUP, PAGE = 5, 800, 64, 1024
-PEAK = "import sys; from benchmarks.batches import peak; peak(int(sys.argv[1]))"
+ALONE = "import sys; from benchmarks.batches import alone; alone(int(sys.argv[1]))"
 Frames = list[two_server.Report]
 
 
@@ -169,26 +169,39 @@ def in_memory(campaign: Campaign, groups: list[Frames], clocks: Clocks) -> Any:
     return closed(leader, helper, clocks, "in memory")
 
 
-def peak(clients: int) -> None:
-    """Run a batch of so many reports on disk; print the peak memory of this process in bytes."""
+def alone(clients: int) -> None:
+    """Run a batch of so many reports on disk in this process, and print what it took as JSON.
+
+    `peak` is memory in bytes. `restart` is the seconds of a new leader, up to its first report, and
+    `page` those of the first page that it judges.
+    """
     campaign, clocks = Campaign(clients), Clocks()
     with tempfile.TemporaryDirectory() as folder:
         batches = [campaign.stored(side, folder) for side in (0, 1)]
         for group in campaign.groups():
             take(batches[1], [one.helper for one in group])
-            take(batches[0], [one.leader for one in group])
+            take(batches[0], [one.leader for one in group[1:]])
+        start = time.perf_counter()
+        batches[0] = campaign.stored(0, folder)
+        take(batches[0], [group[0].leader])
+        found = {"restart": time.perf_counter() - start}
         with batches[0].server() as leader, batches[1].server() as helper:
+            (frame,) = helper.checks(leader.to_check(PAGE))
+            start = time.perf_counter()
+            leader.judge(frame)
+            found["page"] = time.perf_counter() - start
             closed(leader, helper, clocks, "on disk")
     unit = 1 if sys.platform == "darwin" else 1024
-    print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit))
+    found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    print(json.dumps(found))
 
 
-def peak_of(clients: int) -> float:
-    """Return the peak memory of a batch of so many reports, in a process of its own."""
+def run_alone(clients: int) -> dict[str, float]:
+    """Return what `alone` prints, in a process of its own."""
     root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-c", PEAK, str(clients)]
+    command = [sys.executable, "-c", ALONE, str(clients)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
-    return float(done.stdout)
+    return dict(json.loads(done.stdout))
 
 
 def least(turns: list[Clocks], clock: str, name: str) -> float:
@@ -216,10 +229,20 @@ def measure(clients: int, turns: int, few: int, many: int) -> Report:
         report.goals.append(
             Goal(f"CPU of a {side} on disk / in memory", value, bound, "x", at_most=True)
         )
-    peaks = peak_of(few), peak_of(many)
-    name = f"peak at {many:,} reports / at {few:,}"
-    report.goals.append(Goal(name, peaks[1] / peaks[0], 1.3, "x", at_most=True))
-    report.notes.append(f"peaks: {peaks[0] / 1e6:.0f} and {peaks[1] / 1e6:.0f} MB")
+    small, large = run_alone(few), run_alone(many)
+    for name, value, bound in (
+        (f"peak at {many:,} reports / at {few:,}", large["peak"] / small["peak"], 1.3),
+        (
+            f"restart of a leader with {many:,} reports / judging {PAGE:,}",
+            large["restart"] / large["page"],
+            1,
+        ),
+    ):
+        report.goals.append(Goal(name, value, bound, "x", at_most=True))
+    report.notes.append(
+        f"peaks: {small['peak'] / 1e6:.0f} and {large['peak'] / 1e6:.0f} MB; restart, up to its"
+        f" first report: {large['restart']:.3f} s"
+    )
     names = sorted({name for turn in clocks for name in turn.cpu})
     for clock in ("cpu", "wall"):
         said = ", ".join(

@@ -102,7 +102,7 @@ def test_proofs_are_measured() -> None:
 def test_two_servers_on_disk_are_measured() -> None:
     measured = document("batches", "--quick")
     goals = {goal["name"]: goal for goal in measured["goals"]}
-    assert len(goals) == 5
+    assert len(goals) == 6
     for name, goal in goals.items():
         assert goal["value"] > 0  # with `--quick`, times are of single turns
         assert goal["met"] or "peak" not in name

@@ -261,6 +261,37 @@ def test_an_offer_that_lacks_judged_reports_is_subtracted_and_a_refusal_changes_
     assert total.tolist() == proofs.expected(0, 1, 3, 4)
 
 
+def test_the_helper_takes_from_its_sum_what_is_not_asked_for(
+    proofs: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads again only what it had not checked, or what the leader refused or never had."""
+    reads: list[int] = []
+    frames = batches.StoredReports.frames
+    proofs.reports[5] = proven.lie(5, proof=proven.lying(PROOF))
+    proofs.take(0, 1, 2, 3, 5)
+    assert proofs.send(1, 6) == [Outcome.ACCEPTED]
+    proofs.judge()
+    proofs.judge()  # again: a report is in the sum once
+    (every,) = proofs.helper.checks()
+    proofs.helper.checks()
+    proofs.take(4)
+    with proofs.batches[0].server() as leader:
+        leader.stop()
+        for frame in proofs.helper.checks([proofs.id(4)]):
+            leader.judge(frame)
+        query = leader.query(proofs.helper.offer())
+
+    def noted(self: Any, ids: Any) -> Any:
+        reads.append(len(ids))
+        return frames(self, ids)
+
+    monkeypatch.setattr(batches.StoredReports, "frames", noted)
+    total = proofs.leader.finish(proofs.helper.answer(query))
+    assert total.tolist() == proofs.expected(0, 1, 2, 3, 4)
+    assert reads == [2]  # the refused one, and the one that the leader never had
+    assert len(every) == 60 + 6 * (16 + PROOF.check_bytes)
+
+
 def test_what_the_helper_never_got_keeps_nobody_from_being_checked(proofs: World) -> None:
     """Whoever asks for few at a time comes to all of them."""
     assert proofs.send(0, *range(8)) == [Outcome.ACCEPTED] * 8
@@ -378,6 +409,28 @@ def test_a_group_that_was_written_though_it_failed_is_taken_again(
         fails.append(StoreError("the disk of the mark"))
         assert world.send(side, 0, 1, 2) == [Outcome.ACCEPTED] * 3
         assert not fails and len(world.batches[side]._server) == world.rows(side) == 3
+    assert world.close().tolist() == world.expected(0, 1, 2)
+
+
+def test_a_disk_that_fills_up_within_a_group_leaves_nothing_held(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the group wrote before it failed is gone from the disk, and so from the server."""
+    write, left = batches.StoredReports._write, iter(range(2))
+
+    def filling(*given: Any) -> None:
+        if next(left, None) is None:
+            raise sqlite3.OperationalError("database or disk is full")
+        write(*given)
+
+    for side in (1, 0):
+        left = iter(range(2))
+        with monkeypatch.context() as full:
+            full.setattr(batches.StoredReports, "_write", filling)
+            said = world.send(side, 0, 1, 2)
+        assert [isinstance(one, StoreError) for one in said] == [True] * 3
+        assert len(world.batches[side]._server) == world.rows(side) == 0
+    world.take(0, 1, 2)
     assert world.close().tolist() == world.expected(0, 1, 2)
 
 
@@ -566,6 +619,7 @@ def test_what_is_subtracted_is_what_was_judged(proofs: World) -> None:
     proofs.take(0, 1, 2, 3)
     proofs.judge()
     proofs.sql(0, "UPDATE fedtally_reports SET frame = x'00' WHERE id = ?", proofs.id(3))
+    proofs.start(1)
     proofs.helper.withdraw([proofs.id(3)])  # so the offer lacks it
     proofs.leader.stop()
     with pytest.raises(LostReportError, match="is another one"):
@@ -573,6 +627,7 @@ def test_what_is_subtracted_is_what_was_judged(proofs: World) -> None:
     assert proofs.drawn == [0, 0] and proofs.leader.state is BatchState.STOPPED
     with pytest.raises(LocalProtocolError, match="is in the sum; restart first"):
         proofs.leader.withdraw([proofs.id(3)])
+    assert proofs.send(1, 3) == [Outcome.ACCEPTED]  # a copy heals what was withdrawn
     proofs.start(0)
     proofs.leader.withdraw([proofs.id(3)])
     assert proofs.send(0, 3) == proofs.send(1, 3) == [Outcome.ACCEPTED]
@@ -585,10 +640,13 @@ def test_a_check_that_cannot_be_read_decides_nothing_of_its_frame(
     """Also where the frame takes several pages, and the first ones are read."""
     monkeypatch.setattr(servers, "_READ_AT_ONCE", 2)
     proofs.take(0, 1, 2, 3, 4)
-    (frame,) = proofs.helper.checks()
+    proofs.leader.judge(*proofs.helper.checks([proofs.id(0)]))
+    before = proofs.leader._sum.copy()  # type: ignore[union-attr]
+    (frame,) = proofs.helper.checks([proofs.id(i) for i in range(1, 5)])
     with pytest.raises(BatchRefusedError, match="a check cannot be read"):
         proofs.leader.judge(frame[:-2] + b"\xff\xff")
-    assert (proofs.leader.unjudged, proofs.leader._sum) == (5, None)
+    assert proofs.leader.unjudged == 4
+    np.testing.assert_array_equal(proofs.leader._sum, before)
     assert proofs.close().tolist() == proofs.expected(*range(5))
 
 

@@ -17,6 +17,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.kernels import MAX_WIDTH
+from fedtally.options import Answer
 from fedtally.recovery.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
 from fedtally.recovery.belief_intervals import BeliefIntervals
 from fedtally.recovery.direct import DirectDecoder, DirectIntervals, NoiseLaw
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
-CONFIDENCE = 0.95
 # Candidates up to which "auto" is joint recovery: it looks at all of them, for about a minute.
 MAX_JOINT = 1 << 28
 # Candidates up to which "auto" is belief propagation: about so many were measured. Of real tables
@@ -332,10 +332,10 @@ class Decoding:
     fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, ...
     """
 
-    recovery: str = AUTO
-    objective: str = "linf"
-    confidence: float = CONFIDENCE
-    intervals: str = "auto"
+    recovery: str = Answer.recovery
+    objective: str = Answer.objective
+    confidence: float = Answer.confidence
+    intervals: str = Answer.intervals
 
     def __post_init__(self) -> None:
         for name, known in (

@@ -26,7 +26,7 @@ class EngineOption(NamedTuple):
     Args:
         name: the keyword of the function that opens the engine.
         metavar: what stands for the value in a usage line.
-        help: what the value is.
+        help: what the option does, in a clause.
         is_path: whether the value is a path.
     """
 
@@ -86,7 +86,7 @@ ENGINES = {
                 EngineOption(
                     "agents",
                     "DIR",
-                    "the folder of the agents' sockets; CLIENT.sock is the client CLIENT.",
+                    "Reach the agents' sockets in this folder, for sockets",
                     is_path=True,
                 ),
             ),
@@ -99,7 +99,7 @@ ENGINES = {
                 EngineOption(
                     "connection",
                     "NAME",
-                    "the SuperLink's name in Flower's config.toml. It runs on this machine.",
+                    "Reach the SuperLink of this name in Flower's config.toml, for flower",
                 ),
             ),
             _flower,

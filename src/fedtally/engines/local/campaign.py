@@ -161,7 +161,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         truth=truth,
         warnings=[
             *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
-            *notes.warnings(source, tally, plan, attended),
+            *notes.warnings(source, tally, plan, attended, simulation.outside == "drop"),
             *notes.of_cohorts(plan, traffic),
             *([] if rare is None else rare.notes),
         ],

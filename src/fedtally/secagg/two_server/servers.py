@@ -131,8 +131,10 @@ class _Server(ABC):
         # report is in memory then, since there may be a million of them.
         self._reports = reports
         self._held: dict[bytes, Any] = {}
-        self._valid: dict[bytes, Any] = {}  # of a leader: those that were found valid
-        self._sum: Array | None = None  # of a leader: of the valid ones
+        # Those whose share is in `_sum`, and are not read again for the sum of a batch: of a leader
+        # all that were found valid, of a helper that has a disk all that it checked.
+        self._added: dict[bytes, Any] = {}
+        self._sum: Array | None = None
         self._out: set[bytes] = set()  # of a leader: ids that were refused
         self._refused: list[Refused] = []  # of a leader
         self._counted: frozenset[bytes] = frozenset()  # ids of the closed batch
@@ -174,11 +176,11 @@ class _Server(ABC):
         )
 
     def __len__(self) -> int:
-        return len(self._held) + len(self._valid)
+        return len(self._held) + len(self._added)
 
     def _knows(self, id: bytes) -> bool:
         """Tell whether a report was taken, and is held or was refused."""
-        return id in self._held or id in self._valid or id in self._out
+        return id in self._held or id in self._added or id in self._out
 
     def receive(self, frame: bytes, now: int) -> Outcome:
         """Take the report of a client; a copy of a report that was taken changes nothing.
@@ -248,11 +250,11 @@ class _Server(ABC):
         For a group of reports that could not be written, and for one that raised `LostReportError`.
 
         Raises:
-            LocalProtocolError: the leader has found one of them valid.
+            LocalProtocolError: one of them was checked, and is in a sum.
         """
         ids = list(ids)
-        if any(id in self._valid for id in ids):
-            raise LocalProtocolError("a report that was found valid is in the sum; restart first")
+        if any(id in self._added for id in ids):
+            raise LocalProtocolError("a report that was checked is in the sum; restart first")
         for id in ids:
             self._drop(self._held.pop(id, None))
 
@@ -271,7 +273,7 @@ class _Server(ABC):
     def _page(self, ids: Sequence[bytes], read: ExitStack) -> list[Any]:
         """Return reports; those that are read for it are wiped at the end of `read`."""
         if self._reports is None:
-            return [self._held[id] if id in self._held else self._valid[id] for id in ids]
+            return [self._held[id] if id in self._held else self._added[id] for id in ids]
         page = []
         for id, frame in zip(ids, self._reports.frames(ids), strict=True):
             page.append(self._read(id, frame))
@@ -297,13 +299,34 @@ class _Server(ABC):
         part = self._unsealed(part)
         return self._take(part, self._check.digests(self._kind, part))
 
-    def _sum_of(self, ids: Sequence[bytes]) -> Array:
-        """Return this server's share of the sum of held reports, without noise."""
-        total = self._check.nothing()
+    def _total_of(self, ids: Sequence[bytes]) -> Array:
+        """Return this server's share of the sum of held reports, without noise.
+
+        `_sum` stays as it is: after a refusal more reports may come.
+        """
+        total, proof = self._check.nothing(), self._check.proof
+        if proof is not None and self._sum is not None:
+            self._read_into(total, self._lacking(ids))
+            total = proof.less(self._sum, total)
+        self._read_into(total, [id for id in ids if id not in self._added])
+        return total
+
+    def _copied_sum(self) -> Array:
+        """Return a copy of `_sum` to add to; it takes its place when nothing can fail any more."""
+        return self._check.nothing() if self._sum is None else self._sum.copy()
+
+    def _lacking(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Return the ids whose shares are in `_sum`, and that are not among these."""
+        if sum(id in self._added for id in ids) == len(self._added):
+            return []
+        counted = set(ids)
+        return [id for id in self._added if id not in counted]
+
+    def _read_into(self, total: Array, ids: Sequence[bytes]) -> None:
+        """Add reports to this server's share of a sum, in its place."""
         with closing(self._pages(ids)) as pages:
             for _, held in pages:
                 self._add(total, held)
-        return total
 
     @abstractmethod
     def _add(self, total: Array, held: Sequence[Any]) -> None:
@@ -431,7 +454,7 @@ class _Server(ABC):
         self._state, self._sum = state, None
         for held in self._held.values():
             self._drop(held)
-        for gone in (self._held, self._valid, self._out):
+        for gone in (self._held, self._added, self._out):
             gone.clear()
         self._counted = frozenset(self._ids_of(query, Kind.QUERY, LEADER)[1])
 
@@ -499,9 +522,11 @@ class Helper(_Server):
 
         More reports may come until a batch is answered.
         """
-        return frame_of(
-            Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held))
-        )
+        return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, self._ids()))
+
+    def _ids(self) -> list[bytes]:
+        """Return the ids of all reports that are held, in order."""
+        return sorted([*self._held, *self._added])
 
     def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
         """Return the checks of reports that are held, for the leader: frames.
@@ -528,11 +553,20 @@ class Helper(_Server):
             raise BatchRefusedError(
                 f"checks are asked for at most {CHECKS_OF_A_FRAME} ids at once, got {len(ids)}"
             )
-        wanted = sorted(self._held if ids is None else self._held.keys() & set(ids))
+        wanted = self._ids() if ids is None else sorted(filter(self._knows, set(ids)))
         return [
             self._checks_of(wanted[start : start + CHECKS_OF_A_FRAME], proof)
             for start in range(0, len(wanted), CHECKS_OF_A_FRAME)
         ]
+
+    def _sum_up(self, ids: Sequence[bytes], held: Sequence[Any]) -> None:
+        """Add reports that were read to the sum, those that are not in it."""
+        new = [(id, one) for id, one in zip(ids, held, strict=True) if id in self._held]
+        total = self._copied_sum()
+        self._add(total, [one for _, one in new])
+        self._sum = total
+        for id, _ in new:
+            self._added[id] = self._held.pop(id)
 
     def _checks_of(self, ids: list[bytes], proof: ReportProof) -> bytes:
         """Return a frame of checks."""
@@ -541,6 +575,8 @@ class Helper(_Server):
             for page, held in pages:
                 checks = proof.check(held, self._key)
                 body += [id + check for id, check in zip(page, checks, strict=True)]
+                if self._reports is not None:
+                    self._sum_up(page, held)
         return frame_of(Kind.CHECKS, self._context, HELPER, b"".join(body))
 
     def answer(self, query: bytes) -> bytes:
@@ -581,12 +617,12 @@ class Helper(_Server):
     def _summed(self, rounds: range, ids: list[bytes]) -> bytes:
         """Return the answer: new noise less the masks of these reports."""
         self._check_batch(rounds, len(ids))
-        unknown = sum(id not in self._held for id in ids)
+        unknown = sum(not self._knows(id) for id in ids)
         if unknown:
             raise BatchRefusedError(
                 f"{unknown} of {len(ids)} reports of the query are not held here"
             )
-        total = self._sum_of(ids)
+        total = self._total_of(ids)
         self._make_reservation()
         # Charged first: noise of a batch that could not be charged would be drawn again later, and
         # two noises for one sum average. The noise is the helper's own, since the leader knows the
@@ -715,7 +751,7 @@ class Leader(_Server):
 
     def _decide(self, checks: dict[bytes, bytes], proof: ReportProof) -> None:
         """Find reports valid and add them to the sum, or refuse them: all of them, or none."""
-        total = self._check.nothing() if self._sum is None else self._sum.copy()
+        total = self._copied_sum()
         decided: list[tuple[bytes, bytes, Verdict]] = []
         with closing(self._pages(list(checks))) as pages:
             for page, shares in pages:
@@ -731,7 +767,7 @@ class Leader(_Server):
         for id, identity, verdict in decided:
             held = self._held.pop(id)
             if verdict is Verdict.VALID:
-                self._valid[id] = held
+                self._added[id] = held
             else:  # its identity stays taken: a copy of the report changes nothing
                 self._out.add(id)
                 self._refused.append(Refused(identity, verdict))
@@ -935,19 +971,7 @@ class Leader(_Server):
     @property
     def _countable(self) -> dict[bytes, Any]:
         """The reports that may be in the batch."""
-        return self._held if self._check.proof is None else self._valid
-
-    def _total_of(self, ids: list[bytes]) -> Array:
-        """Return the share of the sum of reports that may be in the batch, without noise.
-
-        The sum of the valid ones stays as it is: after a refusal more reports may come.
-        """
-        if (proof := self._check.proof) is None:
-            return self._sum_of(ids)
-        assert self._sum is not None  # these were judged
-        counted = set(ids) if len(ids) < len(self._valid) else self._valid.keys()
-        lacking = [id for id in self._valid if id not in counted]
-        return proof.less(self._sum, self._sum_of(lacking))
+        return self._held if self._check.proof is None else self._added
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
         return self._check.of_leader(part, signed)
