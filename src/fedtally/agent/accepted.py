@@ -64,8 +64,8 @@ class Campaign:
     until: date | None = None
 
     def __post_init__(self) -> None:
-        terms = self.plan.secure_sum
-        if not isinstance(terms, SecAggConfig):
+        terms = self.plan.summing.cohorts
+        if terms is None:
             raise InvalidInputError(
                 "an agent takes part in secagg alone: ask for a plan with --secure-sum secagg"
             )
@@ -81,8 +81,7 @@ class Campaign:
     @property
     def terms(self) -> SecAggConfig:
         """The secure sum of the plan."""
-        assert isinstance(self.plan.secure_sum, SecAggConfig)
-        return self.plan.secure_sum
+        return self.plan.summing.of_cohorts()
 
     @property
     def server_key(self) -> bytes:

@@ -23,9 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.plan import Plan
-from fedtally.privacy.events import Trust
-from fedtally.secagg.config import SecAggConfig
+from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
 FEWEST = 8  # cohorts of a round: with fewer, their spread says too little
@@ -77,9 +75,9 @@ def why_unscreened(plan: Plan) -> str | None:
 
     Proof: docs/privacy-proofs/screening.md.
     """
-    if not isinstance(plan.secure_sum, SecAggConfig):
+    if plan.summing.cohorts is None:
         return "only one server that sums by secagg opens the sums of cohorts"
-    if plan.privacy is not None and plan.privacy.event.trust is not Trust.DISTRIBUTED:
+    if plan.protection.sums is Sums.SECRET:
         return (
             "a trusted aggregator releases one noised sum, and nothing may depend on the exact sums"
             " of cohorts"

@@ -83,7 +83,7 @@ class Campaign:
             each = plan.privacy.largest_stddev(-(-plan.num_clients // rounds))
             noise = each * math.sqrt(len(plan.releases) / rounds)
             mechanism = plan.privacy.event.mechanism
-            draws = len(plan.releases) * plan.privacy.noises_of_sum
+            draws = len(plan.releases) * plan.privacy.event.draws_of_sum
         return cls(
             plan.num_clients,
             plan.schedule,

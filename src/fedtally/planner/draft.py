@@ -12,7 +12,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Target, noise_bound
+from fedtally.plan import Plan, Protection, Target
 from fedtally.planner import encodings
 from fedtally.planner.paper_sizes import Size
 from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
@@ -256,7 +256,8 @@ class Draft:
                 probability=self.spec.failure_probability * RISK,
             )
             if agreed is not None:
-                noise = noise_bound(privacy, entries, agreed.most_clients)
+                added = Protection(privacy, schedule, self.num_rounds, has_secure_sum=True)
+                noise = added.bound(entries, agreed.most_clients)
                 agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
         if agreed is not None:
             items = self._most_items

@@ -141,6 +141,14 @@ class Privacy:
             return schedule.batches_of(num_rounds)
         return [range(round, round + 1) for round in range(num_rounds)]
 
+    def sharers(self, summation: Summation, num_clients: Sequence[int]) -> int | None:
+        """Return the fewest clients that count on each other's noise under an ideal sum.
+
+        None unless clients add it.
+        """
+        is_shared = self.noise_by is NoiseBy.CLIENTS
+        return honest_clients(summation, num_clients) if is_shared else None
+
     def make_terms(
         self,
         *,

@@ -207,16 +207,22 @@ class PrivacyConfig:
         shares = validate.integer(1, clients=clients) / self.event.honest_survivors
         return _drawable(skellam(self.event.noise_variance * shares))
 
-    @property
-    def noises_of_sum(self) -> int:
-        """How many draws of the noise are in a sum that is opened: each of two servers adds one."""
-        return 2 if self.event.trust is Trust.DISTRIBUTED else 1
+    def draws_of_all(self, clients: int, sums: int) -> tuple[float, int]:
+        """Return the variance of a draw, and the number of draws in all released sums together.
+
+        Args:
+            clients: the clients in all sums, or their silos.
+            sums: the number of sums.
+        """
+        if self.by_clients:
+            return self.share().variance, clients
+        return self.event.noise_variance, sums * self.event.draws_of_sum
 
     def largest_stddev(self, clients: int) -> float:
         """Return the standard deviation of a sum's noise if none of these clients drops out."""
         if self.by_clients:
             return math.sqrt(self.share(clients).variance)
-        return self.stddev * math.sqrt(self.noises_of_sum)
+        return self.stddev * math.sqrt(self.event.draws_of_sum)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values."""

@@ -384,11 +384,7 @@ class Result(Tabular):
         # Under this relation the number of clients is noised, too, in each release. Shares of it
         # are as uncertain as it is.
         # Shares of silos add up: that number has the noise of all silos in all sums.
-        stddev = (
-            terms.largest_stddev(self._silos_in_sums)
-            if terms.by_clients
-            else terms.stddev * len(self.sketches) ** 0.5
-        )
+        stddev = self.plan.protection.stddev(self._silos_in_sums, len(self.sketches))
         return NoisyNumberIntervals(made, stddev / self.num_contributions, confidence)
 
     def decoded(

@@ -351,6 +351,11 @@ class CountSketch:
         self.noise: NoiseMark | None = None
 
     @property
+    def num_vectors(self) -> int:
+        """The number of vectors that were summed: of the silos, or of the clients."""
+        return self.num_silos or self.num_clients
+
+    @property
     def counters(self) -> npt.NDArray[np.int64]:
         """The counters of the ids: a view of the vector, int64 [rows, width]."""
         spec = self.spec

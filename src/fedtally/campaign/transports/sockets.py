@@ -28,7 +28,6 @@ from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
-from fedtally.secagg.config import SecAggConfig
 
 SUFFIX = ".sock"
 LOOK_SECONDS = 2.0  # between two looks into the folder, and two attempts to reach an agent
@@ -311,8 +310,7 @@ def _most_connections() -> int:
 
 def _longest_answer(plan: Plan) -> int:
     """Return a bound on the bytes of an agent's answer: those of a whole session."""
-    assert isinstance(plan.secure_sum, SecAggConfig)  # a driver runs no other plan
-    return plan.secure_sum.upload_bytes
+    return plan.summing.of_cohorts().upload_bytes  # a driver runs no other plan
 
 
 @contextmanager

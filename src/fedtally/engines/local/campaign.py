@@ -62,7 +62,6 @@ from fedtally.planner.secure_sum import Keys
 from fedtally.planner.seeds import with_even_seed
 from fedtally.privacy.events import Relation
 from fedtally.result import Progress, Result, Truth, physical_memory
-from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, open_list
 
@@ -251,7 +250,7 @@ class _Site:
             with _timed(timings, "encode"):
                 for sketch in encode(plan, self.domain, contributed, self.report, self.names):
                     # a round in which nobody takes part does not land
-                    if sketch.num_silos or sketch.num_clients:
+                    if sketch.num_vectors:
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
@@ -274,7 +273,7 @@ class _Site:
                 tally.of(joined(server.screening.used(number, places)))
                 for number, (tally, places) in enumerate(zip(rounds, alive, strict=True))
             ]
-            if traffic is not None and isinstance(plan.secure_sum, SecAggConfig):
+            if traffic is not None and plan.summing.cohorts is not None:
                 traffic["screening"] = server.screening.to_dict()
         return _Landed(sketches, rounds, traffic)
 

@@ -83,7 +83,7 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
 
 def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
     """Return a note where a round is opened in cohorts, each with the noise of a whole round."""
-    if traffic is None or plan.privacy is None or not plan.privacy.by_clients:
+    if traffic is None or plan.protection.of_client() is None:
         return []
     number = traffic["cohorts"]
     if number <= plan.num_rounds:
