@@ -38,7 +38,7 @@ from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
@@ -522,7 +522,7 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"screen refuse is not possible: a round of the plan has at most {most}"
                 f" cohort{'s' * (most != 1)}, and {FEWEST} are needed to tell which stand out; plan"
-                " smaller cohorts (--cohort) or fewer rounds, or leave screen out"
+                f" smaller cohorts ({opt.cohort}) or fewer rounds, or leave screen out"
             )
 
     def _to_toml(self) -> str:
@@ -564,7 +564,7 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
     if not isinstance(plan.secure_sum, SecAggConfig):
         raise InvalidInputError(
             f"{os.fspath(path)} is not summed by secagg, and a campaign of real clients is: plan it"
-            " with --secure-sum secagg"
+            f" with {opt.secure_sum('secagg')}"
         )
     return plan
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from fedtally._keywords import in_options
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import FedtallyError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -34,21 +33,12 @@ class Command(click.Command):
         self.examples = examples
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error names its options as they are typed, not as Python calls them.
-
-        Of a file it names the entries, which have the names of Python.
-        """
+        """Run the command. An error names options as they are typed, not as Python calls them."""
         try:
             return super().invoke(ctx)
-        except UnreadableFileError:
+        except FedtallyError as error:
+            error.speak_shell({name for one in self.params for name in one.opts})
             raise
-        except InvalidInputError as error:
-            names = {
-                one.name: max(one.opts, key=len)
-                for one in self.params
-                if isinstance(one, click.Option) and one.name
-            }
-            raise type(error)(in_options(str(error), names)) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under the heading of their section."""

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import Self
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_ROWS
 from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
@@ -290,7 +290,7 @@ class Campaign:
             }
         )
         if not searched:
-            raise InvalidInputError("rows must be at least one number, got none")
+            raise InvalidInputError(f"{arg.rows} must be at least one number, got none")
         middle = searched[len(searched) // 2]
         return sorted(searched, key=lambda one: abs(one - middle))
 

@@ -50,7 +50,7 @@ from fedtally.engines.local.tally import (
     split_members,
     tally_members,
 )
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies, open_domain
@@ -528,7 +528,8 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
     if domain.size != plan.domain_size:
         raise InvalidInputError(
             f"the plan is for a domain of {plan.domain_size:,} candidates, and the input has"
-            f" {domain.size:,}; declare the plan's domain (--domain), or make a plan for this one"
+            f" {domain.size:,}; declare the plan's domain ({opt.domain}), or make a plan for this"
+            " one"
         )
     if not people.num_clients:
         raise InvalidInputError(_NO_CLIENT)
