@@ -19,7 +19,7 @@ from fedtally.engines.local.partial import Content, Rules, is_tally, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.simulation import row_bytes
 from fedtally.engines.local.tally import Tally
-from fedtally.errors import InvalidInputError, arg
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.planner.rules import check, given, unmet
 from fedtally.sources import Columns, domain_of, item_columns
 
