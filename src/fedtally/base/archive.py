@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.base.links import real_path
 from fedtally.base.sync import sync
-from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
+from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
 _HEADER = "header"  # the name of the entry that holds the JSON
 # A small file must not fill the memory of who reads it. An entry of 1 MiB is believed, and so many
@@ -31,7 +31,7 @@ _ALWAYS, _RATIO = 1 << 20, 100
 _HEADER_ALWAYS, _HEADER_RATIO = 1 << 16, 16
 _ENTRY = 1 << 10  # bytes of an entry beside its values, at most
 _FOREIGN = (
-    f"is not a file that fedtally saved, or it is damaged: name a file of {opt.save} or of"
+    "is not a file that fedtally saved, or it is damaged: name a file of --save or of"
     " `fedtally campaign result --output` (a plan ends in .toml or .json)"
 )
 
