@@ -163,6 +163,11 @@ class FedtallyError(Exception):
         """
         return next(iter(self.options), None)
 
+    @property
+    def in_shell(self) -> str:
+        """The message in the words of a shell, for programs that have no other callers."""
+        return render(self.marked, for_="shell")
+
     def speak_shell(self, flags: Collection[str]) -> None:
         """Put the message in the words of a command that has these options."""
         self.args = (render(self.marked, for_="shell", flags=flags), *self.args[1:])

@@ -523,7 +523,10 @@ class Plan:
             )
 
     def why_not_all_land(self) -> str:
-        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can."""
+        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can.
+
+        It marks options, as a message of an error does.
+        """
         from fedtally.secagg.config import SecAggConfig
 
         if not isinstance(self.secure_sum, SecAggConfig):

@@ -593,7 +593,7 @@ def test_a_plan_counts_on_more_noise_than_a_round_has() -> None:
 def test_a_plan_without_privacy_does_not_get_any() -> None:
     plan = fedtally.estimate(ITEMS, domain=DOMAIN, rows=5, width=64).plan
     for epsilon in (1.0, 0):
-        with pytest.raises(InvalidInputError, match="the plan is one without privacy"):
+        with pytest.raises(InvalidInputError, match="is not for a plan without privacy"):
             fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, epsilon=epsilon)
 
 

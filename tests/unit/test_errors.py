@@ -145,6 +145,7 @@ def test_an_error_knows_its_options_and_holds_no_marks() -> None:
     error = InvalidInputError(f"{arg.top} is odd beside {opt.seed}")
     assert (error.option, error.options) == ("top", ("top", "seed"))
     assert str(error) == "top is odd beside seed=" and error.args == (str(error),)
+    assert error.in_shell == "top is odd beside --seed"
     assert InvalidInputError("odd").option is None and FedtallyError().option is None
     again = copy.copy(error)  # made of its arguments and attributes, as between processes
     assert (str(again), again.marked, again.option) == (str(error), error.marked, "top")

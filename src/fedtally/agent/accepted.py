@@ -126,7 +126,7 @@ class Campaign:
                 self.signature.registrar, said.purpose, said.number, self.plan.fingerprint
             )
         except InvalidInputError as error:
-            return str(error)
+            return error.in_shell
         return None
 
     def _why_late(self, now: float) -> str | None:
@@ -192,7 +192,7 @@ class CampaignFiles:
             refused = list(policy.refusals(plan, None, None))
             if not refused:
                 raise
-            return [], [str(error), *refused]
+            return [], [error.in_shell, *refused]
 
     def _complete(self, plan: Plan, registrar: bytes | None) -> Campaign:
         """Return the campaign of a plan that was read."""
@@ -253,7 +253,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
             try:
                 self._load(place)
             except InvalidInputError as error:
-                yield f"{place}: {error}"
+                yield f"{place}: {error.in_shell}"
 
     def latest(self) -> Campaign | None:
         """Return the campaign that was accepted last; None: there is none."""

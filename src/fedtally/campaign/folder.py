@@ -502,7 +502,7 @@ class CampaignFolder:
             ledger.check_charge(charge)
         except OverspentError as error:
             raise InvalidInputError(
-                f"the ledger {self.ledger} does not cover this campaign: {error}"
+                f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
         # Each run has an owner of its own, and this one has none yet.
         if ledger.reserved(self.plan.fingerprint):

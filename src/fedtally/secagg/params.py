@@ -44,7 +44,7 @@ from typing import Literal, NamedTuple
 from fedtally.base import validate
 from fedtally.base.encoding import values_of_sum
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
-from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.errors import InvalidInputError, arg
 
 # sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
 # same). It is statistical: nobody can repeat the draw of a ring, so 40 bits are enough.
@@ -533,7 +533,7 @@ class ClientPolicy:
             yield (
                 f"at least {self.least_known} of the known keys must be there by this client's"
                 f" policy (least_known), and clients of a plan against {parameters.adversary}"
-                f" have no keys: ask for a plan with {opt.adversary('active')}"
+                " have no keys: ask for a plan with --adversary active"
             )
         neighbours = parameters.graph(parameters.n_max).neighbours
         # with the demand's own name: whoever wrote the policy knows that one alone

@@ -195,6 +195,7 @@ def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple
 def _other_delimiter(available: Sequence[str]) -> str:
     """Return the way out where the only column's name looks like a whole header, else "".
 
+    >>> from fedtally.errors import render
     >>> render(_other_delimiter(["user;word"]), for_="shell"), _other_delimiter(["user", "a;b"])
     ("; if it is separated by ';', say so (--delimiter ';')", '')
     """

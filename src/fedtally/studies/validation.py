@@ -50,7 +50,7 @@ from fedtally.engines.local.tally import (
     split_members,
     tally_members,
 )
-from fedtally.errors import InvalidInputError, opt
+from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies, open_domain
@@ -709,7 +709,7 @@ def _warnings(
             " would not run; they are counted here"
         )
     if why := plan.why_not_all_land():
-        notes.append(f"these campaigns would not run: {why}")
+        notes.append(Note(f"these campaigns would not run: {why}"))
     if distribution is None:
         notes.append(
             "nothing is predicted: clients hold several items each, and the error model is for one"
