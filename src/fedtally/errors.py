@@ -209,14 +209,12 @@ class MissingExtraError(FedtallyError, ImportError):
 
 
 def reason(error: Exception) -> str:
-    """Return what is wrong with a file behind a colon, if an error of this package says it, else"
-    " "".
+    """Return what is wrong with a file, behind a colon, where an error of this package says it.
 
-    Errors of NumPy, Arrow and Python speak of their own insides.
+    It names entries, as a file has them. Of other errors it is "": those of NumPy, Arrow and Python
+    speak of their own insides.
 
-    >>>"
-    " reason(InvalidInputError("a counter is beyond 2^62")), reason(KeyError("noise"))
-    (': a"
-    " counter is beyond 2^62', '')
+    >>> reason(InvalidInputError(f"{opt.width} is odd")), reason(KeyError("noise"))
+    (': width is odd', '')
     """
     return f": {render(error.marked, for_='file')}" if isinstance(error, FedtallyError) else ""

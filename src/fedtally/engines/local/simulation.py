@@ -162,8 +162,8 @@ class Simulation:
         >>> Simulation.of(epsilon=1.0, seed=7)
         Traceback (most recent call last):
         ...
-        fedtally.errors.InvalidInputError: seed is not for a private run: whoever knows a seed can \
-take the noise off; leave it out, or mark it with not_private
+        fedtally.errors.InvalidInputError: seed= is not for a private run: whoever knows a seed \
+can take the noise off; leave it out, or mark it with not_private=True
         """
         unknown = [name for name in options if name not in OPTIONS]
         if unknown:
