@@ -302,3 +302,10 @@ def test_a_notebook_shows_items_of_strangers_on_one_line() -> None:
     for item in odd.values():
         assert f"<bdi>{html.escape(item)}</bdi></th>" in shown
     assert shown.isprintable()
+
+
+def test_a_note_names_keywords_in_a_notebook_and_options_elsewhere() -> None:
+    found = fedtally.estimate(["tea", "rice", "milk"], clients=["a", "a", "b"], **SMALL)
+    assert any("; --max-items 2 counts all" in note for note in found.warnings)
+    shown = found._repr_html_()
+    assert "; max_items=2 counts all" in shown and "--max-items" not in shown
