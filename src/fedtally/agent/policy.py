@@ -133,7 +133,7 @@ class AgentPolicy:
             try:
                 self.sums.check_known(self.known_in(allow_list, own), "in the allow-list")
             except InvalidInputError as error:
-                yield str(error)
+                yield error.in_shell
 
     def known_in(self, allow_list: AllowList, own: bytes | None) -> list[bytes]:
         """Return the known clients of a list, but for this client itself."""

@@ -38,7 +38,7 @@ from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
@@ -500,7 +500,7 @@ class CampaignFolder:
             ledger.check_charge(charge)
         except OverspentError as error:
             raise InvalidInputError(
-                f"the ledger {self.ledger} does not cover this campaign: {error}"
+                f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
         # Each run has an owner of its own, and this one has none yet.
         if ledger.reserved(self.plan.fingerprint):
@@ -518,7 +518,7 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"screen refuse is not possible: a round of the plan has at most {most}"
                 f" cohort{'s' * (most != 1)}, and {FEWEST} are needed to tell which stand out; plan"
-                " smaller cohorts (--cohort) or fewer rounds, or leave screen out"
+                f" smaller cohorts ({opt.cohort}) or fewer rounds, or leave screen out"
             )
 
     def _to_toml(self) -> str:
@@ -560,7 +560,7 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
     if plan.summing.cohorts is None:
         raise InvalidInputError(
             f"{os.fspath(path)} is not summed by secagg, and a campaign of real clients is: plan it"
-            " with --secure-sum secagg"
+            f" with {opt.secure_sum('secagg')}"
         )
     return plan
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.errors import FedtallyError, InvalidInputError, arg, opt
 from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
@@ -62,7 +62,9 @@ class Screen(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise InvalidInputError(f"screen must be refuse, warn or off, got {name!r}") from None
+            raise InvalidInputError(
+                f"{arg.screen} must be refuse, warn or off, got {name!r}"
+            ) from None
 
 
 def why_unscreened(plan: Plan) -> str | None:
@@ -103,7 +105,7 @@ def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
         return asked or Screen.WARN
     if asked in (Screen.REFUSE, Screen.WARN):
         raise InvalidInputError(
-            f"screen {asked} is not possible: {why}; leave screen out, or give off"
+            f"{opt.screen(asked)} is not possible: {why}; leave {opt.screen} out, or give off"
         )
     return Screen.OFF
 

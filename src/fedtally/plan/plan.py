@@ -27,7 +27,7 @@ import numpy.typing as npt
 from fedtally.base import toml, validate
 from fedtally.base.archive import replacing
 from fedtally.base.encoding import Encoding, values_of_sum
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan.candidates import checked_domain
 from fedtally.plan.form import canonical_json, check_form, json_object
@@ -443,7 +443,10 @@ class Plan:
             )
 
     def why_not_all_land(self) -> str:
-        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can."""
+        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can.
+
+        It marks options, as a message of an error does.
+        """
         if self.summing.cohorts is None:
             return ""
         least, rounds = self.summing.least_clients, self.num_rounds
@@ -454,7 +457,7 @@ class Plan:
         return (
             f"each of {rounds:,} rounds needs {least:,} clients (n_min), and {self.num_clients:,}"
             f" clients are enough for {most:,} round{'s' * (most != 1)}; plan it anew with smaller"
-            " cohorts (--cohort-min) or fewer rounds (--rounds)"
+            f" cohorts ({opt.cohort_min}) or fewer rounds ({opt.num_rounds})"
         )
 
     def with_keys(
@@ -766,7 +769,7 @@ class Plan:
             text = data.decode()
             return cls.from_dict(json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError as error:  # it does not know the file's name
-            raise UnreadableFileError(f"{os.fspath(path)}: {error}") from error
+            raise UnreadableFileError(f"{os.fspath(path)}{reason(error)}") from error
         except UnicodeDecodeError as error:
             raise UnreadableFileError(
                 f"{os.fspath(path)} is no plan: give the text file, .toml or .json, that fedtally"
@@ -795,9 +798,9 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
     """
     if domain["kind"] not in _IN_ORDER:
         raise InvalidInputError(
-            "a histogram has a counter for each candidate, and candidates of kind"
-            f" {domain['kind']} have no places that clients know: declare them (--domain FILE,"
-            " range:A..B, grid:...), or take the encoding sketch"
+            f"a histogram has a counter for each candidate, and candidates of kind {domain['kind']}"
+            f" have no places that clients know: declare them ({opt.domain('FILE')}, range:A..B,"
+            " grid:...), or take the encoding sketch"
         )
     if domain["kind"] == "range":
         validate.integer(**{"domain.first": domain.get("first")})

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
@@ -422,8 +422,8 @@ def check_event(
     if is_two_server and event.per_release > 1:
         raise InvalidInputError(
             "two servers take one report of a client in all that they add up, and here a client"
-            f" may be in {event.per_release} rounds of a release: use max_rounds 1, or the schedule"
-            " hybrid or fresh"
+            f" may be in {event.per_release} rounds of a release: use {opt.max_rounds(1)}, or the"
+            " schedule hybrid or fresh"
         )
     shares = NoiseBy.of(event.trust, is_two_server=is_two_server) is NoiseBy.CLIENTS
     if shares != (event.mechanism is Mechanism.SKELLAM):
@@ -471,7 +471,7 @@ def checked_epsilon(epsilon: float) -> float:
     epsilon = validate.real(epsilon=epsilon)
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise InvalidInputError(
-            f"epsilon must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}"
+            f"{arg.epsilon} must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}"
         )
     return epsilon
 
@@ -482,7 +482,7 @@ def _checked_delta(delta: float, mechanism: Mechanism) -> float:
     # one form alone: a guarantee that needs no delta names none
     if isinstance(delta, bool) or delta != 0:
         raise InvalidInputError(
-            f"delta must be 0 with {mechanism} noise, which needs none, got {delta!r}"
+            f"{arg.delta} must be 0 with {mechanism} noise, which needs none, got {delta!r}"
         )
     return 0.0
 

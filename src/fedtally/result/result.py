@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
+from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.belief import BeliefDecoder, message_bytes
@@ -172,8 +172,8 @@ class Result(Tabular):
         self.objective = self.decoding.objective
         if plan.is_open and self.recovery != Recovery.JOINT:
             raise InvalidInputError(
-                "recovery must be joint where the domain is open: it finds the hashes that stand"
-                f" out, got {self.recovery}"
+                f"{arg.recovery} must be joint where the domain is open: it finds the hashes that"
+                f" stand out, got {self.recovery}"
             )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self._made: dict[tuple[str, float], Intervals] = {}

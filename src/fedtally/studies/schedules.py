@@ -28,9 +28,10 @@ from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import RoundTally, split
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, Random, resolve_privacy
+from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import Decoding, check_enumerable
@@ -92,16 +93,14 @@ class Study:
             own.load(self.recovery, "at")  # refuses now what cannot be imported
         else:
             Decoding(self.recovery).check_rows(self.rows)
-        for name in ("delta", "trust"):
-            if self.epsilon is None and getattr(self, name) is not None:
-                raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
+        check(given(delta=self.delta, trust=self.trust), unmet(epsilon=self.epsilon is None))
         _ = self.privacy  # refuses now, and not after the data were read, what does not go together
         for method in self.methods:
             if own.is_own(method):
                 if self.epsilon is not None:
                     raise InvalidInputError(
-                        f"epsilon needs a schedule whose noise is proven (shared, fresh, hybrid or"
-                        f" batched:B), got {method}: leave it or epsilon out"
+                        f"{opt.epsilon} needs a schedule whose noise is proven (shared, fresh,"
+                        f" hybrid or batched:B), got {method}: leave it or {opt.epsilon} out"
                     )
                 own.OwnRounds(method, self.num_rounds)  # refuses now what cannot be imported
             elif method not in EXACT:

@@ -49,7 +49,7 @@ from fedtally.engines.local.tally import (
     split_members,
     tally_members,
 )
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Sums
 from fedtally.planner import Campaign, Frequencies, open_domain
@@ -525,7 +525,8 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
     if domain.size != plan.domain_size:
         raise InvalidInputError(
             f"the plan is for a domain of {plan.domain_size:,} candidates, and the input has"
-            f" {domain.size:,}; declare the plan's domain (--domain), or make a plan for this one"
+            f" {domain.size:,}; declare the plan's domain ({opt.domain}), or make a plan for this"
+            " one"
         )
     if not people.num_clients:
         raise InvalidInputError(_NO_CLIENT)
@@ -699,7 +700,7 @@ def _warnings(
             " would not run; they are counted here"
         )
     if why := plan.why_not_all_land():
-        notes.append(f"these campaigns would not run: {why}")
+        notes.append(Note(f"these campaigns would not run: {why}"))
     if distribution is None:
         notes.append(
             "nothing is predicted: clients hold several items each, and the error model is for one"

@@ -26,7 +26,7 @@ from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
 from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
-from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.errors import InvalidInputError, OvertakenError, opt
 from fedtally.plan import Plan
 
 SUFFIX = ".sock"
@@ -286,7 +286,7 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         raise InvalidInputError(
             f"cannot read the folder of sockets {folder}: {error.strerror}; name the folder in"
-            " which the agents make their sockets (--agents DIR)"
+            f" which the agents make their sockets ({opt.agents('DIR')})"
         ) from None
     if not stat.S_ISDIR(mode):
         raise InvalidInputError(f"{folder} is no folder: name the folder of the sockets")

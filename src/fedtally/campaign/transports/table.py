@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedtally.campaign.transports.engine import Engine
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 
 
 def flag(name: str) -> str:
@@ -127,5 +127,5 @@ def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[
     wrong = [f"needs {flag(option)} {own[option].metavar}" for option in missing]
     wrong += [f"takes no {flag(option)}" for option in foreign]
     if wrong:
-        raise InvalidInputError(f"--engine {name} {', and '.join(wrong)}")
+        raise InvalidInputError(f"{opt.engine(name)} {', and '.join(wrong)}")
     return row, values

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedtally.engines.local.tally import Drawn, Tally
+from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
 from fedtally.sources import Source
@@ -88,9 +89,9 @@ def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
     number = traffic["cohorts"]
     if number <= plan.num_rounds:
         return []
-    note = (
+    note = Note(
         f"{number:,} cohorts are opened, each with all the noise of a round: larger ones"
-        " (--max-cohort) are better"
+        f" ({opt.max_cohort}) are better"
     )
     return [note]
 
