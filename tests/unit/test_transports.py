@@ -109,7 +109,7 @@ def test_another_engine_is_a_row(
     options = (EngineOption("base_url", "URL", "where the relay of the phones is."),)
     monkeypatch.setitem(ENGINES, "echo", EngineRow("echo", "nobody", options, Echo))
     command = commands_anew().campaign
-    command.main(["run", "-h"], standalone_mode=False)
+    command.main(["run", "--help"], standalone_mode=False)
     said = " ".join(capsys.readouterr().out.split())
     assert "[sockets|flower|echo]" in said and "echo reaches nobody" in said
     assert "--base-url URL echo: where the relay of the phones is." in said

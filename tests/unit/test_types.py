@@ -579,7 +579,7 @@ def test_a_type_without_pandas_names_what_to_install(monkeypatch: pytest.MonkeyP
         ("t.parquet", b"PAR1" + bytes(99) + b"PAR1", "damaged, cut short or not in the format"),
         ("t.feather", b"ARROW1" + bytes(99), "damaged, cut short or not in the format"),
         ("t.csv", b"a,b\n1,2\n3\n", r"\(row 3: 1, not 2\)"),
-        ("t.csv", b"a,b\n1,caf\xe9\n", "--text-encoding"),
+        ("t.csv", b"a,b\n1,caf\xe9\n", "encoding='latin-1'"),
         ("t.jsonl", b'{"b":1}\n' * 9000 + b'{"b":"x"}\n', "changed from number to string"),
         ("t.jsonl", b'{"b":1}\n' * 9000 + b'{"b":1.5}\n', "1.5 is no integer of 64 bits"),
         ("t.jsonl", b'{"b":1}\n' * 9000 + b'{"b":1,"b":2}\n', "has the column 'b' twice"),

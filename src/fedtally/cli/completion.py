@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from fedtally.cli import console
 from fedtally.cli.layout import Command
 from fedtally.errors import InvalidInputError
 
@@ -31,4 +32,4 @@ def completion(context: click.Context, shell: str) -> None:
         script = found(context.find_root().command, {}, "fedtally", _VARIABLE).source()
     except RuntimeError as error:  # older click: this bash cannot complete
         raise InvalidInputError(f"{error} Take zsh or fish, or a newer bash") from None
-    click.echo(script)
+    console.show_script(script)

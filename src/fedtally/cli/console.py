@@ -143,6 +143,11 @@ def say(message: str) -> None:
     click.echo(escaped(message))
 
 
+def show_script(script: str) -> None:
+    """Print text of this program's own on stdout, with its line ends and quotes as they are."""
+    click.echo(script)
+
+
 def note_of_cells(changed: int, quiet: bool = False) -> None:
     """Print that cells of a CSV file are not written as they are, if some are not."""
     if changed:

@@ -409,8 +409,8 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
     if surplus:
         shown = f"{method} ({adversary})" if method == "secagg" else method
         raise InvalidInputError(
-            f"the secure sum {shown} has no {' or '.join(surplus)}: it uses"
-            f" {' and '.join(needed) or 'no key'}; leave out what it does not use"
+            f"the secure sum {shown} has no {' or '.join(map(arg.__getitem__, surplus))}: it uses"
+            f" {' and '.join(map(arg.__getitem__, needed)) or 'no key'}; leave out what it does not use"
         )
     for name, value in given.items():
         check_key(name, value)
@@ -464,7 +464,7 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
         there = getattr(terms, name)
         if there is not None and there != value:
             raise InvalidInputError(
-                f"the plan has another {name}, {there.hex()[:16]}...: keys of a published plan are"
+                f"the plan has another {arg[name]}, {there.hex()[:16]}...: keys of a published plan are"
                 " not replaced; add yours to the plan without keys (Plan.without_keys), which"
                 " makes another plan"
             )
