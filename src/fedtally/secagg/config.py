@@ -408,9 +408,13 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
     surplus = [name for name in given if name not in needed]
     if surplus:
         shown = f"{method} ({adversary})" if method == "secagg" else method
+        none, used = (
+            " or ".join(arg[name] for name in surplus),
+            " and ".join(arg[n] for n in needed),
+        )
         raise InvalidInputError(
-            f"the secure sum {shown} has no {' or '.join(map(arg.__getitem__, surplus))}: it uses"
-            f" {' and '.join(map(arg.__getitem__, needed)) or 'no key'}; leave out what it does not use"
+            f"the secure sum {shown} has no {none}: it uses {used or 'no key'}; leave out what it"
+            " does not use"
         )
     for name, value in given.items():
         check_key(name, value)
@@ -464,8 +468,8 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
         there = getattr(terms, name)
         if there is not None and there != value:
             raise InvalidInputError(
-                f"the plan has another {arg[name]}, {there.hex()[:16]}...: keys of a published plan are"
-                " not replaced; add yours to the plan without keys (Plan.without_keys), which"
+                f"the plan has another {arg[name]}, {there.hex()[:16]}...: keys of a published plan"
+                " are not replaced; add yours to the plan without keys (Plan.without_keys), which"
                 " makes another plan"
             )
     changes: dict[str, Any] = dict(given)
