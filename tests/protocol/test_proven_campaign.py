@@ -506,10 +506,10 @@ def test_a_client_that_takes_a_candidate_away_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"validity": "proofs"}, "validity goes with the secure sum two-server, got ideal"),
+        ({"validity": "proofs"}, "validity= goes with the secure sum two-server, got ideal"),
         ({"validity": "none", "secure_sum": "secagg"}, "two-server, got secagg"),
         ({"validity": "both", "secure_sum": "two-server"}, "must be none or proofs, got 'both'"),
-        ({"validity": "none", "plan": True}, "a plan already says validity; leave validity out"),
+        ({"validity": "none", "plan": True}, "a plan already says validity=: leave validity= out"),
     ],
 )
 def test_a_validity_that_does_not_go_with_the_rest_is_refused(

@@ -144,11 +144,11 @@ def test_the_limits_of_a_pilot_leave_out_what_a_secure_sum_sends_beside_counters
             "max_corrupt must be at least 0 and below 1",
         ),
         ({"secure_sum": "secagg", "max_cohort": 2}, "max_cohort must be at least 3"),
-        ({"dropout": 0.1}, "dropout goes with a real secure sum"),
-        ({"max_cohort": 10}, "max_cohort goes with the secure sum secagg"),
+        ({"dropout": 0.1}, "dropout= goes with a real secure sum"),
+        ({"max_cohort": 10}, "max_cohort= goes with the secure sum secagg"),
         (
             {"secure_sum": "two-server", "adversary": "active"},
-            "active goes with the secure sum secagg",
+            "adversary='active' goes with the secure sum secagg",
         ),
         (
             {"secure_sum": "secagg", "num_rounds": 40},
@@ -156,7 +156,7 @@ def test_the_limits_of_a_pilot_leave_out_what_a_secure_sum_sends_beside_counters
         ),
         (
             {"secure_sum": "two-server", "max_corrupt": 0.99},
-            "cannot be summed safely .* lower max_corrupt or dropout",
+            "cannot be summed safely .* lower max_corrupt= or dropout=",
         ),
         ({"secure_sum": "secagg", "max_cohort": 3, "num_rounds": 1}, "protect nobody"),
     ],

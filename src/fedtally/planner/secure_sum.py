@@ -336,7 +336,7 @@ def terms(
         return _secagg_terms(summation, n_min, n_max, corrupt, counters, bits)
     except InvalidInputError as error:
         of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
-        way = f"lower {opt.max_corrupt} or dropout, or have larger cohorts of more even size"
+        way = f"lower {opt.max_corrupt} or {opt.dropout}, or have larger cohorts of more even size"
         if summation.min_cohort is not None:
             way = _cohort_that_fits(summation, n_min, n_max)
         raise InvalidInputError(
