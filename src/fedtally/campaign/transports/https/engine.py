@@ -1,0 +1,119 @@
+"""The engine for clients that ask over HTTPS: one process a campaign, behind nginx."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fedtally.campaign.driver import Driver
+from fedtally.campaign.folder import CANCELLED, CampaignFolder
+from fedtally.campaign.transports.engine import Ran, Watch, hold
+from fedtally.campaign.transports.https.listen import Address, Listening, new_event_loop, served
+from fedtally.campaign.transports.https.server import HttpsLoop, Names, draw, ended, serving
+from fedtally.campaign.transports.pace import Ending
+from fedtally.errors import OvertakenError
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Https:
+    """The engine for clients that ask over HTTPS: it runs in this process.
+
+    Args:
+        listen: where it listens.
+        linger: the seconds for which it says that a campaign is over, once it is.
+        load_names: reads from the folder of a campaign whose tokens count.
+    """
+
+    listen: Address
+    linger: float
+    load_names: Callable[[CampaignFolder], Names]
+
+    def run(
+        self,
+        campaign: CampaignFolder,
+        *,
+        wait: int,
+        take_over: bool,
+        watch: Callable[[Driver | None], AbstractContextManager[Watch]],
+    ) -> Ran:
+        """Run a campaign until it is complete or drained, as `Engine.run` says.
+
+        It waits for clients for as long as it takes, whatever `wait` is. If the campaign is
+        cancelled meanwhile, its clients hear so before this raises.
+        """
+        names = self.load_names(campaign)
+
+        def say_over() -> None:
+            self._say_over(campaign.plan.fingerprint)
+
+        # Before the campaign is claimed: a mistyped address must begin nothing.
+        with (
+            self.listen.bound(take_over) as listening,
+            hold(campaign, take_over) as driver,
+            watch(driver) as watcher,
+        ):
+            loop = HttpsLoop(
+                driver,
+                names,
+                campaign.deadlines.phase,
+                report=watcher.show,
+                warn=watcher.note,
+            )
+            listening.show()
+            try:
+                ending = _run(_serve(loop, listening, watcher))
+            except OvertakenError:
+                if (campaign.path / CANCELLED).exists():
+                    watcher.note(f"it was cancelled: clients hear so for {self.linger:,} seconds")
+                    say_over()
+                campaign.check_open()
+                raise
+        return Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered, say_over)
+
+    def _say_over(self, fingerprint: str) -> None:
+        """Tell clients for `linger` seconds, or until SIGTERM, that the campaign is over."""
+        with self.listen.bound() as listening:
+            listening.show()
+            _run(_serve_end(fingerprint, listening, self.linger))
+
+
+def _run(running: Coroutine[Any, Any, _T]) -> _T:
+    """Run on the loop that uvicorn is fast on; a connection takes a fifth of the memory there."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(running)
+
+
+async def _serve(loop: HttpsLoop, listening: Listening, watch: Watch) -> Ending:
+    """Serve a campaign; SIGTERM drains it, and a second one ends the process."""
+    events = asyncio.get_running_loop()
+
+    def stop() -> None:
+        loop.stop()
+        events.remove_signal_handler(signal.SIGTERM)
+        watch.note("drains: no session is opened any more; the open ones go on to their end")
+
+    events.add_signal_handler(signal.SIGTERM, stop)
+    events.add_signal_handler(signal.SIGHUP, loop.names.reload)
+    async with served(serving(loop), listening) as serves:
+        running = asyncio.create_task(loop.run())
+        await asyncio.wait({running, serves}, return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()  # nobody can reach it
+    return await running
+
+
+async def _serve_end(fingerprint: str, listening: Listening, seconds: float) -> None:
+    """Say for some seconds that a campaign is over; SIGTERM ends it."""
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    async with served(ended(fingerprint, draw), listening) as serves:
+        over_soon = asyncio.create_task(over.wait())
+        await asyncio.wait(
+            {over_soon, serves}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        over_soon.cancel()
