@@ -114,10 +114,12 @@ class Network(httpx.AsyncBaseTransport):
             self.sent[0] += 1
             raise httpx.ReadError("the process died")
         response = answering.result()
+        await response.aread()
         self.sent[response.status_code] += 1
         if self.lose(request, response):
             raise httpx.ReadError("the response got lost")
-        return response
+        body = httpx.ByteStream(response.content)
+        return httpx.Response(response.status_code, headers=response.headers, stream=body)
 
 
 @dataclass
@@ -239,6 +241,7 @@ class Client:
     cloud: HttpsWorld
     number: int
     handled: bytes = b""
+    frame: bytes = b""
 
     async def post(self, body: bytes = b"", **headers: str) -> httpx.Response:
         """Send a request, and take the frame of its response as handled."""

@@ -158,6 +158,9 @@ class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type si
         return super().convert(value, param, ctx)
 
 
+_WAIT = 600  # seconds after which a run gives up
+_SERVES = [row.name for row in ENGINES.values() if not row.gives_up]
+_NEVER_ENDS = f"; {' and '.join(_SERVES)} waits for ever" if _SERVES else ""
 _REACHES = ", ".join(f"{row.name} reaches {row.reaches}" for row in ENGINES.values())
 _engine_options = options(
     option(
@@ -182,10 +185,9 @@ _engine_options = options(
         "Engine",
         "--wait",
         type=click.IntRange(min=1),
-        default=600,
         metavar="S",
         help="End if so long too few clients are there that may be asked, or nobody answers, in"
-        " seconds (600).",
+        f" seconds ({_WAIT}){_NEVER_ENDS}.",
     ),
     option("Run", "--quiet", is_flag=True, help="No progress on stderr."),
     json_option,
@@ -421,7 +423,7 @@ def _run(
     folder: CampaignFolder,
     *,
     engine: str,
-    wait: int,
+    wait: int | None,
     quiet: bool,
     as_json: bool,
     take_over: bool = False,
@@ -431,10 +433,15 @@ def _run(
     from fedtally.campaign.transports.pace import Ending
 
     row, where = chosen(engine, places)
+    if wait is not None and not row.gives_up:
+        raise InvalidInputError(
+            f"--engine {engine} waits for its clients for ever: leave --wait out; fedtally campaign"
+            " drain ends the run"
+        )
     quiet = quiet or as_json
     ran = row.open(**where).run(
         folder,
-        wait=wait,
+        wait=_WAIT if wait is None else wait,
         take_over=take_over,
         watch=lambda driver: view.Progress(folder, driver, quiet),
     )
@@ -465,6 +472,8 @@ def _run(
         # run and resume have no --details: it would ask the clients again
         how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
         view.show_result(Result.load(folder.path / RESULT), 20, False, how=how)
+    if is_over:
+        ran.say_over(lambda text: console.note(text, quiet))
     if landed == rounds:
         return 0
     # A run that was asked to stop has not failed.

@@ -26,14 +26,15 @@ class Ran(NamedTuple):
         refusals: how often frames were refused or clients aborted, by code.
         unanswered: how many invitations no client answered.
         say_over: tells clients that ask later that the campaign is over, for as long as the
-            operator wants. Call it once the campaign has its result.
+            operator wants. Call it once the campaign has its result. It takes a function, which is
+            told in words what the process still does.
     """
 
     ending: Ending
     present: int
     refusals: Counter[AbortCode]
     unanswered: int
-    say_over: Callable[[], None] = lambda: None
+    say_over: Callable[[Callable[[str], None]], None] = lambda note: None
 
 
 class Watch(Protocol):

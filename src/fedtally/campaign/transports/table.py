@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedtally.campaign.transports.engine import Engine
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, MissingExtraError
 
 
 def flag(name: str) -> str:
@@ -21,19 +21,21 @@ def flag(name: str) -> str:
 
 
 class EngineOption(NamedTuple):
-    """An option of one engine, which needs it: it says where the clients are.
+    """An option of one engine: it says where the clients are, or how they come.
 
     Args:
         name: the keyword of the function that opens the engine.
         metavar: what stands for the value in a usage line.
         help: what the value is.
         is_path: whether the value is a path.
+        default: the value that stands for none; None: the engine needs one.
     """
 
     name: str
     metavar: str
     help: str
     is_path: bool = False
+    default: str | None = None
 
 
 class EngineRow(NamedTuple):
@@ -42,25 +44,29 @@ class EngineRow(NamedTuple):
     Args:
         name: the value of `--engine`.
         reaches: the clients that it reaches, in words.
-        options: what it needs.
+        options: what it needs or takes.
         open: makes the engine, from one keyword an option. Only it imports the engine's module.
+        gives_up: whether a run ends if nobody comes or answers; else it takes no `--wait`.
     """
 
     name: str
     reaches: str
     options: tuple[EngineOption, ...]
     open: Callable[..., Engine]
+    gives_up: bool = True
 
     @property
     def usage(self) -> str:
-        """The options that choose this engine, with a metavar for each value."""
-        return self.typed({one.name: one.metavar for one in self.options})
+        """The options that choose this engine, with a metavar for each value that it needs."""
+        return self.typed({one.name: one.metavar for one in self.options if one.default is None})
 
     def typed(self, values: Mapping[str, str]) -> str:
         """Return the options that choose this engine, as they are typed, with a value by name."""
         words = [] if self.name == DEFAULT else ["--engine", self.name]
+        usual = {one.name: one.default for one in self.options}
         for name, value in values.items():
-            words += [flag(name), value]
+            if value != usual.get(name):
+                words += [flag(name), value]
         return shlex.join(words)
 
 
@@ -74,6 +80,26 @@ def _flower(connection: str) -> Engine:
     from fedtally.campaign.transports.flower.launch import Flower
 
     return Flower(connection)
+
+
+def _https(listen: str, linger: str) -> Engine:
+    try:
+        import starlette  # noqa: F401 - the engine's modules need it
+        import uvicorn  # noqa: F401
+        import uvloop  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("--engine https needs pip install 'fedtally[https]'") from None
+    from fedtally.campaign.transports.https.engine import Https
+    from fedtally.campaign.transports.https.listen import Address
+    from fedtally.campaign.transports.https.tokens import Tokens
+
+    return Https(Address.parse(listen), _seconds(linger, "--linger"), Tokens)
+
+
+def _seconds(text: str, option: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidInputError(f"{option} must be a whole number of seconds, got {text!r}")
+    return int(text)
 
 
 ENGINES = {
@@ -104,6 +130,25 @@ ENGINES = {
             ),
             _flower,
         ),
+        EngineRow(
+            "https",
+            "clients that ask over HTTPS, behind nginx (fedtally agent join)",
+            (
+                EngineOption(
+                    "listen",
+                    "ADDRESS",
+                    "unix:PATH, which nginx reaches, or 127.0.0.1:PORT for a try.",
+                ),
+                EngineOption(
+                    "linger",
+                    "S",
+                    "say so long that the campaign is over, in seconds (86400).",
+                    default="86400",
+                ),
+            ),
+            _https,
+            gives_up=False,
+        ),
     )
 }
 DEFAULT = "sockets"
@@ -123,9 +168,11 @@ def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[
     row = ENGINES[name]
     own = {one.name: one for one in row.options}
     values = {option: value for option, value in given.items() if value is not None}
-    missing, foreign = sorted(own.keys() - values.keys()), sorted(values.keys() - own.keys())
+    needed = {option for option, one in own.items() if one.default is None}
+    missing, foreign = sorted(needed - values.keys()), sorted(values.keys() - own.keys())
     wrong = [f"needs {flag(option)} {own[option].metavar}" for option in missing]
     wrong += [f"takes no {flag(option)}" for option in foreign]
     if wrong:
         raise InvalidInputError(f"--engine {name} {', and '.join(wrong)}")
-    return row, values
+    usual = {option: one.default for option, one in own.items() if one.default is not None}
+    return row, usual | values

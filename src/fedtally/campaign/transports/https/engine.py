@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedtally.campaign.driver import Driver
@@ -27,12 +29,13 @@ class Https:
     Args:
         listen: where it listens.
         linger: the seconds for which it says that a campaign is over, once it is.
-        load_names: reads from the folder of a campaign whose tokens count.
+        load_names: reads from the folder of a campaign whose tokens count. It also takes a
+            function, which is told why they could not be read again.
     """
 
     listen: Address
     linger: float
-    load_names: Callable[[CampaignFolder], Names]
+    load_names: Callable[[Path, Callable[[str], None]], Names]
 
     def run(
         self,
@@ -47,12 +50,8 @@ class Https:
         It waits for clients for as long as it takes, whatever `wait` is. If the campaign is
         cancelled meanwhile, its clients hear so before this raises.
         """
-        names = self.load_names(campaign)
-
-        def say_over() -> None:
-            self._say_over(campaign.plan.fingerprint)
-
-        # Before the campaign is claimed: a mistyped address must begin nothing.
+        # Before the campaign is claimed: a mistyped address, or no token, must begin nothing.
+        names = self.load_names(campaign.path, lambda why: watcher.note(why))
         with (
             self.listen.bound(take_over) as listening,
             hold(campaign, take_over) as driver,
@@ -70,17 +69,21 @@ class Https:
                 ending = _run(_serve(loop, listening, watcher))
             except OvertakenError:
                 if (campaign.path / CANCELLED).exists():
-                    watcher.note(f"it was cancelled: clients hear so for {self.linger:,} seconds")
-                    say_over()
+                    watcher.note("the campaign was cancelled")
+                    self._say_over(campaign, watcher.note)
                 campaign.check_open()
                 raise
+        say_over = partial(self._say_over, campaign)
         return Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered, say_over)
 
-    def _say_over(self, fingerprint: str) -> None:
-        """Tell clients for `linger` seconds, or until SIGTERM, that the campaign is over."""
+    def _say_over(self, campaign: CampaignFolder, note: Callable[[str], None]) -> None:
+        """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over."""
+        if not self.linger:
+            return
+        note(f"clients hear for {self.linger:,} seconds that it is over; SIGTERM ends that")
         with self.listen.bound() as listening:
             listening.show()
-            _run(_serve_end(fingerprint, listening, self.linger))
+            _run(_serve_end(campaign.plan.fingerprint, listening, self.linger))
 
 
 def _run(running: Coroutine[Any, Any, _T]) -> _T:

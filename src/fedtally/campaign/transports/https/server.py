@@ -48,7 +48,7 @@ IDLE = 15, 45  # of a client in no session, where a phase lasts a minute or more
 class Names(Protocol):
     """Whose token it is."""
 
-    def name_of(self, secret: str) -> str | None:
+    def name_of(self, token: str, /) -> str | None:
         """Return the client's name that a token stands for; None: the token does not count."""
 
     def reload(self) -> None:
