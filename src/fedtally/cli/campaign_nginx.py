@@ -93,4 +93,4 @@ def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **front: str) -> 
         )
         for one in folders
     ]
-    click.echo(conf(backends, Front(**front)), nl=False)  # type: ignore[arg-type]
+    click.echo(conf(backends, Front(**front)), nl=False)
