@@ -13,6 +13,7 @@ from fedtally.campaign.transports.engine import hold
 from fedtally.campaign.transports.table import DEFAULT, ENGINES, RENAMED, chosen, flag
 from fedtally.cli import campaign_view as view
 from fedtally.cli import console
+from fedtally.cli.campaign_nginx import nginx
 from fedtally.cli.campaign_tokens import tokens
 from fedtally.cli.layout import Command, Decorator, Group, json_option, option, options
 from fedtally.cli.options import details_option, screen_option
@@ -413,7 +414,7 @@ def list_(folder: Path, as_json: bool) -> None:
 
 
 campaign.add_section("Run", init, run, resume, drain)
-campaign.add_section("Clients over HTTPS", tokens)
+campaign.add_section("Clients over HTTPS", tokens, nginx)
 campaign.add_section("Look", status, list_, result)
 campaign.add_section("Repair", restore, cancel)
 

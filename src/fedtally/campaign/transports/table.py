@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,18 +83,21 @@ def _flower(connection: str) -> Engine:
     return Flower(connection)
 
 
-def _https(listen: str, linger: str) -> Engine:
-    try:
-        import starlette  # noqa: F401 - the engine's modules need it
-        import uvicorn  # noqa: F401
-        import uvloop  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("--engine https needs pip install 'fedtally[https]'") from None
+_HTTPS_NEEDS = "prometheus_client", "starlette", "uvicorn", "uvloop"
+
+
+def _https(listen: str, linger: str, operate: str, log: str) -> Engine:
+    if any(find_spec(name) is None for name in _HTTPS_NEEDS):
+        raise MissingExtraError("--engine https needs pip install 'fedtally[https]'")
     from fedtally.campaign.transports.https.engine import Https
     from fedtally.campaign.transports.https.listen import Address
+    from fedtally.campaign.transports.https.operate import LEVELS
     from fedtally.campaign.transports.https.tokens import Tokens
 
-    return Https(Address.parse(listen), _seconds(linger, "--linger"), Tokens)
+    if log not in LEVELS:
+        raise InvalidInputError(f"--log must be {', '.join(LEVELS)}, got {log!r}")
+    where = Address.parse(operate) if operate else None
+    return Https(Address.parse(listen), _seconds(linger, "--linger"), Tokens, where, log)
 
 
 def _seconds(text: str, option: str) -> int:
@@ -144,6 +148,18 @@ ENGINES = {
                     "S",
                     "say so long that the campaign is over, in seconds (86400).",
                     default="86400",
+                ),
+                EngineOption(
+                    "operate",
+                    "ADDRESS",
+                    "answer /healthz, /readyz and /metrics there; as for --listen (nowhere).",
+                    default="",
+                ),
+                EngineOption(
+                    "log",
+                    "LEVEL",
+                    "JSON lines on stderr: off, info, or debug, which names clients (off).",
+                    default="off",
                 ),
             ),
             _https,

@@ -33,6 +33,7 @@ from fedtally.campaign.transports.https.wire import (
     step_path,
 )
 from fedtally.campaign.transports.pace import Ending, Pace, longest_answer
+from fedtally.secagg.server import ClientId
 
 BODY_SECONDS = 30.0  # for a whole body
 # At the end, the time in which clients may still fetch how their session ended. A client whose
@@ -61,8 +62,8 @@ class Observer:
     def answered(self, status: int, size: int) -> None:
         """Note a response, and the bytes of its body."""
 
-    def received(self, receipt: Receipt, size: int) -> None:
-        """Note what the driver said of an answer, and its bytes."""
+    def received(self, client: ClientId, receipt: Receipt, size: int) -> None:
+        """Note what the driver said of a client's answer, and its bytes."""
 
     def stepped(self, seconds: float) -> None:
         """Note how long a step of the driver took."""
@@ -257,7 +258,7 @@ class HttpsLoop:
         self._check_ready()  # it may have changed while the body came
         if answer:
             receipt = self.driver.receive(name, answer, self.clock())
-            self.observer.received(receipt, len(answer))
+            self.observer.received(name, receipt, len(answer))
             if receipt is Receipt.TAKEN:
                 self._wake.set()
             del answer
