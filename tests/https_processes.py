@@ -22,39 +22,12 @@ from socket_agents import Person
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.https.carry import tls
 from fedtally.campaign.transports.https.join import Over, join
+from fedtally.campaign.transports.https.proxy import Backend, Front, conf
 from fedtally.campaign.transports.https.tokens import mint
 from fedtally.campaign.transports.https.wire import step_path
 
 NGINX = shutil.which("nginx") or ("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else None)
-CONF = """
-daemon off;
-{user}
-pid {folder}/nginx.pid;
-error_log {folder}/nginx.log crit;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  client_header_timeout 10s;
-  client_body_timeout 10s;
-  upstream campaign {{ server unix:{socket}; keepalive 16; }}
-  server {{
-    listen 127.0.0.1:{port} ssl;
-    ssl_certificate {folder}/tls.crt;
-    ssl_certificate_key {folder}/tls.key;
-    location {path} {{
-      proxy_pass http://campaign;
-      proxy_http_version 1.1;
-      proxy_set_header Connection "";
-      proxy_read_timeout 60s;
-    }}
-  }}
-}}
-"""
+KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")  # of nginx's temporary files
 
 
 def free_port() -> int:
@@ -138,14 +111,21 @@ class Served:
 def behind_nginx(folder: Path, served: Served, port: int) -> Iterator[str]:
     """Let nginx end TLS before a campaign; give the address of the campaign."""
     assert NGINX is not None
-    conf = folder / "nginx.conf"
-    socket = served.address.removeprefix("unix:")
+    socket = Path(served.address.removeprefix("unix:"))
+    backend = Backend.of(CampaignFolder.open(served.place), socket)
+    files = [str(folder / name) for name in ("tls.crt", "tls.key", "errors.log")]
+    made = conf([backend], Front((f"127.0.0.1:{port}",), "localhost", *files))
+    # The documented conf is a part of a whole one, which writes into one folder alone.
     user = "user root;" if os.getuid() == 0 else ""  # its workers would be nobody
-    names = {"folder": folder, "socket": socket, "port": port, "path": served.path, "user": user}
-    conf.write_text(CONF.format(**names))
-    nginx = subprocess.Popen([NGINX, "-c", str(conf), "-e", str(folder / "nginx.log")])
+    paths = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in KINDS)
+    place = folder / "nginx.conf"
+    place.write_text(
+        f"{user} daemon off; pid {folder}/pid; error_log {folder}/nginx.log crit;\n"
+        f"events {{ worker_connections 1024; }} http {{ {paths}\n{made} }}\n"
+    )
+    nginx = subprocess.Popen([NGINX, "-c", str(place), "-e", str(folder / "nginx.log")])
     try:
-        yield f"https://127.0.0.1:{port}{served.path}"
+        yield f"https://localhost:{port}{served.path}"
     finally:
         nginx.send_signal(signal.SIGTERM)
         nginx.wait()

@@ -240,12 +240,13 @@ class Client:
 
     cloud: HttpsWorld
     number: int
-    handled: bytes = b""
+    handled: bytes | str = b""  # as text: of another client, which says something else
     frame: bytes = b""
 
     async def post(self, body: bytes = b"", **headers: str) -> httpx.Response:
         """Send a request, and take the frame of its response as handled."""
-        named = {"authorization": f"Bearer t{self.number}", HANDLED: self.handled.hex()} | headers
+        handled = self.handled if isinstance(self.handled, str) else self.handled.hex()
+        named = {"authorization": f"Bearer t{self.number}", HANDLED: handled} | headers
         async with self.cloud.http() as http:
             got = await http.post(f"{self.cloud.url}/step", content=body, headers=named)
         if got.status_code == 200:

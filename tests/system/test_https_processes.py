@@ -220,9 +220,9 @@ def alone(survey: tuple[Plan, Path], tmp_path: Path) -> Served:
     return Served.of(survey[1], 1, f"unix:{tmp_path / 'campaign.sock'}")
 
 
-def _run(served: Served, verb: str = "run") -> int:
-    words = [verb, str(served.place), "--engine", "https", "--listen", served.address]
-    return run(["campaign", *words])
+def _run(served: Served, *more: str) -> int:
+    words = [str(served.place), "--engine", "https", "--listen", served.address, *more]
+    return run(["campaign", "run", *words])
 
 
 def test_a_run_that_is_drained_never_says_that_the_campaign_is_over(
@@ -248,6 +248,14 @@ def test_a_run_that_is_cancelled_says_that_the_campaign_is_over(
     assert set(beside.told) <= {0, 204, 503, 410} and beside.told[-1] == 410
     said = capsys.readouterr().err
     assert "the campaign was cancelled" in said and "clients hear for 86,400 seconds" in said
+
+
+def test_a_run_that_is_not_to_linger_ends_at_once(alone: Served) -> None:
+    beside = Beside(alone, lambda: CampaignFolder.open(alone.place).cancel() and None)
+    beside.start()
+    assert _run(alone, "--linger", "0") == 2
+    beside.join()
+    assert set(beside.told) <= {0, 204, 503}
 
 
 def test_a_run_that_is_overtaken_never_says_that_the_campaign_is_over(

@@ -55,6 +55,22 @@ def test_each_engine_says_what_it_needs(survey: Path, capsys: pytest.CaptureFixt
         assert said in capsys.readouterr().err, options
 
 
+def test_what_cannot_be_read_is_refused_before_an_engine_is_made(
+    survey: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["campaign", "run", str(survey), "--engine", "https", "--listen", "unix:x"]
+    for more, said in (
+        (["--linger", "a day"], "--linger must be a whole number of seconds, got 'a day'"),
+        (["--log", "all"], "--log must be off, info, debug, got 'all'"),
+    ):
+        pytest.importorskip("starlette")
+        assert run([*words, *more]) == 2
+        assert said in capsys.readouterr().err
+    monkeypatch.setattr("fedtally.campaign.transports.table.find_spec", lambda name: None)
+    assert run(words) == 2
+    assert "pip install 'fedtally[https]'" in capsys.readouterr().err
+
+
 def test_the_name_of_before_is_refused_with_that_of_today(
     survey: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
