@@ -1,5 +1,7 @@
 """Campaigns over HTTPS, in one process and by a clock that jumps: nothing is lost on the way."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import asyncio
@@ -15,17 +17,17 @@ from campaign_world import DEADLINES, START, N, Person, World, plan_of, small_pl
 pytest.importorskip("starlette")
 httpx = pytest.importorskip("httpx")
 
-from https_world import Client, HttpsWorld, run  # noqa: E402
+from https_world import Client, HttpsWorld, run
 
-from fedtally.campaign.driver import Deadlines  # noqa: E402
-from fedtally.campaign.transports.https import server  # noqa: E402
-from fedtally.campaign.transports.https.join import Over  # noqa: E402
-from fedtally.campaign.transports.https.wire import HANDLED, WAIT_SECONDS  # noqa: E402
-from fedtally.campaign.transports.pace import Ending  # noqa: E402
-from fedtally.errors import OvertakenError  # noqa: E402
-from fedtally.secagg import wire  # noqa: E402
-from fedtally.secagg.messages import Kind  # noqa: E402
-from fedtally.store import StoreError  # noqa: E402
+from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.transports.https import server
+from fedtally.campaign.transports.https.join import Over
+from fedtally.campaign.transports.https.wire import HANDLED, WAIT_SECONDS
+from fedtally.campaign.transports.pace import Ending
+from fedtally.errors import OvertakenError
+from fedtally.secagg import wire
+from fedtally.secagg.messages import Kind
+from fedtally.store import StoreError
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 ASKED = [(a, t) for a in ("semi-honest", "active") for t in (None, "distributed")]

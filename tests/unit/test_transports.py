@@ -45,6 +45,11 @@ def test_each_engine_says_what_it_needs(survey: Path, capsys: pytest.CaptureFixt
             "--engine flower needs --connection NAME, and takes no --agents\n",
         ),
         (["--agents", ".", "--connection", "x"], "--engine sockets takes no --connection\n"),
+        (["--engine", "https"], "--engine https needs --listen ADDRESS\n"),
+        (
+            ["--engine", "https", "--listen", "unix:x", "--wait", "5"],
+            "--engine https waits for its clients for ever: leave --wait out",
+        ),
     ):
         assert run(["campaign", "run", str(survey), *options]) == 2, options
         assert said in capsys.readouterr().err, options
@@ -111,7 +116,7 @@ def test_another_engine_is_a_row(
     command = commands_anew().campaign
     command.main(["run", "-h"], standalone_mode=False)
     said = " ".join(capsys.readouterr().out.split())
-    assert "[sockets|flower|echo]" in said and "echo reaches nobody" in said
+    assert "[sockets|flower|https|echo]" in said and "echo reaches nobody" in said
     assert "--base-url URL echo: where the relay of the phones is." in said
     # what it advises is what was typed
     typed = ["--engine", "echo", "--base-url", "https://x"]
