@@ -23,8 +23,8 @@ from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.https.carry import tls
 from fedtally.campaign.transports.https.join import Over, join
 from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+from fedtally.campaign.transports.https.resource import step_path
 from fedtally.campaign.transports.https.tokens import mint
-from fedtally.campaign.transports.https.wire import step_path
 
 NGINX = shutil.which("nginx") or ("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else None)
 KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")  # of nginx's temporary files

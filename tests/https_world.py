@@ -16,8 +16,8 @@ import numpy as np
 from campaign_world import START, Crash, Person, World
 
 from fedtally.campaign.transports.https.join import Over, join
-from fedtally.campaign.transports.https.server import HttpsLoop, ended, serving
-from fedtally.campaign.transports.https.wire import FRAME_TYPE, HANDLED, digest, step_path
+from fedtally.campaign.transports.https.loop import HttpsLoop, ended, serving
+from fedtally.campaign.transports.https.resource import FRAME_TYPE, HANDLED, digest, step_path
 from fedtally.campaign.transports.pace import Ending
 from fedtally.errors import OvertakenError
 from fedtally.secagg import wire

@@ -20,9 +20,9 @@ httpx = pytest.importorskip("httpx")
 from https_world import Client, HttpsWorld, run
 
 from fedtally.campaign.driver import Deadlines
-from fedtally.campaign.transports.https import server
+from fedtally.campaign.transports.https import loop as server
 from fedtally.campaign.transports.https.join import Over
-from fedtally.campaign.transports.https.wire import HANDLED, WAIT_SECONDS
+from fedtally.campaign.transports.https.resource import HANDLED, WAIT_SECONDS
 from fedtally.campaign.transports.pace import Ending
 from fedtally.errors import OvertakenError
 from fedtally.secagg import wire

@@ -30,10 +30,10 @@ from https_processes import NGINX, Served, behind_nginx, certificate, free_port,
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.engine import hold
-from fedtally.campaign.transports.https.engine import Https
 from fedtally.campaign.transports.https.join import Over
 from fedtally.campaign.transports.https.listen import Address
-from fedtally.campaign.transports.https.server import HttpsLoop
+from fedtally.campaign.transports.https.loop import HttpsLoop
+from fedtally.campaign.transports.https.process import Https
 from fedtally.campaign.transports.https.tokens import Tokens
 from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run

@@ -25,7 +25,7 @@ from https_world import run
 from fedtally.campaign.transports.https import carry, listen
 from fedtally.campaign.transports.https import join as joining
 from fedtally.campaign.transports.https.join import Heard, Over, Pause, Talk, join
-from fedtally.campaign.transports.https.wire import FRAME_TYPE, HANDLED, digest
+from fedtally.campaign.transports.https.resource import FRAME_TYPE, HANDLED, digest
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.secagg import wire
