@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -34,7 +36,7 @@ from fedtally.campaign.transports.https.join import Over
 from fedtally.campaign.transports.https.listen import Address
 from fedtally.campaign.transports.https.loop import HttpsLoop
 from fedtally.campaign.transports.https.process import Https
-from fedtally.campaign.transports.https.tokens import Tokens
+from fedtally.campaign.transports.https.tokens import Tokens, digest_of, mint
 from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
 from fedtally.plan import Plan
@@ -289,6 +291,83 @@ def test_a_server_that_fails_ends_the_run(
             take_over=False,
             watch=lambda driver: view.Progress(CampaignFolder.open(alone.place), driver, True),
         )
+
+
+def _told(port: int, path: str, body: bytes = b"", **headers: str) -> int:
+    """Return the status of a request, whose length is that of its body if none is given."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"POST {path}/step HTTP/1.1", "host: here", "connection: close"]
+    lines += [f"{name}: {value}" for name, value in named.items() if value]
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as stream:
+        stream.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        stream.shutdown(socket.SHUT_WR) if body else None
+        return int(stream.makefile("rb").readline().split()[1])
+
+
+def test_a_real_server_refuses_bad_requests_and_sums_the_honest_rest(
+    survey: tuple[Plan, Path], tmp_path: Path
+) -> None:
+    plan, place = survey
+    port = free_port()
+    served = Served.of(place, N, f"127.0.0.1:{port}")
+    [revoked] = mint(place, 1, secrets.token_bytes).values()
+    persons = [Person(plan, number) for number in range(N)]
+    most = plan.secure_sum.upload_bytes  # type: ignore[union-attr]
+    left: list[int] = []
+
+    def named(token: str, length: object = 0) -> dict[str, str]:
+        return {"authorization": f"Bearer {token}", "content_length": str(length)}
+
+    def bad() -> list[int]:
+        """Return what bad requests are told, in the middle of a session."""
+        mine, path = served.tokens[0], served.path
+        another = path.replace(plan.fingerprint, 64 * "0")
+        return [
+            _told(port, path, content_length="0"),
+            _told(port, path, **named("of-another-campaign")),
+            _told(port, path, **named(revoked)),
+            _told(port, another, **named(mine)),
+            _told(port, path, authorization=f"Bearer {mine}"),
+            _told(port, path, **named(mine, most + 1)),
+        ]
+
+    async def hook(frame: bytes) -> None:
+        message = wire.parse(frame)
+        if message is None or message.kind is not Kind.INBOX or left:
+            return
+        left.append(1)
+        lines = (place / "tokens").read_text().splitlines(keepends=True)
+        digests = "".join(line for line in lines if digest_of(revoked) not in line)
+        assert len(digests.splitlines()) == len(lines) - 1
+        (place / "tokens").write_text(digests)
+        assert served.process is not None
+        served.process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(0.5)
+        left[:] = await asyncio.to_thread(bad)
+        # a file that is cut off keeps the tokens of before: all clients of the session go on
+        (place / "tokens").write_text(digests[:50])
+        served.process.send_signal(signal.SIGHUP)
+        stray = {"authorization": f"Bearer {served.tokens[1]}"}
+        async with httpx.AsyncClient() as http:
+            for body in (b"garbage", frame, bytes(most)):
+                url = f"http://127.0.0.1:{port}{served.path}/step"
+                got = await http.post(url, content=body, headers=stray)
+                assert got.status_code in (200, 204)
+
+    async def all_join() -> list[Over]:
+        url = f"http://127.0.0.1:{port}{served.path}"
+        async with asyncio.timeout(100):
+            return await asyncio.gather(
+                *(joined(url, served.tokens[one.number], one, hook=hook) for one in persons)
+            )
+
+    with served:
+        served.begin("--linger", "60")
+        assert asyncio.run(all_join()) == [Over.CAMPAIGN] * N
+    assert left == [401, 401, 401, 404, 411, 413]
+    assert "the tokens were not read again" in served.said()
+    assert "Traceback" not in served.said()
+    check_sum(place, persons)
 
 
 # ---- a client by its command ----
