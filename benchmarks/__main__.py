@@ -20,6 +20,7 @@ from benchmarks import (
     planning,
     proofs,
     secagg,
+    serve,
     silos,
     tables,
 )
@@ -46,6 +47,7 @@ for module in (
     planning,
     proofs,
     secagg,
+    serve,
     silos,
     tables,
 ):
