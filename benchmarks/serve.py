@@ -110,8 +110,7 @@ def folder_of(place: Path, plan: Plan, **more: Any) -> CampaignFolder:
         place / "plan.toml",
         server_key=place / "server.key",
         mark=place / "mark",
-        deadlines=DEADLINES,
-        **more,
+        **({"deadlines": DEADLINES} | more),
     )
 
 
@@ -312,8 +311,14 @@ def measure(report: Report, quick: bool) -> None:
 @click.command("serve")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--quick", is_flag=True, help="A small round, to see that it runs.")
-def command(as_json: bool, quick: bool) -> None:
-    """Measure a campaign over HTTPS."""
+@click.option("--crashes", is_flag=True, help="Kill servers at every call of the store instead.")
+def command(as_json: bool, quick: bool, crashes: bool) -> None:
+    """Measure a campaign over HTTPS, or look whether a crash loses anybody."""
+    if crashes:
+        from benchmarks import serve_crashes
+
+        serve_crashes.run(quick)
+        return
     report = Report(machine())
     measure(report, quick)
     report.emit(as_json)
