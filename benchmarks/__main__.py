@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from benchmarks import (
+    batches,
     bill,
     campaign,
     deploy,
@@ -32,6 +33,7 @@ def main() -> None:
 
 
 for module in (
+    batches,
     bill,
     campaign,
     deploy,

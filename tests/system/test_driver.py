@@ -55,7 +55,7 @@ from fedtally.store import (
     Ledger,
     SavedSession,
     StoreError,
-    campaigns,
+    claims,
     database,
     marks,
 )
@@ -212,12 +212,12 @@ def test_a_session_ends_and_lands_in_one_write(folder):
     world = World(folder, plan_of())
     frames_of(world, Kind.SURVIVORS)
     answer_all(world)
-    begun, seen = world.steps, world.claim()._written
+    begun, seen = world.steps, world.claim()._claim._written
     world.driver = world.start()
     world.run()
     assert [what for what in world.log[begun:] if what.startswith("before end")] == ["before end"]
     assert world.log[begun:].count("before land") == 0
-    assert world.claim()._written == seen + 3  # two claims, and the end
+    assert world.claim()._claim._written == seen + 3  # two claims, and the end
     world.check()
 
 
@@ -328,7 +328,7 @@ def test_nobody_hears_of_a_write_that_the_mark_does_not_count(folder, monkeypatc
     answer_all(world)
     shutil.copy(folder / "campaign.db", folder / "copy.db")
     with monkeypatch.context() as full:
-        full.setattr(campaigns, "write_mark", lambda *_: raise_(StoreError("no room")))
+        full.setattr(claims, "write_mark", lambda *_: raise_(StoreError("no room")))
         for _ in range(5):
             with pytest.raises(StoreError):
                 world.driver.tick(world.now)
@@ -352,7 +352,7 @@ def test_a_mark_that_did_not_reach_the_disk_is_written_again(folder, monkeypatch
         if len(written) == 1:
             raise StoreError("fsync failed")
 
-    monkeypatch.setattr(campaigns, "write_mark", write)
+    monkeypatch.setattr(claims, "write_mark", write)
     with pytest.raises(StoreError, match="fsync"):
         store.forget(plan_of(), bytes(32))
     for _ in range(2):
@@ -656,7 +656,7 @@ def test_giving_up_overtakes_who_claimed_after_the_copy_was_made(folder):
     with closing(sqlite3.connect(folder / "campaign.db")) as file:
         writes = writes_of(file)
     for known in (0, writes):  # its epoch alone must stop it
-        later._written = known
+        later._claim._written = known
         with pytest.raises(OvertakenError, match="another process runs"):
             later.save(world.plan, saved, ())
 
@@ -694,7 +694,7 @@ def test_a_process_that_dies_around_its_first_write_is_followed_by_another(folde
         written.append(args)
         write_mark(*args)
 
-    monkeypatch.setattr("fedtally.store.campaigns.write_mark", dies)
+    monkeypatch.setattr("fedtally.store.claims.write_mark", dies)
     for dying in range(2):  # noqa: B007 `dies` reads it: before the first write, and after it
         with pytest.raises(Dies):
             World(folder, plan_of())

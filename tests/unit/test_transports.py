@@ -132,8 +132,8 @@ def test_another_engine_is_a_row(
     command = commands_anew().campaign
     command.main(["run", "-h"], standalone_mode=False)
     said = " ".join(capsys.readouterr().out.split())
-    assert "[sockets|flower|https|echo]" in said and "echo reaches nobody" in said
-    assert "--base-url URL echo: where the relay of the phones is." in said
+    assert "[sockets|flower|https|echo]" in said
+    assert "--base-url URL where the relay of the phones is." in said
     # what it advises is what was typed
     typed = ["--engine", "echo", "--base-url", "https://x"]
     assert command.main(["run", str(survey), *typed, "--wait", "7"], standalone_mode=False) == 3

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedtally.base.text import escaped
 from fedtally.domain import Domain, Unread
+from fedtally.report.standing import doubted
 from fedtally.report.tables import Column, FittedTable, printable
 from fedtally.report.wording import (
     EXACT,
@@ -94,7 +95,7 @@ def answer(
     from rich.console import Group
     from rich.text import Text
 
-    every = estimates
+    every = estimates = doubted(result, estimates)
     if result.plan.is_open and not details:  # the line on names counts the others
         estimates = [e for e in estimates if not isinstance(e.item, Unread)]
     parts: list[RenderableType] = [heading(question(result))]

@@ -13,6 +13,7 @@ from fedtally.result.estimates import (
     largest_uncertainty,
     uncertainty,
     uncertainty_of,
+    with_doubts,
 )
 from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth
 from fedtally.result.files import (
@@ -47,5 +48,6 @@ __all__ = [
     "physical_memory",
     "uncertainty",
     "uncertainty_of",
+    "with_doubts",
     "write_table",
 ]
