@@ -23,7 +23,8 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.serve import DOMAIN, KEY, Device, folder_of, free_port, joined, nginx
+from benchmarks.deploy import DOMAIN, KEY
+from benchmarks.serve import Device, folder_of, free_port, joined, nginx
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list

@@ -41,7 +41,9 @@ from fedtally.errors import InvalidInputError
     type=click.Path(path_type=Path),
     help="Reach the campaigns' sockets NAME.sock in this folder [/run/fedtally]",
 )
-@option("Server", "--host", default="_", metavar="HOST", help="Use this name of the server [_: any]")
+@option(
+    "Server", "--host", default="_", metavar="HOST", help="Use this name of the server [_: any]"
+)
 @option(
     "Server",
     "--address",
