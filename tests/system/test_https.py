@@ -445,6 +445,27 @@ def test_bodies_have_room_together(cloud: HttpsWorld) -> None:
     run(check())
 
 
+def test_an_answer_that_comes_while_the_store_goes_away_is_sent_again(cloud: HttpsWorld) -> None:
+    """The driver would say that it is late, and the client would take it for heard."""
+
+    async def slow() -> Any:
+        world = cloud.world
+        world.error, world.stops = StoreError, frozenset(range(world.steps + 1, 10_000))
+        await asyncio.sleep(5)
+        yield b"12345678"
+
+    async def check() -> None:
+        serving = asyncio.create_task(cloud.serve())
+        await asyncio.sleep(0)
+        named = {"authorization": "Bearer t0", "content-length": "8"}
+        async with cloud.http() as http:
+            got = await http.post(f"{cloud.url}/step", content=slow(), headers=named)
+        assert got.status_code == 503 and not cloud.world.driver.refusals
+        serving.cancel()
+
+    run(check())
+
+
 def test_frames_of_others_and_of_other_times_change_nothing(tmp_path: Path) -> None:
     """Each answer twice, all earlier ones in reverse order, after 20 s, and by other clients."""
     world = World(tmp_path, plan_of("active", "distributed"))
