@@ -21,6 +21,7 @@ from benchmarks import (
     planning,
     proofs,
     secagg,
+    serve,
     silos,
     tables,
 )
@@ -48,6 +49,7 @@ for module in (
     planning,
     proofs,
     secagg,
+    serve,
     silos,
     tables,
 ):

@@ -56,6 +56,7 @@ NOT_PASTED = {
     ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
     ("docs/deploying.md", "kill %1"): _AGENTS,
     ("docs/flower.md", ""): _FLOWER,
+    ("docs/serving.md", ""): "needs nginx, TLS and a service: examples/https/run.sh has them",
     ("docs/gallery.md", "python -m experiments"): _MINUTES,
     ("docs/gallery.md", "chromium"): "needs a browser: tests/system/test_report_browser.py has one",
     ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",

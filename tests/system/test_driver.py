@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -1800,3 +1801,55 @@ def test_a_ledger_that_was_put_back_keeps_no_sum_from_leaving(folder, trust):
     assert world.ledger.reserved(world.plan.fingerprint) == []
     assert [sketch.num_clients > 0 for sketch in world.driver.release()] == [True]
     assert world.ledger.reserved(world.plan.fingerprint) == [0]
+
+
+def test_a_client_is_held_while_it_is_in_a_session_or_may_be_in_one(folder):
+    world = World(folder, plan_of())
+    driver = world.driver
+    assert driver.holds(0), "the store was not read yet"
+    driver.tick(world.now)
+    assert not driver.holds(0)
+    gather(world)
+    assert all(driver.holds(number) for number in range(N)) and not driver.holds(N)
+    world.driver = driver = world.start()
+    assert driver.holds(N), "it may be in a session of the store"
+    driver.tick(world.now)
+    assert driver.holds(0) and not driver.holds(N)
+
+
+def test_a_frame_that_the_client_has_not_named_is_returned_at_once(folder):
+    world = World(folder, plan_of())
+    gather(world)
+    driver, now = world.driver, world.now
+    invite = driver.next(0, now, handled=b"")
+    named = hashlib.sha256(invite).digest()
+    assert wire.parse(invite).kind is Kind.INVITE
+    for handled in (b"", bytes(32)):
+        assert driver.next(0, now, handled=handled) == invite
+    assert driver.next(0, now, handled=named) is None
+    assert driver.next(0, now) is None, "a transport that does not tell"
+    driver.tick(now + 5)  # else it counts as having been away
+    assert driver.next(0, now + 10, handled=named) == invite
+
+
+def test_a_farewell_is_owed_until_the_client_names_it(folder):
+    world = World(folder, plan_of())
+    while not world.driver.is_complete:
+        for person in world.persons[1:]:
+            world.hand(person)
+        first = world.persons[0]
+        world.driver.check_in(0, world.now)
+        frame = world.driver.next(0, world.now)
+        if frame is not None:
+            world.note(wire.parse(frame), 0)
+            if (answer := first.answer(frame, world.now)) is not None:
+                world.driver.receive(0, answer, world.now)
+        world.driver.tick(world.now)
+        world.now += 5
+    driver, now = world.driver, world.now
+    farewell = driver.next(0, now, handled=b"")
+    assert wire.parse(farewell).kind is Kind.RESULT
+    driver.check_in(0, now, has_heard=False)
+    assert driver.next(0, now, handled=bytes(32)) == farewell, "it was not named"
+    assert driver.next(0, now, handled=hashlib.sha256(farewell).digest()) is None
+    assert driver.next(0, now, handled=b"") is None, "it was heard"

@@ -25,9 +25,9 @@ VERBS = frozenset(
         r"\w+",
         """
         Accept Add Allow Ask Bound Carry Charge Check Choose Compare Copy Count Decode Draw End
-        Estimate Find Give Grant Hash Hide Keep Leave Let List Look Make Name Number Open Plan
-        Predict Print Protect Reach Read Refuse Repeat Rest Run Save Say Send Set Show Sign Split
-        Sum Take Test Trust Use Wait Write
+        Estimate Find Give Grant Hash Hide Keep Leave Let List Listen Look Make Name Number Open
+        Plan Predict Print Protect Reach Read Refuse Repeat Rest Run Save Say Send Set Show Sign
+        Split Sum Take Test Trust Use Wait Write
         """,
     )
 )

@@ -1,7 +1,8 @@
-"""The systemd unit of the agent: systemd takes it, and it keeps what its page promises."""
+"""The systemd units: systemd takes them, and they keep what their pages promise."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 UNIT = Path(__file__).parents[2] / "deploy" / "fedtally-agent.service"
+CAMPAIGN = UNIT.with_name("fedtally-campaign@.service")
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
 )
@@ -43,3 +45,39 @@ def test_the_agent_has_no_network_no_swap_and_no_core_dump():
     said = UNIT.read_text().splitlines()
     for line in ("PrivateNetwork=yes", "MemorySwapMax=0", "LimitCORE=0", "NoNewPrivileges=yes"):
         assert line in said
+
+
+@needs_systemd
+def test_systemd_takes_the_unit_of_a_campaign(tmp_path):
+    made = tmp_path / "fedtally-campaign@survey.service"
+    shutil.copy(CAMPAIGN, made)
+    assert verified(made) == ""
+
+
+def test_a_campaign_goes_on_after_a_crash_and_reads_its_tokens_again():
+    said = CAMPAIGN.read_text().splitlines()
+    for line in (
+        *("Restart=on-failure", "RestartPreventExitStatus=2", "SuccessExitStatus=3"),
+        *("ExecReload=/bin/kill -HUP $MAINPID", "PrivateNetwork=yes", "LimitNOFILE=65536"),
+    ):
+        assert line in said
+
+
+def test_the_unit_runs_a_campaign_first_and_resumes_it_later(tmp_path):
+    """The shell line of the unit, with a `fedtally` that says how it was called."""
+    text = CAMPAIGN.read_text()
+    line = text.split("ExecStart=", 1)[1].split("\n# ", 1)[0].replace("\\\n", " ")
+    told = line.replace("$$", "$").replace("%i", "survey")
+    (tmp_path / "fedtally").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "fedtally").chmod(0o755)
+    (tmp_path / "survey").mkdir()
+    path = {"PATH": f"{tmp_path}:/bin:/usr/bin"}
+
+    def called() -> list[str]:
+        done = subprocess.run(shlex.split(told), cwd=tmp_path, env=path, stdout=subprocess.PIPE)
+        return done.stdout.decode().split()
+
+    assert called()[:3] == ["campaign", "run", "survey"]
+    assert "unix:/run/fedtally/survey.sock" in called()
+    (tmp_path / "survey" / "campaign.db").write_text("what a process left")
+    assert called()[:3] == ["campaign", "resume", "survey"]

@@ -37,6 +37,7 @@ each phase its whole time again, and so ends the silence.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -380,7 +381,17 @@ class Driver:
         self._is_stirred |= self._pool.num_arrivals >= self._enough
         return is_there
 
-    def next(self, client: ClientId, now: float) -> bytes | None:
+    def holds(self, client: ClientId) -> bool:
+        """Return whether a client is in a session, or may be in one.
+
+        It may be in one while the store's sessions are not all in memory.
+
+        Args:
+            client: its name in the transport.
+        """
+        return client in self._pool.session_of or self._retry_at is not None
+
+    def next(self, client: ClientId, now: float, *, handled: bytes | None = None) -> bytes | None:
         """Return the frame that a client should answer now; None: there is nothing to do.
 
         The first call in a phase returns the phase's frame. Further calls return the same frame
@@ -389,9 +400,15 @@ class Driver:
         frame is the farewell, which says how the session ended. The farewell comes again until the
         client checks in after it.
 
+        If the client names the frames that it has handled, frames may be lost on their way. Every
+        call then returns at once a frame that the client has not named. The farewell comes again
+        until the client names it.
+
         Args:
             client: as for `check_in`.
             now: the time, Unix seconds.
+            handled: the SHA-256 digest of the last frame that the client handled; empty: it has
+                handled none; None: the transport does not tell.
         """
         if self.is_overtaken:
             return None
@@ -401,12 +418,14 @@ class Driver:
         if live is not None and self._is_away(now):
             return None  # another process may have gone on meanwhile: `tick` asks the store first
         if live is not None and client in live.frames:
+            frame = live.frames[client]
+            is_known = handled is None or handled == hashlib.sha256(frame).digest()
             # `abs`: if the clock was put back, the frame need not wait for it to catch up.
-            if abs(now - live.handed.get(client, -math.inf)) < REPEAT_SECONDS:
+            if is_known and abs(now - live.handed.get(client, -math.inf)) < REPEAT_SECONDS:
                 return None
             live.handed[client] = now
-            return live.frames[client]
-        return self._farewells.next(client, now)
+            return frame
+        return self._farewells.next(client, now, handled)
 
     def receive(self, client: ClientId, frame: bytes, now: float) -> Receipt:
         """Take a frame that a client sent; return the driver's verdict on it.

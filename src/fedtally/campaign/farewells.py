@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -56,20 +57,25 @@ class Farewells:
         for client in clients:
             self._owed.setdefault(client, {})[session] = -math.inf
 
-    def next(self, client: ClientId, now: float) -> bytes | None:
+    def next(self, client: ClientId, now: float, handled: bytes | None = None) -> bytes | None:
         """Return a farewell that a client should get now; None: there is none.
 
         Args:
             client: its name.
             now: the time, Unix seconds.
+            handled: the digest that `Driver.next` takes. A farewell that it names is heard. The
+                others are owed until they are named.
         """
-        owed = self._owed.get(client)
-        if owed is None:
-            return None
-        for session, at in owed.items():
-            if abs(now - at) >= self._repeat:
-                owed[session] = now
-                return self._over[session].farewell
+        for session, at in list(self._owed.get(client, {}).items()):
+            farewell = self._over[session].farewell
+            if handled is None:
+                if abs(now - at) >= self._repeat:
+                    self._owed[client][session] = now
+                    return farewell
+            elif handled == hashlib.sha256(farewell).digest():
+                self._heard(client, session)
+            else:
+                return farewell
         return None
 
     def note_late(self, client: ClientId, session: bytes) -> None:

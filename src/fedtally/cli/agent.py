@@ -252,7 +252,74 @@ def show(folder: str, as_json: bool) -> None:
         _show_record(settings, now)
 
 
-agent.add_section("Commands", init, accept, check, run, show)
+@click.command(
+    cls=Command,
+    short_help="Take part in a campaign over HTTPS.",
+    examples=[
+        (
+            "your token of the campaign is in my.token",
+            (
+                "fedtally agent join --url https://sums.example.org/v1/campaigns/FINGERPRINT"
+                " --token-file my.token --socket my-agent/agent.sock"
+            ),
+        ),
+    ],
+)
+@option(
+    "Server",
+    "--url",
+    required=True,
+    metavar="URL",
+    help="Ask this address, https://HOST/v1/campaigns/FINGERPRINT",
+)
+@option(
+    "Server",
+    "--token-file",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Read this client's token from this file",
+)
+@option(
+    "Server",
+    "--ca",
+    type=click.Path(),
+    metavar="FILE",
+    help="Trust these certificates in PEM alone [those of browsers]",
+)
+@option(
+    "Agent",
+    "--socket",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Reach the agent on this socket",
+)
+def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
+    """Carry bytes between a server and an agent until the campaign is over, or until SIGTERM.
+
+    This process holds the token, and no key and no item: the agent decides what it answers. It asks
+    again whatever goes wrong, and ends only if the campaign is over or the token does not count.
+    """
+    import asyncio
+
+    from fedtally.errors import MissingExtraError
+
+    try:
+        from fedtally.campaign.transports.https import carry
+        from fedtally.campaign.transports.https.join import Over
+    except ModuleNotFoundError:
+        raise MissingExtraError("agent join needs httpx: pip install 'fedtally[https]'") from None
+    given = carry.checked_url(url), carry.read_token(token_file), socket, carry.tls(ca)
+    over = asyncio.run(carry.carry(*given, tell=console.note))
+    if over is Over.TOKEN:
+        raise InvalidInputError(
+            f"{over.value}: ask the server's operator for another one for {url}"
+        )
+    console.note("stopped" if over is None else over.value)
+
+
+agent.add_section("Commands", init, accept, check, run, join, show)
 
 
 # ---- what the commands share ----

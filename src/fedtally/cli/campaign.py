@@ -13,6 +13,8 @@ from fedtally.campaign.transports.engine import hold
 from fedtally.campaign.transports.table import DEFAULT, ENGINES, RENAMED, chosen, flag
 from fedtally.cli import campaign_view as view
 from fedtally.cli import console
+from fedtally.cli.campaign_nginx import nginx
+from fedtally.cli.campaign_tokens import tokens
 from fedtally.cli.layout import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError
@@ -140,13 +142,14 @@ class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type si
         return super().convert(value, param, ctx)
 
 
+_WAIT = 600  # seconds after which a run gives up
 _engine_options = options(
     option(
         "Engine",
         "--engine",
         type=_EngineName(list(ENGINES)),
         default=DEFAULT,
-        help=f"Carry the bytes to agents here, or to Flower nodes [{DEFAULT}]",
+        help=f"Carry bytes to agents here, Flower nodes, or devices over HTTPS [{DEFAULT}]",
     ),
     *(
         option(
@@ -163,9 +166,8 @@ _engine_options = options(
         "Engine",
         "--wait",
         type=click.IntRange(min=1),
-        default=600,
         metavar="S",
-        help="End after S seconds without enough clients or answers [600]",
+        help=f"End after S seconds without enough clients or answers [{_WAIT}]",
     ),
     shared("campaign run"),
     json_option,
@@ -382,6 +384,7 @@ def list_(folder: Path, as_json: bool) -> None:
 
 
 campaign.add_section("Run", init, run, resume, drain)
+campaign.add_section("Clients over HTTPS", tokens, nginx)
 campaign.add_section("Look", status, list_, result)
 campaign.add_section("Repair", restore, cancel)
 
@@ -393,7 +396,7 @@ def _run(
     folder: CampaignFolder,
     *,
     engine: str,
-    wait: int,
+    wait: int | None,
     quiet: bool,
     as_json: bool,
     take_over: bool = False,
@@ -403,10 +406,15 @@ def _run(
     from fedtally.campaign.transports.pace import Ending
 
     row, where = chosen(engine, places)
+    if wait is not None and not row.gives_up:
+        raise InvalidInputError(
+            f"--engine {engine} waits for its clients for ever: leave --wait out; fedtally campaign"
+            " drain ends the run"
+        )
     quiet = quiet or as_json
     ran = row.open(**where).run(
         folder,
-        wait=wait,
+        wait=_WAIT if wait is None else wait,
         take_over=take_over,
         watch=lambda driver: view.Progress(folder, driver, quiet),
     )
@@ -437,6 +445,8 @@ def _run(
         # run and resume have no --details: it would ask the clients again
         how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
         view.show_result(Result.load(folder.path / RESULT), 20, False, how=how)
+    if is_over:
+        ran.say_over(lambda text: console.note(text, quiet))
     if landed == rounds:
         return 0
     # A run that was asked to stop has not failed.

@@ -25,12 +25,16 @@ class Ran(NamedTuple):
         present: the number of clients that were connected then.
         refusals: how often frames were refused or clients aborted, by code.
         unanswered: how many invitations no client answered.
+        say_over: tells clients that ask later that the campaign is over, for as long as the
+            operator wants. Call it once the campaign has its result. It takes a function, which is
+            told in words what the process still does.
     """
 
     ending: Ending
     present: int
     refusals: Counter[AbortCode]
     unanswered: int
+    say_over: Callable[[Callable[[str], None]], None] = lambda note: None
 
 
 class Watch(Protocol):
@@ -64,7 +68,7 @@ class Engine(Protocol):
         Args:
             campaign: the folder of the campaign.
             wait: the seconds after which it gives up, if no session could be opened, or nobody
-                answered.
+                answered. An engine that serves clients does not (`EngineRow.gives_up`).
             take_over: whether to take the campaign from a process that runs it.
             watch: opens the watch of this run; it takes the driver, or None where another process
                 has it.

@@ -8,6 +8,7 @@ from enum import Enum
 
 from fedtally.campaign.driver import Driver, RunningSession
 from fedtally.errors import OvertakenError
+from fedtally.plan import Plan
 from fedtally.privacy.budget import OverspentError
 from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
@@ -43,6 +44,7 @@ class Pace:
         has_news: whether a session began, went on to another phase or ended in the last step: there
             may be frames for clients.
         drains: whether `stop` was called.
+        is_broken: whether the store did not answer in the last step.
     """
 
     driver: Driver
@@ -53,13 +55,14 @@ class Pace:
     due: float = field(default=0.0, init=False)
     has_news: bool = field(default=False, init=False)
     drains: bool = field(default=False, init=False)
+    is_broken: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._now = self.clock if self.steady is None else self.steady
-        self._idle_since = self.due = self._now()
+        self._idle_since = self.due = self._check_at = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
         self._warned: set[bytes] = set()  # the sessions whose silent clients were told
-        self._is_silent = self._is_broken = False
+        self._is_silent = False
 
     def stop(self) -> None:
         """Open no further session; `step` returns `DRAINED` when the last one has ended."""
@@ -78,19 +81,18 @@ class Pace:
             self._idle_since += late  # this process was suspended: nobody could reach it
         self._warn_of_silence()
         try:
-            if late >= 0 and not self.driver.running():
-                self.driver.check_claim()
+            self._check_claim()
             pause = self.driver.tick(self.clock()) - self.clock()
         except (OvertakenError, OverspentError):
             raise
         except (StoreError, OSError) as error:
             # The driver keeps its sessions in the store, and reads it again by itself.
-            if not self._is_broken:
+            if not self.is_broken:
                 self.warn(f"the store does not answer, and is asked again: {error}")
-            self._is_broken = True
+            self.is_broken = True
             pause = LONGEST_PAUSE
         else:
-            self._is_broken = False
+            self.is_broken = False
         now, running = self._now(), self.driver.running()
         phases = tuple((one.session, one.phase) for one in running)
         self.due = now + min(pause, LONGEST_PAUSE)
@@ -109,6 +111,13 @@ class Pace:
         self.driver.give_up_silent()
         self.due = now  # they end with the next step
         return None
+
+    def _check_claim(self) -> None:
+        """Check the claim about once a second, however often clients wake the engine."""
+        now = self._now()
+        if now >= self._check_at and not self.driver.running():
+            self.driver.check_claim()
+            self._check_at = now + LONGEST_PAUSE
 
     def _goes_on(self, running: list[RunningSession]) -> bool:
         """Return whether there is more than invitations that nobody answers.
@@ -140,6 +149,11 @@ class Pace:
                 " check, which says whether they accepted the plan"
                 f" {self.driver.plan.fingerprint[:16]}"
             )
+
+
+def longest_answer(plan: Plan) -> int:
+    """Return a bound on the bytes of a client's answer: all that it sends in a session."""
+    return plan.summing.of_cohorts().upload_bytes  # a driver runs no other plan
 
 
 def _invites(session: RunningSession) -> bool:

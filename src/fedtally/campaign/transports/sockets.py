@@ -24,10 +24,9 @@ from pathlib import Path
 from fedtally.campaign.driver import Driver, Receipt
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
-from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
+from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace, longest_answer
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError, opt
-from fedtally.plan import Plan
 
 SUFFIX = ".sock"
 LOOK_SECONDS = 2.0  # between two looks into the folder, and two attempts to reach an agent
@@ -135,7 +134,7 @@ class SocketLoop:
 
     def __post_init__(self) -> None:
         check_folder(self.folder)
-        self._most = _longest_answer(self.driver.plan)
+        self._most = longest_answer(self.driver.plan)
         self._agents: dict[str, asyncio.Task[None]] = {}
         self._pace = Pace(self.driver, self.clock, self.wait, self.warn, self.steady)
         self._most_open, self._open, self._is_full = _most_connections(), 0, False
@@ -306,11 +305,6 @@ def _most_files() -> int:
 def _most_connections() -> int:
     """Return how many agents may be connected at once; each takes one open file."""
     return max(0, _most_files() - len(os.listdir("/dev/fd")) - KEPT_FILES)
-
-
-def _longest_answer(plan: Plan) -> int:
-    """Return a bound on the bytes of an agent's answer: those of a whole session."""
-    return plan.summing.of_cohorts().upload_bytes  # a driver runs no other plan
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from fedtally.campaign.transports.engine import Engine
-from fedtally.errors import InvalidInputError, opt
+from fedtally.errors import InvalidInputError, MissingExtraError, opt
 
 
 def flag(name: str) -> str:
@@ -21,19 +22,21 @@ def flag(name: str) -> str:
 
 
 class EngineOption(NamedTuple):
-    """An option of one engine, which needs it: it says where the clients are.
+    """An option of one engine: it says where the clients are, or how they come.
 
     Args:
         name: the keyword of the function that opens the engine.
         metavar: what stands for the value in a usage line.
         help: what the option does, in a clause.
         is_path: whether the value is a path.
+        default: the value that stands for none; None: the engine needs one.
     """
 
     name: str
     metavar: str
     help: str
     is_path: bool = False
+    default: str | None = None
 
 
 class EngineRow(NamedTuple):
@@ -42,25 +45,29 @@ class EngineRow(NamedTuple):
     Args:
         name: the value of `--engine`.
         reaches: the clients that it reaches, in words.
-        options: what it needs.
+        options: what it needs or takes.
         open: makes the engine, from one keyword an option. Only it imports the engine's module.
+        gives_up: whether a run ends if nobody comes or answers; else it takes no `--wait`.
     """
 
     name: str
     reaches: str
     options: tuple[EngineOption, ...]
     open: Callable[..., Engine]
+    gives_up: bool = True
 
     @property
     def usage(self) -> str:
-        """The options that choose this engine, with a metavar for each value."""
-        return self.typed({one.name: one.metavar for one in self.options})
+        """The options that choose this engine, with a metavar for each value that it needs."""
+        return self.typed({one.name: one.metavar for one in self.options if one.default is None})
 
     def typed(self, values: Mapping[str, str]) -> str:
         """Return the options that choose this engine, as they are typed, with a value by name."""
         words = [] if self.name == DEFAULT else ["--engine", self.name]
+        usual = {one.name: one.default for one in self.options}
         for name, value in values.items():
-            words += [flag(name), value]
+            if value != usual.get(name):
+                words += [flag(name), value]
         return shlex.join(words)
 
 
@@ -74,6 +81,29 @@ def _flower(connection: str) -> Engine:
     from fedtally.campaign.transports.flower.launch import Flower
 
     return Flower(connection)
+
+
+_HTTPS_NEEDS = "prometheus_client", "starlette", "uvicorn", "uvloop"
+
+
+def _https(listen: str, linger: str, operate: str, log: str) -> Engine:
+    if any(find_spec(name) is None for name in _HTTPS_NEEDS):
+        raise MissingExtraError("--engine https needs pip install 'fedtally[https]'")
+    from fedtally.campaign.transports.https.listen import Address
+    from fedtally.campaign.transports.https.operate import LEVELS
+    from fedtally.campaign.transports.https.process import Https
+    from fedtally.campaign.transports.https.tokens import Tokens
+
+    if log not in LEVELS:
+        raise InvalidInputError(f"--log must be {', '.join(LEVELS)}, got {log!r}")
+    where = Address.parse(operate) if operate else None
+    return Https(Address.parse(listen), _seconds(linger, "--linger"), Tokens, where, log)
+
+
+def _seconds(text: str, option: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidInputError(f"{option} must be a whole number of seconds, got {text!r}")
+    return int(text)
 
 
 ENGINES = {
@@ -104,6 +134,37 @@ ENGINES = {
             ),
             _flower,
         ),
+        EngineRow(
+            "https",
+            "devices over HTTPS, behind nginx",
+            (
+                EngineOption(
+                    "listen",
+                    "ADDRESS",
+                    "Listen on unix:PATH behind nginx, or on 127.0.0.1:PORT, for https",
+                ),
+                EngineOption(
+                    "linger",
+                    "S",
+                    "Say for S seconds that the campaign is over, for https [86400]",
+                    default="86400",
+                ),
+                EngineOption(
+                    "operate",
+                    "ADDRESS",
+                    "Show health and metrics on this address, for https [nowhere]",
+                    default="",
+                ),
+                EngineOption(
+                    "log",
+                    "LEVEL",
+                    "Write JSON lines: off, info, or debug with names, for https [off]",
+                    default="off",
+                ),
+            ),
+            _https,
+            gives_up=False,
+        ),
     )
 }
 DEFAULT = "sockets"
@@ -123,9 +184,11 @@ def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[
     row = ENGINES[name]
     own = {one.name: one for one in row.options}
     values = {option: value for option, value in given.items() if value is not None}
-    missing, foreign = sorted(own.keys() - values.keys()), sorted(values.keys() - own.keys())
+    needed = {option for option, one in own.items() if one.default is None}
+    missing, foreign = sorted(needed - values.keys()), sorted(values.keys() - own.keys())
     wrong = [f"needs {flag(option)} {own[option].metavar}" for option in missing]
     wrong += [f"takes no {flag(option)}" for option in foreign]
     if wrong:
         raise InvalidInputError(f"{opt.engine(name)} {', and '.join(wrong)}")
-    return row, values
+    usual = {option: one.default for option, one in own.items() if one.default is not None}
+    return row, usual | values

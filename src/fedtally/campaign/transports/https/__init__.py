@@ -1,0 +1,1 @@
+"""Campaigns over HTTPS: starlette, uvicorn and httpx are imported here and nowhere else."""

@@ -1,0 +1,292 @@
+"""A client of a campaign over HTTPS: it carries frames between the server and the client's agent.
+
+It holds a token, and no key and no item. `Talk` decides what is sent, and when: it opens no
+connection and reads no clock. `join` is the loop around it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from typing import NamedTuple
+
+import httpx
+
+from fedtally.campaign.transports.https.resource import FRAME_TYPE, HANDLED, WAIT_SECONDS, digest
+from fedtally.campaign.transports.pipe import PipeError
+from fedtally.secagg import wire
+from fedtally.secagg.messages import Kind, RemoteProtocolError
+
+FIRST_WAIT = 1.0  # seconds after the first request that failed; each further one doubles them
+LONGEST_WAIT = 30.0  # seconds between two requests, while a session may still run
+IDLE_WAIT = 3600.0  # else, and where the server knows no such campaign
+# A session may still run for so long after a frame, or after the start. How long it really lasts is
+# the server's choice, and its Invite alone tells.
+SESSION_SECONDS = 3600.0
+CLOCKS_APART = 60.0  # seconds, from which on a client tells its operator
+MOST_BYTES = 1 << 30  # of a frame: what an agent reads has a bound of its own
+MOST_PROBLEM = 1 << 12  # bytes of a response that is no frame: nobody reads them
+TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
+_MOST_SESSIONS = 64  # that are left alone
+
+
+class Over(Enum):
+    """Why a client ends."""
+
+    CAMPAIGN = "the campaign is over"
+    TOKEN = "the server takes this token no more, or never did"  # noqa: S105 - no token
+
+
+class Pause(NamedTuple):
+    """What is done next: wait, and ask again."""
+
+    seconds: float
+
+
+class Heard(NamedTuple):
+    """A response.
+
+    Args:
+        status: the status of the response.
+        type: the type of the content, without its parameters.
+        retry_after: the header of that name.
+        date: the header of that name.
+        content: the frame, if it is one.
+    """
+
+    status: int
+    type: str = ""
+    retry_after: str = ""
+    date: str = ""
+    content: bytes = b""
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether the response is a frame: a portal answers 200 with a page of its own."""
+        return self.status == 200 and self.type == FRAME_TYPE
+
+    @property
+    def seconds(self) -> float:
+        """The seconds after which the server wants to be asked again; 0: it does not say."""
+        text = self.retry_after
+        return float(min(int(text), IDLE_WAIT)) if text.isascii() and text.isdigit() else 0.0
+
+
+@dataclass
+class Talk:
+    """What a client says next, from what it heard.
+
+    Args:
+        token: the client's token for this campaign.
+        random: returns a uniform number, at least 0 and below 1.
+        tell: takes what the operator should know, in words.
+        now: the time, Unix seconds.
+
+    Attributes:
+        said: the body of the next request: the last answer until it has arrived, or nothing.
+    """
+
+    token: str = field(repr=False)
+    random: Callable[[], float]
+    tell: Callable[[str], None]
+    now: float
+    said: bytes = field(default=b"", init=False)
+
+    def __post_init__(self) -> None:
+        self._handled, self._wait, self._until = b"", FIRST_WAIT, self.now + SESSION_SECONDS
+        self._session: bytes | None = None  # of the last frame
+        self._left_alone: deque[bytes | None] = deque(maxlen=_MOST_SESSIONS)
+        self._why, self._is_apart = "", False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the next request."""
+        return {
+            "authorization": f"Bearer {self.token}",
+            HANDLED: self._handled.hex(),
+            "accept-encoding": "identity",
+        }
+
+    def heard(self, found: Heard, now: float) -> Pause | Over | bytes:
+        """Return what is done after a response: the frame that it holds is answered, if any.
+
+        Args:
+            found: the response.
+            now: the time, Unix seconds.
+        """
+        self._compare_clocks(found.date, now)
+        if found.status == 410:
+            return Over.CAMPAIGN
+        if found.status == 401:
+            return Over.TOKEN
+        if found.status == 404:
+            self._tell_once("the server knows no such campaign, and is asked hourly")
+            return Pause(self._spread(IDLE_WAIT))
+        if found.status == 413 and self.said:
+            return self._leave_alone()
+        if found.is_frame:
+            self.said = b""
+            return self._taken(found.content, now)
+        if found.status == 204:
+            self._goes_on()
+            return Pause(max(found.seconds, FIRST_WAIT) + self.random())
+        what = f", {found.type}" if found.status == 200 else ""
+        return self.failed(f"got no answer but HTTP {found.status}{what}", now, found.seconds)
+
+    def failed(self, why: str, now: float, least: float = 0.0) -> Pause:
+        """Note that something failed: the same is sent again.
+
+        Args:
+            why: what failed, in words.
+            now: the time, Unix seconds.
+            least: the seconds for which the server asked.
+        """
+        self._tell_once(f"{why}; asks again")
+        longest = LONGEST_WAIT if now < self._until else IDLE_WAIT
+        seconds = max(self._spread(self._wait), least * (1 + self.random() / 2))
+        self._wait = min(longest, 2 * self._wait)
+        return Pause(min(longest, seconds))
+
+    def answered(self, frame: bytes, answer: bytes) -> Pause:
+        """Note the agent's answer to a frame, which counts as handled from now on."""
+        name = digest(frame)
+        # A server repeats a frame that was handled after ten seconds, or when it was restarted.
+        pause = self._spread(FIRST_WAIT) if name == self._handled else 0.0
+        self._goes_on()
+        self._handled, self.said = name, answer
+        return Pause(pause)
+
+    def _goes_on(self) -> None:
+        """Note that server and agent answer, and that what was said has arrived."""
+        self.said, self._wait, self._why = b"", FIRST_WAIT, ""
+
+    def _taken(self, frame: bytes, now: float) -> Pause | bytes:
+        self._until = max(self._until, now + SESSION_SECONDS)
+        message = wire.parse(frame)
+        self._session = None if message is None else message.session
+        if message is not None and message.kind is Kind.INVITE:
+            self._until = max(self._until, _not_after(message.body))
+        if self._session in self._left_alone:
+            return self.answered(frame, b"")
+        return frame
+
+    def _leave_alone(self) -> Pause:
+        """Take no further part in a session whose answer is too long for the server."""
+        self._left_alone.append(self._session)
+        self.tell(
+            f"the server takes no answer of {len(self.said):,} bytes: this session is left alone;"
+            " tell the operator of the server, whose limit on bodies may be too low"
+        )
+        self._goes_on()
+        return Pause(self._spread(FIRST_WAIT))
+
+    def _compare_clocks(self, date: str, now: float) -> None:
+        try:
+            apart = now - parsedate_to_datetime(date).timestamp()
+        except (ValueError, OverflowError):
+            return  # none, or none that can be read
+        was_apart, self._is_apart = self._is_apart, abs(apart) > CLOCKS_APART
+        if self._is_apart and not was_apart:
+            how = "ahead of" if apart > 0 else "behind"
+            self.tell(
+                f"this clock is {abs(apart):,.0f} seconds {how} the server's: set it, or sessions"
+                " seem to be over, or not to have begun"
+            )
+
+    def _tell_once(self, why: str) -> None:
+        """Tell the operator what goes wrong, once until something goes right."""
+        if why != self._why:
+            self.tell(why)
+        self._why = why
+
+    def _spread(self, seconds: float) -> float:
+        """Return half of some seconds to all of them: clients must not come back together."""
+        return seconds * (1 + self.random()) / 2
+
+
+def _not_after(body: bytes) -> float:
+    """Return when the session of an Invite ends, Unix seconds; 0: it does not say."""
+    try:
+        return wire.decode_terms(wire.split_invite(body)[0]).not_after
+    except RemoteProtocolError:
+        return 0.0
+
+
+async def join(
+    http: httpx.AsyncClient,
+    url: str,
+    token: str,
+    answer: Callable[[bytes], Awaitable[bytes]],
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[object]],
+    random: Callable[[], float],
+    tell: Callable[[str], None],
+) -> Over:
+    """Carry frames between a server and an agent until the campaign is over; return why it ended.
+
+    Args:
+        http: the client, whose redirects are not followed.
+        url: the address of the campaign, `https://HOST/v1/campaigns/FINGERPRINT`.
+        token: the token of this client.
+        answer: returns the agent's answer to a frame; empty: it has none. If it raises an OSError
+            or a `PipeError`, the agent is away, and gets the frame again later.
+        clock: returns the time, Unix seconds.
+        sleep: waits for a number of seconds.
+        random: returns a uniform number, at least 0 and below 1.
+        tell: takes what the operator should know, in words.
+    """
+    talk, step = Talk(token, random, tell, clock()), f"{url.rstrip('/')}/step"
+    while True:
+        done = await _asked(http, step, talk, clock)
+        if isinstance(done, Over):
+            return done
+        if isinstance(done, bytes):
+            try:
+                done = talk.answered(done, await answer(done))
+            except (OSError, PipeError) as error:
+                done = talk.failed(f"the agent does not answer ({error})", clock())
+        await sleep(done.seconds)
+
+
+async def _asked(
+    http: httpx.AsyncClient, step: str, talk: Talk, clock: Callable[[], float]
+) -> Pause | Over | bytes:
+    """Ask the server once."""
+    request = http.build_request("POST", step, content=talk.said, headers=talk.headers)
+    try:
+        response = await http.send(request, stream=True, follow_redirects=False)
+        try:
+            head = Heard(
+                response.status_code,
+                response.headers.get("content-type", "").partition(";")[0].strip().lower(),
+                response.headers.get("retry-after", ""),
+                response.headers.get("date", ""),
+            )
+            now = clock()
+            content = await _read(response, MOST_BYTES if head.is_frame else MOST_PROBLEM)
+        finally:
+            await response.aclose()
+    except (httpx.RequestError, OSError) as error:
+        return talk.failed(f"the server cannot be reached ({_words(error)})", clock())
+    if head.is_frame and content is None:
+        return talk.failed("the server sent a frame that is too long", now)
+    return talk.heard(head._replace(content=content or b""), now)
+
+
+async def _read(response: httpx.Response, most: int) -> bytes | None:
+    """Return the body of a response; None: it is longer."""
+    parts, size = [], 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if size > most:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,229 @@
+"""What nginx must know of campaigns over HTTPS: it ends TLS, and bounds what clients may cost.
+
+A conf is made of plans, so that no answer of a campaign is too long for it. It holds and writes
+down no address of a client, no token and no name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.transports.https.resource import WAIT_SECONDS, step_path
+from fedtally.campaign.transports.pace import longest_answer
+from fedtally.errors import InvalidInputError
+
+SLOW_SECONDS = 10  # a client that sends or takes nothing for so long is hung up on
+RATE, BURST = 2, 20  # requests of one token: a second, and at once
+_STEP_SECONDS = 40  # closing a large phase takes the server some seconds, in which nobody is heard
+_ZONE_BYTES = 256  # of memory for each token
+_MIB = 1 << 20
+_MOST_SOCKET_BYTES = 100  # of the path of a Unix socket; the system takes a few more
+_PLAIN = re.compile(r"[A-Za-z0-9._/:@+\[\]-]+")  # nginx reads nothing into these
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A campaign behind nginx.
+
+    Args:
+        title: a name for people.
+        fingerprint: the fingerprint of its plan.
+        socket: the path of the Unix socket on which its process listens; None: the campaign is
+            over, and nginx alone says so.
+        num_clients: the number of clients that it is planned for.
+        most_bytes: a bound on the bytes of an answer.
+        phase: the seconds of a phase.
+    """
+
+    title: str
+    fingerprint: str
+    socket: Path | None
+    num_clients: int
+    most_bytes: int
+    phase: int
+
+    @classmethod
+    def of(cls, folder: CampaignFolder, socket: Path | None) -> Self:
+        """Return what nginx must know of the campaign in a folder."""
+        return cls(
+            folder.path.absolute().name,
+            folder.plan.fingerprint,
+            socket,
+            folder.plan.num_clients,
+            longest_answer(folder.plan),
+            folder.deadlines.phase,
+        )
+
+
+@dataclass(frozen=True)
+class Front:
+    """How nginx meets the network.
+
+    Args:
+        listen: the addresses: a port, or an address and a port.
+        host: the name of the server; `_`: any.
+        certificate: the path of its certificate, with the chain.
+        certificate_key: the path of its private key.
+        errors: the path of the log of what is wrong with nginx itself. It is for root alone: what
+            nginx says of a connection names its address.
+    """
+
+    listen: Sequence[str] = ("443",)
+    host: str = "_"
+    certificate: str = "/etc/nginx/fedtally.pem"
+    certificate_key: str = "/etc/nginx/fedtally.key"
+    errors: str = "/var/log/nginx/fedtally.log"
+
+
+def conf(backends: Sequence[Backend], front: Front) -> str:
+    """Return a conf for nginx, which belongs into its `http` part, as `/etc/nginx/conf.d/` does.
+
+    Args:
+        backends: the campaigns; each one has its path.
+        front: how nginx meets the network.
+
+    Raises:
+        InvalidInputError: a path, an address or a name has letters that nginx would read as more
+            than a name, or a socket has too long a path, or two campaigns have the same plan.
+    """
+    _check(backends, front)
+    running = [one for one in backends if one.socket is not None]
+    parts = [_HEAD.format(titles=", ".join(_plain(one.title, "campaign") for one in backends))]
+    if running:
+        clients = sum(one.num_clients for one in running)
+        parts.append(_LIMIT.format(zone=max(1, -(-clients * _ZONE_BYTES // _MIB)), rate=RATE))
+    parts += [_UPSTREAM.format(name=_upstream(one), socket=one.socket) for one in running]
+    parts.append(
+        _SERVER.format(
+            listen="\n".join(f"  listen {one} ssl;" for one in front.listen),
+            slow=SLOW_SECONDS,
+            front=front,
+        )
+    )
+    parts += [_ended(one) if one.socket is None else _location(one) for one in backends]
+    return "\n".join([*parts, _TAIL])
+
+
+_HEAD = """\
+# Campaigns over HTTPS: {titles}. Printed by `fedtally campaign nginx`: change nothing here.
+# Put it into /etc/nginx/conf.d/, then: nginx -t && systemctl reload nginx"""
+
+_LIMIT = """
+# How often a client may ask, by its token: many clients may share one address. Requests without a
+# token share one share. nginx keeps the tokens in memory alone.
+map $http_authorization $fedtally_client {{ "" none; default $http_authorization; }}
+limit_req_zone $fedtally_client zone=fedtally:{zone}m rate={rate}r/s;"""
+
+_UPSTREAM = """
+upstream {name} {{ server unix:{socket} max_fails=0; keepalive 64; }}"""
+
+_SERVER = """
+server {{
+{listen}
+  server_name {front.host};
+  ssl_certificate {front.certificate};
+  ssl_certificate_key {front.certificate_key};
+  ssl_protocols TLSv1.2 TLSv1.3;
+  ssl_ciphers ECDHE+AESGCM:ECDHE+CHACHA20;  # of TLS 1.2
+  ssl_session_cache shared:fedtally_tls:10m;
+  ssl_session_tickets off;
+  ssl_buffer_size 4k;
+  server_tokens off;
+
+  # Nobody's address is written down: no access log, and "crit" would name who asks while the
+  # campaign's process is away.
+  access_log off;
+  error_log {front.errors} alert;
+
+  # Connections that are silent, or that stop in a request, are closed.
+  client_header_timeout {slow}s;
+  client_body_timeout {slow}s;
+  send_timeout {slow}s;
+  keepalive_timeout 65s;
+  large_client_header_buffers 2 4k;
+
+  location / {{ return 404; }}"""
+
+_LOCATION = """
+  location = {path} {{  # {title}
+    client_max_body_size {most};  # no answer under the plan is longer
+    client_body_buffer_size {buffer};
+    limit_req zone=fedtally burst={burst} nodelay;
+    limit_req_status 429;
+    proxy_pass http://{upstream};
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    proxy_set_header Host $host;
+    proxy_request_buffering on;  # a slow body never reaches the campaign's process
+    proxy_next_upstream off;  # the client sends again, and nobody else does
+    proxy_connect_timeout 5s;
+    proxy_send_timeout {slow}s;
+    proxy_read_timeout {read}s;
+  }}"""
+
+_ENDED = """
+  location = {path} {{ return 410; }}  # {title} is over: its clients end"""
+
+_TAIL = "}\n"
+
+
+def _location(one: Backend) -> str:
+    return _LOCATION.format(
+        path=step_path(one.fingerprint),
+        title=one.title,
+        most=one.most_bytes,
+        buffer=min(one.most_bytes, 64 << 10),
+        burst=BURST,
+        upstream=_upstream(one),
+        slow=SLOW_SECONDS,
+        read=int(WAIT_SECONDS) + max(_STEP_SECONDS, one.phase),
+    )
+
+
+def _ended(one: Backend) -> str:
+    return _ENDED.format(path=step_path(one.fingerprint), title=one.title)
+
+
+def _upstream(one: Backend) -> str:
+    return f"fedtally_{one.fingerprint[:16]}"
+
+
+def _check(backends: Sequence[Backend], front: Front) -> None:
+    seen: dict[str, str] = {}
+    for one in backends:
+        if one.fingerprint in seen:
+            raise InvalidInputError(
+                f"{one.title} and {seen[one.fingerprint]} have the same plan, and so the same"
+                " address: name one of them"
+            )
+        seen[one.fingerprint] = one.title
+        if one.socket is not None:
+            path = _plain(os.fspath(one.socket), "socket")
+            if len(path) > _MOST_SOCKET_BYTES:
+                raise InvalidInputError(
+                    f"the path of the socket {path} has {len(path)} letters, and at most"
+                    f" {_MOST_SOCKET_BYTES} are possible: choose a shorter --sockets DIR"
+                )
+    for what, texts in (
+        ("address", front.listen),
+        ("host", [front.host]),
+        ("path", [front.certificate, front.certificate_key, front.errors]),
+    ):
+        for text in texts:
+            _plain(text, what)
+
+
+def _plain(text: str, what: str) -> str:
+    """Return a text that nginx reads as one name."""
+    if not _PLAIN.fullmatch(text):
+        raise InvalidInputError(
+            f"the {what} {text!r} would mean something else to nginx: use letters, digits and"
+            " . _ / : @ + - alone"
+        )
+    return text

@@ -1,0 +1,331 @@
+"""The tokens of one campaign: which client speaks, and from whom no byte is taken.
+
+A token is a secret of 256 random bits that a client sends with each request. The campaign's folder
+holds SHA-256 digests of tokens alone, in a file of mode 0600::
+
+    fedtally-tokens/1
+    4f0c1d2e9a8b7c60 = 0f9d...
+    end
+
+Each line names a client and the digest of its token. The last line shows that the file is whole. A
+minted name is random and of one campaign, so that names of two campaigns tell nothing of a person.
+A name stays a client for ever: a new token of an old name is the old client.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedtally.base import archive
+from fedtally.base.text import shortened
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+TOKENS = "tokens"  # the file in the folder of a campaign
+SUFFIX = ".token"  # of a file that holds one token, for its client
+SCHEMA, _END = "fedtally-tokens/1", "end"
+SECRET_BYTES, NAME_BYTES = 32, 8
+MOST_MINTED = 1_000_000  # at once
+_PREFIX = "fedtally_"  # programs that look for secrets in published text know a token by it
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Digests = dict[str, str]  # SHA-256 of tokens, 64 hexadecimal digits, by the client's name
+
+
+def digest_of(token: str) -> str:
+    """Return what a file holds of a token.
+
+    >>> digest_of("a token")[:16]
+    'e3316e2bafebb610'
+    """
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+
+
+@dataclass
+class Tokens:
+    """The tokens that count now.
+
+    Args:
+        folder: the folder of the campaign.
+        warn: takes why tokens could not be read again, in words.
+
+    Raises:
+        UnreadableFileError: the file of tokens cannot be read, or is not whole.
+        InvalidInputError: it is missing, or open to others than its owner.
+    """
+
+    folder: Path
+    warn: Callable[[str], None]
+    _names: dict[str, str] = field(init=False, repr=False)  # by digest
+
+    def __post_init__(self) -> None:
+        self._names = _by_digest(self.folder)
+
+    def name_of(self, token: str) -> str | None:
+        """Return the name of the client that a token stands for; None: it does not count.
+
+        How long this takes depends on the digest of what was sent. Nobody can choose a token by its
+        digest, so the time tells nothing of other tokens.
+        """
+        return self._names.get(digest_of(token))
+
+    def reload(self) -> None:
+        """Read the tokens again; those of before stay where the new ones cannot be read."""
+        try:
+            self._names = _by_digest(self.folder)
+        except InvalidInputError as error:
+            self.warn(f"the tokens were not read again, and those of before count: {error}")
+
+
+def _by_digest(folder: Path) -> dict[str, str]:
+    return {digest: name for name, digest in read(folder).items()}
+
+
+def read(folder: Path) -> Digests:
+    """Return the tokens of a campaign.
+
+    Raises:
+        UnreadableFileError: the file cannot be read, or is not whole.
+        InvalidInputError: there is none, or it is open to others than its owner.
+    """
+    place = folder / TOKENS
+    try:
+        with open(place, encoding="ascii") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read()
+    except FileNotFoundError:
+        raise InvalidInputError(
+            f"{folder} has no tokens, so no client could speak: fedtally campaign tokens mint"
+            f" {folder} --count N"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no ASCII text"
+        raise UnreadableFileError(f"cannot read {place} ({why}): put it back") from None
+    if mode & 0o077:
+        raise InvalidInputError(
+            f"{place} is open to others than its owner (mode {mode:04o}): chmod 600 {place}"
+        )
+    first, *lines = text.split("\n")
+    if first != SCHEMA or lines[-2:] != [_END, ""]:
+        raise UnreadableFileError(
+            f"{place} is cut off or no file of tokens: its first line is {SCHEMA!r} and its last"
+            f" {_END!r}; put it back"
+        )
+    return parse(lines[:-2], str(place), 2)
+
+
+def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
+    """Return tokens from lines `NAME = DIGEST`.
+
+    Args:
+        lines: the lines, without their ends.
+        source: where they are from, for an error.
+        first: the number of the first line.
+
+    Raises:
+        UnreadableFileError: a line is no such line, or a name or a digest is there twice.
+    """
+    found: Digests = {}
+    seen: set[str] = set()
+    for number, line in enumerate(lines, first):
+        name, _, digest = (part.strip() for part in line.partition("="))
+        if not (_NAME.fullmatch(name) and _DIGEST.fullmatch(digest)):
+            raise UnreadableFileError(
+                f"line {number} of {source} is not NAME = DIGEST, where DIGEST is the SHA-256 of a"
+                " token in 64 lower-case hexadecimal digits"
+            )
+        if name in found or digest in seen:
+            what = f"the name {name}" if name in found else "the token of another name"
+            raise UnreadableFileError(f"line {number} of {source} has {what} once more: remove one")
+        found[name] = digest
+        seen.add(digest)
+    return found
+
+
+# ---- changes ----
+
+
+def mint(
+    folder: Path, number: int, random: Callable[[int], bytes], output: Path | None = None
+) -> dict[str, str]:
+    """Add clients with random names; return their tokens by name. Nothing else holds these.
+
+    Args:
+        folder: the folder of the campaign.
+        number: the number of clients, 1 to a million.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        output: a folder that gets a file of mode 0600 for each token; None: no files.
+
+    Raises:
+        InvalidInputError: `number` is beyond its bounds, or a file cannot be written. Then no token
+            was added.
+    """
+    if not 1 <= number <= MOST_MINTED:
+        raise InvalidInputError(
+            f"a campaign mints 1 to {MOST_MINTED:,} tokens at once, got {number:,}"
+        )
+    made: dict[str, str] = {}
+    with _files(output) as put, changing(folder) as digests:
+        while len(made) < number:
+            name = random(NAME_BYTES).hex()
+            if name not in digests:
+                made[name] = new_token(random)
+        put(made)
+        digests |= {name: digest_of(token) for name, token in made.items()}
+    return made
+
+
+def add(
+    folder: Path, names: Iterable[str], random: Callable[[int], bytes], output: Path | None = None
+) -> dict[str, str]:
+    """Add clients of these names; return their tokens by name. Nothing else holds these.
+
+    Args:
+        folder: the folder of the campaign.
+        names: the names of the clients.
+        random: the source of randomness, as for `mint`.
+        output: a folder for files, as for `mint`; None: no files.
+
+    Raises:
+        InvalidInputError: a name has a token already or is no name, or a file cannot be written.
+            Then no token was added.
+    """
+    made = {check_name(name): new_token(random) for name in names}
+    with _files(output) as put, changing(folder) as digests:
+        _check_new(digests, made)
+        put(made)
+        digests |= {name: digest_of(token) for name, token in made.items()}
+    return made
+
+
+def take(folder: Path, digests: Digests) -> None:
+    """Add clients whose tokens somebody else made.
+
+    Args:
+        folder: the folder of the campaign.
+        digests: what `parse` returned.
+
+    Raises:
+        InvalidInputError: a name, or a token, is there already. Then no token was added.
+    """
+    with changing(folder) as held:
+        _check_new(held, digests)
+        if twice := sorted(set(held.values()) & set(digests.values())):
+            name = next(name for name, digest in digests.items() if digest == twice[0])
+            raise InvalidInputError(f"the token of {name} is that of another name: make another")
+        held |= digests
+
+
+def revoke(folder: Path, names: Iterable[str]) -> None:
+    """Remove the tokens of clients.
+
+    Args:
+        folder: the folder of the campaign.
+        names: the names of the clients.
+
+    Raises:
+        InvalidInputError: a name has no token. Then no token was removed.
+    """
+    gone = set(names)
+    with changing(folder) as digests:
+        if missing := sorted(gone - digests.keys()):
+            raise InvalidInputError(
+                f"no client is called {shortened(missing[0], 40)!r}: fedtally campaign tokens list"
+                f" {folder}"
+            )
+        for name in gone:
+            del digests[name]
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[Digests]:
+    """Give the tokens of a campaign, and write them when the block ends without an error.
+
+    Another process that changes them meanwhile waits.
+    """
+    place = folder / TOKENS
+    with _locked(folder):
+        digests = read(folder) if os.path.lexists(place) else {}
+        yield digests
+        lines = (f"{name} = {digest}\n" for name, digest in sorted(digests.items()))
+        with archive.replacing(place, private=True) as temporary:
+            Path(temporary).write_text(f"{SCHEMA}\n{''.join(lines)}{_END}\n", encoding="ascii")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def check_name(name: str) -> str:
+    """Return the name of a client, if it may have it.
+
+    Raises:
+        InvalidInputError: it may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{shortened(name, 40)!r} is no name of a client: at most 64 letters, digits, '-', '_'"
+            " and '.', with no '.' first"
+        )
+    return name
+
+
+def new_token(random: Callable[[int], bytes]) -> str:
+    """Return a new token.
+
+    >>> new_token(lambda size: bytes(size))
+    'fedtally_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+    """
+    return _PREFIX + base64.urlsafe_b64encode(random(SECRET_BYTES)).decode().rstrip("=")
+
+
+def _check_new(digests: Digests, names: Iterable[str]) -> None:
+    for name in names:
+        if name in digests:
+            raise InvalidInputError(
+                f"{name} has a token already: revoke it first; the client stays the same one"
+            )
+
+
+@contextmanager
+def _files(folder: Path | None) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Give what writes a file for each token into a folder; none is left if the block fails."""
+    with ExitStack() as undo:
+
+        def put(made: dict[str, str]) -> None:
+            if folder is None:
+                return
+            try:
+                folder.mkdir(mode=0o700, exist_ok=True)
+                for name, token in made.items():
+                    _write_file(folder / f"{name}{SUFFIX}", token, undo)
+            except OSError as error:
+                raise InvalidInputError(
+                    f"cannot write {error.filename or folder} ({error.strerror}): name a folder"
+                    " without files of these names"
+                ) from None
+
+        yield put
+        undo.pop_all()
+
+
+def _write_file(place: Path, token: str, undo: ExitStack) -> None:
+    file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    undo.callback(place.unlink)
+    with open(file, "w", encoding="ascii") as stream:
+        stream.write(f"{token}\n")

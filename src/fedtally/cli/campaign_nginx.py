@@ -1,0 +1,98 @@
+"""`fedtally campaign nginx`: the conf of the proxy in front of campaigns over HTTPS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedtally.cli.layout import Command, option
+from fedtally.errors import InvalidInputError
+
+
+@click.command(
+    cls=Command,
+    short_help="Print the conf of nginx for campaigns.",
+    examples=[
+        (
+            "your campaigns survey and fruit, on your host sums.example.org",
+            "fedtally campaign nginx survey fruit --host sums.example.org",
+        ),
+        (
+            "survey is over, and its process is gone",
+            "fedtally campaign nginx survey fruit --ended --host sums.example.org",
+        ),
+    ],
+)
+@click.argument(
+    "names", metavar="NAME...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@option(
+    "Campaigns",
+    "--ended",
+    is_flag=True,
+    help="Say 410 for ever, for campaigns that are over",
+)
+@option(
+    "Campaigns",
+    "--sockets",
+    default="/run/fedtally",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Reach the campaigns' sockets NAME.sock in this folder [/run/fedtally]",
+)
+@option(
+    "Server", "--host", default="_", metavar="HOST", help="Use this name of the server [_: any]"
+)
+@option(
+    "Server",
+    "--address",
+    "listen",
+    multiple=True,
+    default=("443",),
+    metavar="[ADDRESS:]PORT",
+    help="Listen on this port or address; may be repeated [443]",
+)
+@option(
+    "Server",
+    "--certificate",
+    default="/etc/nginx/fedtally.pem",
+    metavar="FILE",
+    help="Show this certificate with its chain [/etc/nginx/fedtally.pem]",
+)
+@option(
+    "Server",
+    "--certificate-key",
+    default="/etc/nginx/fedtally.key",
+    metavar="FILE",
+    help="Use this private key of the certificate [/etc/nginx/fedtally.key]",
+)
+@option(
+    "Server",
+    "--errors",
+    default="/var/log/nginx/fedtally.log",
+    metavar="FILE",
+    help="Write errors of nginx itself here [/var/log/nginx/fedtally.log]",
+)
+def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **front: str) -> None:
+    """Print a conf for nginx made from the plans of the campaigns NAME.
+
+    Put it into /etc/nginx/conf.d/. Print it again after a campaign was added or is over.
+    """
+    from fedtally.campaign.folder import CampaignFolder
+    from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+
+    folders = [CampaignFolder.open(name) for name in names]
+    over = [one for one in folders if ended and one.stage() in ("over", "cancelled")]
+    if ended and not over:
+        raise InvalidInputError(
+            f"no campaign of {', '.join(map(str, names))} is over, so that its clients must go on:"
+            " leave --ended out"
+        )
+    backends = [
+        Backend.of(
+            one, None if one in over else sockets.absolute() / f"{one.path.absolute().name}.sock"
+        )
+        for one in folders
+    ]
+    click.echo(conf(backends, Front(**front)), nl=False)

@@ -1,0 +1,184 @@
+"""`fedtally campaign tokens`: which clients may speak to a campaign over HTTPS."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, Group, option
+from fedtally.cli.shared import json_option
+
+if TYPE_CHECKING:
+    from fedtally.campaign.folder import CampaignFolder
+
+_folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
+_clients = click.argument("clients", metavar="CLIENT...", nargs=-1, required=True)
+_output = option(
+    "Files",
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a file CLIENT.token for each client, and print no token",
+)
+
+
+@click.group(
+    cls=Group,
+    short_help="Say which clients may speak over HTTPS.",
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
+def tokens() -> None:
+    """The tokens of a campaign's clients, for --engine https.
+
+    A token is a secret of one client and one campaign. It is shown once: the folder NAME holds its
+    SHA-256 alone. docs/serving.md says how tokens reach their clients.
+    """
+
+
+@click.command(
+    cls=Command,
+    short_help="Make tokens of clients with random names.",
+    examples=[
+        (
+            "three clients of your campaign survey, a file each",
+            "fedtally campaign tokens mint survey --count 3 --output tokens",
+        ),
+    ],
+)
+@_folder
+@option(
+    "Clients",
+    "--count",
+    "number",
+    type=int,
+    required=True,
+    metavar="N",
+    help="Make tokens for N clients",
+)
+@_output
+@json_option
+def mint(name: Path, number: int, output: Path | None, as_json: bool) -> None:
+    """Make tokens of N new clients, whose random names link no two campaigns.
+
+    Each line on stdout is a client's name and its token.
+    """
+    from fedtally.campaign.transports.https.tokens import mint
+
+    folder = _opened(name)
+    _show_new(folder, mint(folder.path, number, secrets.token_bytes, output), output, as_json)
+
+
+@click.command(cls=Command, short_help="Make tokens of clients that you name.")
+@_folder
+@_clients
+@_output
+@json_option
+def add(name: Path, clients: tuple[str, ...], output: Path | None, as_json: bool) -> None:
+    """Make a token of each CLIENT. A name used in two campaigns links them: prefer mint.
+
+    Each line on stdout is a client's name and its token.
+    """
+    from fedtally.campaign.transports.https.tokens import add
+
+    folder = _opened(name)
+    _show_new(folder, add(folder.path, clients, secrets.token_bytes, output), output, as_json)
+
+
+@click.command(
+    name="import",
+    cls=Command,
+    short_help="Take tokens that you made elsewhere.",
+    examples=[
+        ("hashes.txt is of your enrolment", "fedtally campaign tokens import survey hashes.txt")
+    ],
+)
+@_folder
+@click.argument("lines", metavar="FILE", type=click.File(encoding="utf-8"))
+@json_option
+def import_(name: Path, lines: IO[str], as_json: bool) -> None:
+    """Take a line CLIENT = DIGEST for each client. DIGEST is the SHA-256 of its token, in hex."""
+    from fedtally.campaign.transports.https.tokens import parse, take
+    from fedtally.errors import UnreadableFileError
+
+    folder = _opened(name)
+    try:
+        taken = parse(lines.read().splitlines(), lines.name)
+    except UnicodeDecodeError:
+        raise UnreadableFileError(f"{lines.name} is no text: give lines CLIENT = DIGEST") from None
+    take(folder.path, taken)
+    _show_change(folder, f"took the tokens of {len(taken):,} clients", list(taken), as_json)
+
+
+@click.command(cls=Command, short_help="Take tokens back.")
+@_folder
+@_clients
+@json_option
+def revoke(name: Path, clients: tuple[str, ...], as_json: bool) -> None:
+    """Take back the token of each CLIENT. It gets the answer 401, and ends.
+
+    A name stays the same client: with a new token it is not asked again in a round that asked it.
+    """
+    from fedtally.campaign.transports.https.tokens import revoke
+
+    folder = _opened(name)
+    revoke(folder.path, clients)
+    _show_change(folder, f"revoked the tokens of {len(set(clients)):,} clients", clients, as_json)
+
+
+@click.command(name="list", cls=Command, short_help="List the clients that have a token.")
+@_folder
+@json_option
+def list_(name: Path, as_json: bool) -> None:
+    """Print the names of the clients that may speak."""
+    from fedtally.campaign.transports.https.tokens import read
+
+    names = sorted(read(_opened(name).path))
+    if as_json:
+        console.show_json({"schema": "fedtally-tokens-listed/1", "clients": names})
+    for each in [] if as_json else names:
+        console.say(each)
+
+
+tokens.add_section("Give", mint, add, import_)
+tokens.add_section("Look", list_)
+tokens.add_section("Take back", revoke)
+
+
+def _opened(name: Path) -> CampaignFolder:
+    from fedtally.campaign.folder import CampaignFolder
+
+    return CampaignFolder.open(name)
+
+
+def _show_new(
+    folder: CampaignFolder, made: dict[str, str], output: Path | None, as_json: bool
+) -> None:
+    """Print tokens, or where they are."""
+    shown = made if output is None else dict.fromkeys(made)
+    if as_json:
+        clients = [{"client": name, "token": token} for name, token in shown.items()]
+        console.show_json({"schema": "fedtally-tokens-made/1", "clients": clients})
+    elif output is None:
+        for name, token in made.items():
+            console.say(f"{name} {token}")
+    where = "nothing else holds them" if output is None else f"they are in {output}"
+    console.note(f"made {len(made):,} tokens: {where}{_next(folder)}", as_json)
+
+
+def _show_change(
+    folder: CampaignFolder, what: str, clients: list[str] | tuple[str, ...], as_json: bool
+) -> None:
+    if as_json:
+        console.show_json({"schema": "fedtally-tokens-changed/1", "clients": sorted(set(clients))})
+    console.note(f"{what}{_next(folder)}", as_json)
+
+
+def _next(folder: CampaignFolder) -> str:
+    """Return what the operator does next, if a process must be told."""
+    number = folder.runner()
+    return f"; next: kill -HUP {number}, so that {folder.path} reads them" if number else ""

@@ -1,0 +1,230 @@
+"""What an operator sees of a process that serves: probes, metrics and a log, without any client."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_world import DEADLINES, N, World, plan_of
+from secagg_cohort import NOW
+
+pytest.importorskip("starlette")
+pytest.importorskip("prometheus_client")
+httpx = pytest.importorskip("httpx")
+
+from https_world import Book, Client, HttpsWorld, run  # noqa: E402
+
+from fedtally.campaign.driver import Receipt, RunningSession  # noqa: E402
+from fedtally.campaign.transports.https.loop import HttpsLoop  # noqa: E402
+from fedtally.campaign.transports.https.operate import (  # noqa: E402
+    Instruments,
+    json_log,
+    lingering,
+    operated,
+)
+from fedtally.store import EndedSession, StoreError  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+async def asked(app: Any, path: str) -> Any:
+    """Return the answer of an application."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        return await http.get(f"http://operator{path}")
+
+
+def values(text: str) -> dict[str, float]:
+    """Return metrics by their name and labels."""
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
+class Names(Book):
+    """Tokens of clients whose names would be seen wherever they are written."""
+
+    def __init__(self, people: int) -> None:
+        self.known = {f"t{number}": f"client-{number}" for number in range(people)}
+
+
+class Campaign:
+    """A campaign with eight clients, whose process is watched."""
+
+    def __init__(self, folder: Path, level: str) -> None:
+        self.world, self.lines = World(folder, plan_of()), io.StringIO()
+        self.cloud = HttpsWorld(self.world)
+        self.instruments = Instruments(
+            self.world.driver,
+            lambda: self.world.campaigns().status(self.world.plan).ended,
+            lambda: self.world.now,
+            json_log(level, self.lines),
+        )
+        self.cloud.options["observer"] = self.instruments
+        self.seen: list[dict[str, float]] = []
+        self.cloud.on_frame = lambda *_: self.seen.append(values(self.text()))
+
+    def text(self) -> str:
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.instruments.registry).decode()
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines.getvalue().splitlines()]
+
+
+def test_metrics_and_log_say_how_a_campaign_went(tmp_path: Path) -> None:
+    one = Campaign(tmp_path, "info")
+    run(one.cloud.run())
+    found = values(one.text())
+    sent = one.cloud.network.sent
+    assert found['fedtally_responses_total{status="200"}'] == sent[200] == 5 * N
+    assert found['fedtally_answers_total{verdict="taken"}'] == 4 * N
+    assert found['fedtally_sessions_total{outcome="landed"}'] == 1
+    assert found['fedtally_cohort_clients_bucket{le="10.0"}'] == 1
+    assert found["fedtally_cohort_clients_sum"] == N
+    assert found["fedtally_step_seconds_count"] > 4
+    assert found["fedtally_unanswered_invitations_total"] == 0
+    assert 'fedtally_running_sessions{phase="advertise"}' not in found
+    # while it ran, each phase was there, with its clients and its time
+    phases = [name for each in one.seen for name in each if name.startswith("fedtally_running_cl")]
+    assert len(set(phases)) == 4 and {each[phases[0]] for each in one.seen[:1]} == {N}
+    (left,) = (v for k, v in one.seen[0].items() if k.startswith("fedtally_running_seconds_left"))
+    assert 0 < left <= DEADLINES.session
+    answered = [v for each in one.seen for k, v in each.items() if "running_answered" in k]
+    assert 0 < max(answered) < N
+    log = one.log()
+    assert Counter(line["event"] for line in log) == {"phase": 4, "session": 1}
+    assert len({line["session"] for line in log}) == 1 and len(log[0]["session"]) == 8
+    assert {line["clients"] for line in log} == {N} and log[-1]["outcome"] == "landed"
+    assert "seconds" not in log[0] and all(line["seconds"] >= 0 for line in log[1:4])
+    assert all(line["level"] == "info" and line["time"].endswith("Z") for line in log)
+
+
+def test_clients_are_named_at_debug_alone_and_never_in_a_metric(tmp_path: Path) -> None:
+    for level in ("off", "info", "debug"):
+        (tmp_path / level).mkdir()
+        one = Campaign(tmp_path / level, level)
+        # clients of the world are numbers: the observer is told names
+        for number in range(N):
+            one.instruments.received(f"client-{number}", Receipt.REFUSED, 1)
+        run(one.cloud.run())
+        assert "client-" not in one.text()
+        assert ("client-" in one.lines.getvalue()) == (level == "debug")
+        assert bool(one.log()) == (level != "off")
+
+
+class Told:
+    """A driver that runs what it is told."""
+
+    refusals: Counter[Any] = Counter()
+    unanswered = 3
+    is_overtaken = False
+
+    def __init__(self) -> None:
+        self.sessions = [RunningSession(b"a" * 32, 2, "advertise", 9, 4, (NOW, NOW), NOW + 50)]
+
+    def running(self) -> list[RunningSession]:
+        return self.sessions
+
+
+def test_the_end_of_a_session_is_told_once_the_store_answers() -> None:
+    driver, lines, ended = Told(), io.StringIO(), list[EndedSession]()
+    is_away, now = True, NOW
+
+    def read() -> list[EndedSession]:
+        if is_away:
+            raise StoreError("disk")
+        return ended
+
+    log = json_log("info", lines)
+    watched = Instruments(driver, read, lambda: now, log)  # type: ignore[arg-type]
+    watched.stepped(0.5)
+    watched.stepped(0.5)  # nothing new
+    driver.sessions = [replace(driver.sessions[0], phase="collect", clients=8)]
+    now += 20
+    watched.stepped(0.5)
+    driver.sessions = []
+    watched.stepped(0.5)
+    is_away = False
+    watched.stepped(0.5)  # the store does not know of it yet
+    ended += [EndedSession(b"b" * 32, 1, 9), EndedSession(b"a" * 32, 2, 0, "aborted: TIMEOUT (3)")]
+    watched.stepped(0.5)
+    watched.stepped(0.5)
+    known = {"level": "info", "session": "61616161", "round": 2}
+    assert [json.loads(line) | {"time": ""} for line in lines.getvalue().splitlines()] == [
+        known | {"time": "", "event": "phase", "phase": "advertise", "clients": 9},
+        known | {"time": "", "event": "phase", "phase": "collect", "clients": 8, "seconds": 20},
+        known | {"time": "", "event": "session", "outcome": "aborted", "clients": 0},
+    ]
+
+
+def test_a_sum_that_lands_is_counted_with_its_clients() -> None:
+    driver = Told()
+    ended = [EndedSession(b"a" * 32, 2, 9)]
+    watched = Instruments(driver, lambda: ended, lambda: NOW, json_log("off"))  # type: ignore[arg-type]
+    watched.stepped(0.5)
+    driver.sessions = []
+    watched.stepped(0.5)
+    registry = watched.registry
+    assert registry.get_sample_value("fedtally_sessions_total", {"outcome": "landed"}) == 1
+    assert registry.get_sample_value("fedtally_cohort_clients_sum") == 9
+
+
+def test_refusals_are_counted_by_code(tmp_path: Path) -> None:
+    one = Campaign(tmp_path, "off")
+
+    async def check() -> None:
+        one.cloud.clock()
+        serving = asyncio.create_task(one.cloud.serve())
+        await asyncio.sleep(1)
+        clients = [Client(one.cloud, number) for number in range(N)]
+        for client in clients:
+            await client.post()
+        await asyncio.sleep(30)
+        found = await clients[0].post()
+        assert found.status_code == 200
+        await clients[0].post(b"garbage")
+        serving.cancel()
+
+    run(check())
+    found = values(one.text())
+    assert found['fedtally_answers_total{verdict="refused"}'] == 1
+    assert sum(v for k, v in found.items() if k.startswith("fedtally_refusals_total")) == 1
+
+
+def test_probes_follow_the_process(tmp_path: Path) -> None:
+    driver = Told()
+    world = World(tmp_path, plan_of())
+    watched = Instruments(world.driver, list, time.time, json_log("off"))
+    loop = HttpsLoop(world.driver, Book(1), 60, observer=watched)
+    app = operated(loop, watched)
+
+    async def statuses() -> tuple[int, int]:
+        return tuple([(await asked(app, path)).status_code for path in ("/healthz", "/readyz")])  # type: ignore[return-value]
+
+    async def check() -> None:
+        assert await statuses() == (200, 503)  # the store was not read yet
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(0.05)
+        assert await statuses() == (200, 200)
+        loop._pace.is_broken = True
+        assert await statuses() == (200, 503)  # it asks the store again: no reason to end it
+        loop._pace.is_broken = False
+        world.driver.is_overtaken = True
+        assert (await statuses())[0] == 503
+        running.cancel()
+        got = await asked(app, "/metrics")
+        assert got.headers["content-type"].startswith("text/plain; version=")
+        assert values(got.text)["fedtally_waiting_requests"] == 0
+        assert (await asked(app, "/v1/campaigns/x/step")).status_code == 404
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert (await asked(lingering(), path)).status_code == 200
+
+    asyncio.run(check())
+    assert driver.unanswered == 3

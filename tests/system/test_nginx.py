@@ -1,0 +1,187 @@
+"""nginx with the conf that `fedtally campaign nginx` prints, before a process that only answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedtally.campaign.transports.https import proxy
+from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+from fedtally.campaign.transports.https.resource import step_path
+
+NGINX, OPENSSL = shutil.which("nginx"), shutil.which("openssl")
+pytestmark = pytest.mark.skipif(not (NGINX and OPENSSL), reason="needs nginx and openssl")
+RUNS, OVER, MOST = "ab" * 32, "cd" * 32, 5000
+SILENT = 200
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@dataclass
+class Site:
+    """An nginx that runs, and a process behind it.
+
+    Args:
+        port: its port on this machine.
+        folder: its files.
+        took: the bodies and heads that the process got.
+    """
+
+    port: int
+    folder: Path
+    took: list[tuple[bytes, bytes]]
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection with TLS."""
+        context = ssl.create_default_context(cafile=str(self.folder / "cert.pem"))
+        return await asyncio.open_connection("localhost", self.port, ssl=context)
+
+    async def answer(self, head: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Return the status and the body of an answer."""
+        reader, writer = await self.connect()
+        writer.write(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+        heard = await reader.read()
+        writer.close()
+        status, _, rest = heard.partition(b"\r\n")
+        return int(status.split()[1]), rest.partition(b"\r\n\r\n")[2]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(proxy, "SLOW_SECONDS", 2)  # the test has not 10 seconds
+    port = free_port()
+    certificate(tmp_path)
+    backends = [
+        Backend("runs", RUNS, tmp_path / "runs.sock", 100, MOST, 5),
+        Backend("over", OVER, None, 100, MOST, 5),
+    ]
+    files = [str(tmp_path / name) for name in ("cert.pem", "key.pem", "errors.log")]
+    front = Front((f"127.0.0.1:{port}",), "localhost", *files)
+    place = tmp_path / "nginx.conf"
+    place.write_text(wrapped(tmp_path, conf(backends, front)))
+    checked = subprocess.run([str(NGINX), "-t", "-c", place], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    assert "[warn]" not in checked.stderr
+    with subprocess.Popen([str(NGINX), "-c", place, "-g", "daemon off;"]) as process:
+        try:
+            yield Site(port, tmp_path, [])
+        finally:
+            process.terminate()
+
+
+def certificate(folder: Path) -> None:
+    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=x"
+    more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(
+        [str(OPENSSL), *command.split(), *more], cwd=folder, check=True, capture_output=True
+    )
+
+
+def wrapped(folder: Path, text: str) -> str:
+    """Return a whole configuration, which writes into one folder alone."""
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+    user = "user root; " if os.geteuid() == 0 else ""  # else its worker may not enter the folder
+    return (
+        f"{user}pid {folder}/pid; error_log {folder}/main.log warn; worker_processes 1;\n"
+        f"worker_rlimit_nofile 8192; events {{ worker_connections 4096; }}\n"
+        f"http {{ {paths}\n{text} }}\n"
+    )
+
+
+async def answering(site: Site) -> asyncio.Server:
+    """Serve what nginx hands on, and note it."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        (length,) = (int(x.split()[1]) for x in head.split(b"\r\n") if b"-Length" in x)
+        site.took.append((head, await reader.readexactly(length)))
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nframe")
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_unix_server(serve, site.folder / "runs.sock")
+
+
+async def begun(site: Site) -> None:
+    """Wait until nginx answers."""
+    for _ in range(200):
+        try:
+            (await site.connect())[1].close()
+            return
+        except OSError:
+            await asyncio.sleep(0.05)
+    raise AssertionError((site.folder / "main.log").read_text())
+
+
+def post(path: str, length: int, token: str = "Bearer t") -> str:
+    return (
+        f"POST {path} HTTP/1.1\nHost: localhost\nConnection: close\nAuthorization: {token}\n"
+        f"Content-Length: {length}"
+    )
+
+
+def test_each_request_has_the_answer_that_the_page_says(site: Site) -> None:
+    async def check() -> None:
+        async with await answering(site):
+            await begun(site)
+            path = step_path(RUNS)
+            assert await site.answer(post(path, MOST), bytes(MOST)) == (200, b"frame")
+            assert (await site.answer(post(path, MOST + 1), bytes(MOST + 1)))[0] == 413
+            assert (await site.answer(post(step_path(OVER), 0)))[0] == 410
+            for other in (step_path("ef" * 32), "/metrics", "/v1/campaigns/", path + "/x"):
+                assert (await site.answer(post(other, 0)))[0] == 404
+            head, body = site.took[0]
+            assert body == bytes(MOST) and b"Authorization: Bearer t" in head
+            assert len(site.took) == 1
+            # one token is asked to wait, and others are not
+            found = [(await site.answer(post(path, 0)))[0] for _ in range(proxy.BURST + 10)]
+            assert found.count(200) >= proxy.BURST - 2 and 429 in found
+            assert (await site.answer(post(path, 0, "Bearer u")))[0] == 200
+        # a process that is not there: 502, and never 410
+        (site.folder / "runs.sock").unlink()
+        assert (await site.answer(post(path, 0, "Bearer v")))[0] == 502
+        files = [one for one in site.folder.iterdir() if one.suffix == ".log"]
+        assert not any("127.0.0.1" in one.read_text() for one in files)
+
+    asyncio.run(check())
+
+
+def test_silent_and_half_sent_connections_are_closed_while_others_are_served(site: Site) -> None:
+    async def check() -> None:
+        async with await answering(site):
+            await begun(site)
+            head = post(step_path(RUNS), 100).replace("\n", "\r\n").encode()
+            starts = (b"", head[:30], head + b"\r\n\r\n" + bytes(10))
+            opened = [await site.connect() for _ in range(SILENT)]
+            for number, (_, writer) in enumerate(opened):
+                writer.write(starts[number % 3])
+            began = time.monotonic()
+            answered = await site.answer(post(step_path(RUNS), 0, "Bearer u"))
+            ended = await asyncio.gather(
+                *(asyncio.wait_for(one.read(), 60) for one, _ in opened), return_exceptions=True
+            )
+            assert answered == (200, b"frame")
+            # 408 or a connection that is cut: nobody was handed on, and nobody waits for ever
+            assert not any(isinstance(one, TimeoutError) for one in ended)
+            assert time.monotonic() - began < 50
+            assert all(body == b"" for _, body in site.took)
+            for _, writer in opened:
+                writer.close()
+
+    asyncio.run(check())

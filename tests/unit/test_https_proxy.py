@@ -1,0 +1,116 @@
+"""The conf of nginx: made of plans, without a client's address, and refused where it would lie."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from campaign_world import plan_of
+from cases import each_case
+from secagg_cohort import stream
+
+from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.folder import CANCELLED, CampaignFolder
+from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+from fedtally.campaign.transports.pace import longest_answer
+from fedtally.cli.app import run
+from fedtally.errors import InvalidInputError
+
+ONE = Backend("survey", "ab" * 32, Path("/run/fedtally/survey.sock"), 10_000, 70_000, 60)
+
+
+def test_limits_are_those_of_the_plans() -> None:
+    other = replace(ONE, title="fruit", fingerprint="cd" * 32, most_bytes=123_456, phase=600)
+    text = conf([ONE, other], Front())
+    survey, fruit = text.split("location = ")[1:]
+    assert "client_max_body_size 70000;" in survey and "proxy_read_timeout 80s;" in survey
+    assert "client_max_body_size 123456;" in fruit and "proxy_read_timeout 620s;" in fruit
+    assert f"/v1/campaigns/{'ab' * 32}/step " in survey
+    assert "zone=fedtally:5m" in text  # 20,000 tokens
+    assert "ssl_protocols TLSv1.2 TLSv1.3;" in text
+    assert text.count("\nupstream ") == text.count("proxy_pass") == 2
+
+
+def test_no_conf_writes_an_address_down() -> None:
+    text = conf([ONE], Front())
+    assert "access_log off;" in text
+    assert re.findall("error_log .*", text) == ["error_log /var/log/nginx/fedtally.log alert;"]
+    # nor does the campaign's process hear it
+    assert not re.search(r"remote_addr|X-Forwarded|X-Real|limit_conn", text)
+
+
+def test_a_campaign_that_is_over_needs_no_process() -> None:
+    text = conf([replace(ONE, socket=None)], Front())
+    assert "step { return 410; }" in text
+    assert "proxy_pass" not in text and "upstream" not in text and "limit_req" not in text
+
+
+@each_case(
+    ("backend", "front", "why"),
+    [
+        (replace(ONE, title="a b"), Front(), "campaign 'a b' would mean something else"),
+        (replace(ONE, title="a\nb"), Front(), "would mean something else"),
+        (replace(ONE, socket=Path("/run/a;b")), Front(), "socket '/run/a;b' would mean"),
+        (replace(ONE, socket=Path("/run") / ("a" * 96)), Front(), "has 101 letters, and at most"),
+        (ONE, Front(listen=("443", "444 ssl; #")), "address '444 ssl; #' would"),
+        (ONE, Front(host="$host"), "host '\\$host' would"),
+        (ONE, Front(host=""), "host '' would"),
+        (ONE, Front(certificate="/a{"), "path '/a{' would"),
+        (ONE, Front(certificate_key="/a}"), "path '/a}' would"),
+        (ONE, Front(errors="/a'"), 'path "/a\'" would'),
+    ],
+)
+def test_what_nginx_would_read_otherwise_is_refused(
+    backend: Backend, front: Front, why: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=why):
+        conf([backend], front)
+
+
+def test_two_campaigns_need_two_plans() -> None:
+    with pytest.raises(InvalidInputError, match="again and survey have the same plan"):
+        conf([ONE, replace(ONE, title="again")], Front())
+
+
+@pytest.fixture
+def survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignFolder:
+    """A campaign in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    create_key_files("server.key", "server", stream("server"))
+    plan_of(trust=None).save("plan.toml")
+    return CampaignFolder.create(
+        "survey",
+        "plan.toml",
+        server_key="server.key",
+        mark="mark",
+        deadlines=Deadlines(phase=100),
+    )
+
+
+def test_the_command_prints_the_conf(
+    survey: CampaignFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--host", "sums.example.org", "--address", "8443", "--address", "[::]:8443"]
+    assert run(["campaign", "nginx", "survey", *options, "--sockets", "/run/x"]) == 0
+    text = capsys.readouterr().out
+    assert "server unix:/run/x/survey.sock max_fails=0" in text
+    assert "listen 8443 ssl;\n  listen [::]:8443 ssl;\n  server_name sums.example.org;" in text
+    assert f"client_max_body_size {longest_answer(survey.plan)};" in text
+    assert "proxy_read_timeout 120s;" in text
+    assert f"location = /v1/campaigns/{survey.plan.fingerprint}/step" in text
+
+
+def test_410_is_for_campaigns_that_are_over(
+    survey: CampaignFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["campaign", "nginx", "survey", "--ended"]) == 2
+    assert "no campaign of survey is over" in capsys.readouterr().err
+    survey.cancel()
+    assert (survey.path / CANCELLED).exists()
+    assert run(["campaign", "nginx", "survey"]) == 0
+    assert "410" not in capsys.readouterr().out  # its process may still say so
+    assert run(["campaign", "nginx", "survey", "--ended"]) == 0
+    assert "return 410;" in capsys.readouterr().out
