@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from benchmarks import (
+    batches,
     bill,
     campaign,
     deploy,
@@ -20,6 +21,7 @@ from benchmarks import (
     planning,
     proofs,
     secagg,
+    serve,
     silos,
     tables,
 )
@@ -31,6 +33,7 @@ def main() -> None:
 
 
 for module in (
+    batches,
     bill,
     campaign,
     deploy,
@@ -46,6 +49,7 @@ for module in (
     planning,
     proofs,
     secagg,
+    serve,
     silos,
     tables,
 ):

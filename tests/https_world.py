@@ -16,8 +16,8 @@ import numpy as np
 from campaign_world import START, Crash, Person, World
 
 from fedtally.campaign.transports.https.join import Over, join
-from fedtally.campaign.transports.https.server import HttpsLoop, ended, serving
-from fedtally.campaign.transports.https.wire import FRAME_TYPE, HANDLED, digest, step_path
+from fedtally.campaign.transports.https.loop import HttpsLoop, ended, serving
+from fedtally.campaign.transports.https.resource import FRAME_TYPE, HANDLED, digest, step_path
 from fedtally.campaign.transports.pace import Ending
 from fedtally.errors import OvertakenError
 from fedtally.secagg import wire
@@ -240,12 +240,13 @@ class Client:
 
     cloud: HttpsWorld
     number: int
-    handled: bytes = b""
+    handled: bytes | str = b""  # as text: of another client, which says something else
     frame: bytes = b""
 
     async def post(self, body: bytes = b"", **headers: str) -> httpx.Response:
         """Send a request, and take the frame of its response as handled."""
-        named = {"authorization": f"Bearer t{self.number}", HANDLED: self.handled.hex()} | headers
+        handled = self.handled if isinstance(self.handled, str) else self.handled.hex()
+        named = {"authorization": f"Bearer t{self.number}", HANDLED: handled} | headers
         async with self.cloud.http() as http:
             got = await http.post(f"{self.cloud.url}/step", content=body, headers=named)
         if got.status_code == 200:

@@ -64,6 +64,7 @@ def done_leader(
         fingerprint, plan.spec.row_widths, signed=plan.encoding.is_signed
     )
     leader._rounds, leader._state, leader._total = plan.releases[unmasking], BatchState.DONE, total
+    leader._reports = None
     leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
     return leader
 

@@ -105,9 +105,6 @@ def write(location: str, folder: Path, writer: int, seed: int) -> None:
 
 def main(location: str, folder: str, seed: str) -> None:
     """Run the writers at once."""
-    from dp_accounting import get_epsilon_gaussian  # loaded once, before the forks
-
-    get_epsilon_gaussian(1.0, 1e-6)
     hesitate()
     processes = []
     for writer in range(WRITERS):

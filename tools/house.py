@@ -102,6 +102,18 @@ class Module:
         return found
 
     @cached_property
+    def generated(self) -> frozenset[int]:
+        """The lines that tools/keywords.py writes: they stand between two comments."""
+        return frozenset(
+            line
+            for found in _GENERATED.finditer(self.text)
+            for line in range(
+                self.text.count("\n", 0, found.start()) + 1,
+                self.text.count("\n", 0, found.end()) + 1,
+            )
+        )
+
+    @cached_property
     def imports(self) -> list[Import]:
         """What is imported from anywhere in the file, also in functions and for types."""
         return list(_imports(self.tree, is_typed=False))
@@ -735,12 +747,13 @@ def busy_classes(house: House) -> Count:
 
 
 def wide_classes(house: House) -> Count:
-    """Count the classes that declare more than 12 fields."""
+    """Count the classes that declare more than 12 fields, but those that a tool writes."""
     return _of(
-        module.at(node, f"{node.name}: {len(_fields(node))}")
+        module.at(node, f"{node.name}: {len(fields)}")
         for module in house.modules
         for node in module.classes
-        if len(_fields(node)) > MAX_FIELDS
+        for fields in [[field for field in _fields(node) if field.lineno not in module.generated]]
+        if len(fields) > MAX_FIELDS
     )
 
 
@@ -789,6 +802,20 @@ def so_many(house: House) -> Count:
 
 DOOR_OF_OPTIONS = ("engines/local/estimate.py", "estimate")
 LEAST_OPTIONS = 8  # declared together, so that a place is a home of options
+TABLE_OF_OPTIONS = "options.py"
+_GENERATED = re.compile(r"^ *# keywords: written by .*?^ *# end of keywords$", re.M | re.S)
+# What a campaign is in numbers, resolved from options: another number counts these places.
+CAMPAIGN = frozenset(
+    {
+        ("plan/plan.py", "Plan"),
+        ("planner/privacy.py", "Privacy"),
+        ("planner/request.py", "CampaignSpec"),
+        ("planner/secure_sum.py", "resolve"),
+        ("privacy/config.py", "propose"),
+        ("privacy/guarantee_text.py", "Dict"),
+        ("result/files.py", "Dict"),
+    }
+)
 
 
 def _declared(node: ast.AST) -> list[str]:
@@ -806,6 +833,12 @@ def _declared(node: ast.AST) -> list[str]:
     return []
 
 
+def _call(node: ast.AST, *names: str) -> ast.Call | None:
+    """Return a call of one of these functions in a node, if there is one."""
+    calls = (part for part in ast.walk(node) if isinstance(part, ast.Call))
+    return next((call for call in calls if ast.unparse(call.func) in names), None)
+
+
 def _clicked(node: ast.AST) -> str:
     """Return the option of the command line that a call declares, as a name of Python."""
     if isinstance(node, ast.Call) and ast.unparse(node.func) in ("option", "click.option"):
@@ -815,32 +848,85 @@ def _clicked(node: ast.AST) -> str:
     return ""
 
 
-def option_homes(house: House) -> Count:
-    """Count, for an option of `estimate`, where it is written down: a mean over its options.
-
-    That is with its option on the command line, and wherever at least eight options are declared
-    together: in a signature, as fields, in a list or a dictionary.
-    """
-    path, name = DOOR_OF_OPTIONS
-    found = [
-        function
-        for module in house.modules
-        if module.path == path
-        for known, function in module.functions
-        if known == name
-    ]
-    if not found:
-        raise ValueError(f"no function {name} in {path}: name its new place")
-    options = {argument.arg for argument in found[0].args.kwonlyargs}
-    homes: Counter[str] = Counter()
+def _written(house: House) -> dict[str, str | None]:
+    """Return the fields of the table of options, and the name of each on the command line."""
+    found: dict[str, str | None] = {}
     for module in house.modules:
+        if module.path != TABLE_OF_OPTIONS:
+            continue
+        for field in (field for node in module.classes for field in _fields(node)):
+            call = field.value and _call(field.value, "option")
+            if call:
+                name = ast.unparse(field.target)
+                flags = [part.value for part in call.keywords if part.arg == "flag"]
+                typed = ast.literal_eval(flags[0]) if flags else f"--{name}"
+                found[name] = typed and typed[2:].replace("-", "_")
+    return found
+
+
+def _by_hand(module: Module, node: ast.AST) -> set[str]:
+    """Return the names that a node declares, but those that a tool writes between two comments."""
+    names = set(_declared(node))
+    inner = [*_arguments(node)] if isinstance(node, _FUNCTIONS) else []
+    inner += [*_fields(node)] if isinstance(node, ast.ClassDef) else []
+    for part in inner:
+        name = part.arg if isinstance(part, ast.arg) else ast.unparse(part.target)
+        if part.lineno in module.generated:
+            names.discard(name)
+    return names
+
+
+def _homes(house: House) -> Iterator[tuple[str, str, str]]:
+    """Yield where each option of `estimate` is written down by hand: path, place, option."""
+    options = _options(house)
+    written = _written(house)
+    names = {typed: name for name, typed in written.items() if typed} if written else {}
+    for module in house.modules:
+        if module.path == TABLE_OF_OPTIONS:
+            yield from ((module.path, "", name) for name in written if name in options)
+            continue
         for node in module.nodes:
-            declared = options.intersection(_declared(node))
+            declared = options & _by_hand(module, node)
             if len(declared) >= LEAST_OPTIONS:
-                homes.update(declared)
-            homes.update({_clicked(node)} & options)
+                place = getattr(node, "name", type(node).__name__)
+                yield from ((module.path, place, name) for name in declared)
+            typed = _clicked(node)
+            name = names.get(typed, "") if written else typed
+            if name in options:
+                yield module.path, "--", name
+
+
+def _options(house: House) -> set[str]:
+    """Return the keywords of `estimate`."""
+    path, name = DOOR_OF_OPTIONS
+    for module in house.modules:
+        for known, function in module.functions:
+            if (module.path, known) == (path, name):
+                return {argument.arg for argument in function.args.kwonlyargs}
+    raise ValueError(f"no function {name} in {path}: name its new place")
+
+
+def option_homes(house: House) -> Count:
+    """Count, for an option of `estimate`, where it is written by hand: a mean over its options.
+
+    That is its field in the table of options, its option on the command line, and wherever at
+    least eight options are declared together: in a signature, as fields, in a list or a
+    dictionary. What a tool writes between two comments does not count, and what a campaign is in
+    numbers is counted by `campaign_homes`.
+    """
+    homes = Counter(
+        option for path, place, option in _homes(house) if (path, place) not in CAMPAIGN
+    )
     places = [f"{number} {option}" for option, number in homes.most_common()]
-    return Count(round(sum(homes.values()) / len(options), 2), places)
+    return Count(round(sum(homes.values()) / len(_options(house)), 2), places)
+
+
+def campaign_homes(house: House) -> Count:
+    """Count the places of `CAMPAIGN`, which hold what was asked, resolved to numbers."""
+    return _of(
+        f"{path}: {place}"
+        for path, place in sorted({(path, place) for path, place, _ in _homes(house)} & CAMPAIGN)
+    )
 
 
 # ---- lines ----
@@ -906,7 +992,10 @@ NUMBERS = {
     "kinds": Number("comparisons of KINDS outside PARTS", kinds),
     "noise_askers": Number("files outside NOISE that ask who adds noise: PROTECTION", noise_askers),
     "option_homes": Number(
-        "places that write an option of estimate down, on average", option_homes
+        "places that write an option of estimate down by hand, on average", option_homes
+    ),
+    "campaign_homes": Number(
+        "places that hold what options mean in numbers: CAMPAIGN", campaign_homes
     ),
     "long_functions": Number("functions of more than 35 lines, docstring aside", long_functions),
     "twisted_functions": Number("functions of a complexity above 20", twisted_functions),

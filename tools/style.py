@@ -37,8 +37,8 @@ CLEAN: tuple[str, ...] = (
 REFERENCE = frozenset(
     f"docs/{name}.md"
     for name in (
-        *("api", "design", "error-model", "features", "output", "paper-notes", "plan", "protocol"),
-        *("protocol_two_server", "releases", "sketch", "threat-model", "validity"),
+        *("api", "design", "error-model", "features", "options", "output", "paper-notes", "plan"),
+        *("protocol", "protocol_two_server", "releases", "sketch", "threat-model", "validity"),
     )
 )
 MOST_WORDS = 28  # of a sentence
@@ -174,7 +174,8 @@ def wordy_options(command: click.Command, name: str) -> Iterator[str]:
     []
     """
     for option in command.params:
-        if isinstance(option, click.Option) and _words(option.help or "") > MOST_IN_HELP:
+        text = re.sub(r" \[.*\]$", "", getattr(option, "help", None) or "")  # but its default
+        if isinstance(option, click.Option) and _words(text) > MOST_IN_HELP:
             yield f"{name} {option.opts[0]}"
     for below, one in getattr(command, "commands", {}).items():
         yield from wordy_options(one, f"{name} {below}")

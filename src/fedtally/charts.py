@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fedtally.base.archive import replacing
-from fedtally.base.text import UNKNOWN, escaped, shortened
+from fedtally.base.text import UNKNOWN, escaped, one_of, shortened
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ _LETTER: dict[str, Any] = {
     "fontsize": "small",
 }
 _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
+_NARROW_TITLE_LINE = 24  # above a chart for a phone, beside whose bars labels stand
 
 
 class Bar(Protocol):
@@ -105,6 +106,7 @@ def top_items(
     num_clients: int,
     *,
     truth: Sequence[float] | None = None,
+    doubtful: Sequence[bool] | None = None,
     confidence: float | None = None,
     note: str = "",
     unit: str = "clients",
@@ -127,6 +129,7 @@ def top_items(
         confidence: the confidence of the limits, for the legend.
         num_clients: the clients of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
+        doubtful: whether each item cannot be told from 0; None: each can.
         note: a text above the panels.
         unit: the plural of the unit that is counted: clients, or their contributions.
         narrow: for a phone, with short labels and without the second panel.
@@ -150,9 +153,12 @@ def top_items(
     figure, axes, *spread = _new_figure(width, height, (3, 2) if has_errors else (1,))
     places = range(len(estimates))
     families, drawn = _fonts("".join(escaped(str(estimate.item)) for estimate in estimates))
-    bars = [0.0 if _may_be_zero(e) else 100 * e.frequency for e in estimates]
-    axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
-    _draw_both_readings(axes, estimates, confidence, unit)
+    thin = [False] * len(estimates) if doubtful is None else doubtful
+    bars = [100 * e.frequency * (not is_thin) for e, is_thin in zip(estimates, thin, strict=True)]
+    named = "estimated" * any(bars)
+    axes.barh(places, bars, color=_BLUE, height=0.72, label=named)
+    among, those = _took_part(num_clients, unit)
+    _draw_both_readings(axes, estimates, thin, confidence, among)
     if truth is not None:
         axes.plot(
             [100 * f for f in truth],
@@ -171,32 +177,47 @@ def top_items(
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     # To the right: beside long labels the panel may be narrower than this text.
     lacks = f"\n{_LACKS}" if any(UNKNOWN in label for label in labels) else ""
-    axes.set_xlabel(f"share of {num_clients:,} {unit}, in %{lacks}", loc="right")
-    axes.set_title("Most frequent items", loc="left")
+    axes.set_xlabel(f"share of {those}, in %{lacks}", loc="right")
+    title = _leader(estimates, labels, narrow) or "Most frequent items"
+    axes.set_title(title, loc="left", fontfamily=families)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="0.9")
     if min(bars, default=0.0) < 0:  # estimates of rare items may be negative
         axes.axvline(0, color=_GREY, linewidth=0.8)
     for panel in spread:
-        _draw_errors(panel, estimates, truth or ())
+        _draw_errors(panel, estimates, truth or (), thin)
     if note:
         figure.suptitle(note, x=0.99, ha="right", fontsize="small", color=_ORANGE)
     return _written(figure, path)
 
 
-def _may_be_zero(bar: Bar) -> bool:
-    """Return whether the limits of an item reach 0; those of an exact count are the count."""
-    if bar.low is None or bar.high is None:
-        return False
-    # of an estimate far below 0 both limits are 0
-    is_exact = max(abs(end - bar.frequency) for end in (bar.low, bar.high)) <= _ROUNDING
-    return bar.low <= 0 and not is_exact
+def _took_part(number: int, unit: str) -> tuple[str, str]:
+    """Return those that took part, as a legend and as an axis name them.
+
+    >>> _took_part(1000, "clients"), _took_part(1, "people")
+    (('these clients', '1,000 clients'), ('this one person', '1 person'))
+    """
+    if number == 1:
+        return f"this one {one_of(unit)}", f"1 {one_of(unit)}"
+    return f"these {unit}", f"{number:,} {unit}"
+
+
+def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> str:
+    """Return which item is surely the most frequent of a list; "" where none is.
+
+    It is where its limits are above those of all others.
+    """
+    least = estimates[0].low if len(estimates) > 1 else None
+    if least is None or not all(one.high is not None and least > one.high for one in estimates[1:]):
+        return ""
+    title = f"The most frequent is {labels[0]}: {100 * estimates[0].frequency:.3g} %"
+    return textwrap.fill(title, _NARROW_TITLE_LINE) if narrow else title
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     """Name what is drawn, if there is more than bars: the bars first, then the narrower limits."""
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    order = ("estimated", "among these", "if they stand", "true")
+    order = ("estimated", "among", "if they stand", "true")
     names = sorted(named, key=lambda name: [part in name for part in order].index(True))
     if len(names) > 1:
         figure.legend(
@@ -209,14 +230,18 @@ def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
 
 
 def _draw_both_readings(
-    axes: Axes, estimates: Sequence[Bar], confidence: float | None, unit: str
+    axes: Axes,
+    estimates: Sequence[Bar],
+    thin: Sequence[bool],
+    confidence: float | None,
+    those: str,
 ) -> None:
     """Draw limits among the clients as dark lines, and of a population as pale bars behind them."""
     level = "limits" if confidence is None else f"{100 * confidence:.12g} %"
-    _draw_limits(axes, estimates, [0.0] * len(estimates), f"{level}: among these {unit}")
+    _draw_limits(axes, estimates, [0.0] * len(estimates), thin, f"{level}: among {those}")
     ends = [
-        (place, 100 * e.population_low, 100 * e.population_high, 0.1 if _may_be_zero(e) else 0.4)
-        for place, e in enumerate(estimates)
+        (place, 100 * e.population_low, 100 * e.population_high, 0.1 if is_thin else 0.4)
+        for place, (e, is_thin) in enumerate(zip(estimates, thin, strict=True))
         if e.population_low is not None and e.population_high is not None
     ]
     if ends:
@@ -227,34 +252,40 @@ def _draw_both_readings(
 
 
 def _draw_limits(
-    axes: Axes, estimates: Sequence[Bar], origins: Sequence[float], label: str = ""
+    axes: Axes,
+    estimates: Sequence[Bar],
+    origins: Sequence[float],
+    thin: Sequence[bool],
+    label: str = "",
 ) -> None:
     """Draw the limits of each estimate as a line with ends, from its own origin (a share).
 
     What may be 0 has one end, and a thin line. Exact counts have no line.
     """
     limits = [
-        (place, 100 * (e.low - origin), 100 * (e.high - origin), _may_be_zero(e))
-        for place, (e, origin) in enumerate(zip(estimates, origins, strict=True))
+        (place, 100 * (e.low - origin), 100 * (e.high - origin), is_thin)
+        for place, (e, origin, is_thin) in enumerate(zip(estimates, origins, thin, strict=True))
         if e.low is not None and e.high is not None
     ]
     if not any(high - low > 100 * _ROUNDING for _, low, high, _ in limits):
         return
-    where, low, high, is_thin = zip(*limits, strict=True)
-    widths = [0.8 if thin else 1.6 for thin in is_thin]
+    where, low, high, are_thin = zip(*limits, strict=True)
+    widths = [0.8 if is_thin else 1.6 for is_thin in are_thin]
     axes.hlines(where, low, high, color=_DARK, linewidth=widths, label=label, zorder=4)
-    ends = [(end, place) for place, *both, thin in limits for end in both[thin:]]
+    ends = [(end, place) for place, *both, is_thin in limits for end in both[is_thin:]]
     axes.plot(
         *zip(*ends, strict=True), "|", color=_DARK, markersize=6, markeredgewidth=1.6, zorder=4
     )
 
 
-def _draw_errors(axes: Axes, estimates: Sequence[Bar], truth: Sequence[float]) -> None:
+def _draw_errors(
+    axes: Axes, estimates: Sequence[Bar], truth: Sequence[float], thin: Sequence[bool]
+) -> None:
     """Draw how far each estimate is from its truth, with its limits.
 
     Beside a bar of tens of percent an error of a tenth of a point cannot be seen; here it can.
     """
-    _draw_limits(axes, estimates, truth)
+    _draw_limits(axes, estimates, truth, thin)
     errors = [100 * (e.frequency - true) for e, true in zip(estimates, truth, strict=True)]
     axes.plot(errors, range(len(estimates)), "o", color=_BLUE, markersize=5, zorder=5)
     axes.axvline(0, color=_ORANGE, linewidth=1.2)
@@ -484,7 +515,7 @@ def cell_map(
     """
     import numpy as np
 
-    places, shares = np.asarray(centres, float), 100 * np.asarray(frequencies, float)
+    places, shares = _side_by_side(centres), 100 * np.asarray(frequencies, float)
     crowds = _crowds(places, shares, step)[: 2 if narrow else 3]
     figure = _empty_figure(_NARROW if narrow else 7.0, _map_height(places, step, crowds, narrow))
     grid = figure.add_gridspec(
@@ -542,7 +573,29 @@ def has_closer_views(
     """
     import numpy as np
 
-    return bool(_crowds(np.asarray(centres, float), np.asarray(frequencies, float), step))
+    return bool(_crowds(_side_by_side(centres), np.asarray(frequencies, float), step))
+
+
+def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
+    """Return centres of cells with cells on either side of the date line beside each other.
+
+    Where all lie within half of the globe, longitudes run through 180 degrees, so that they span
+    the smallest arc that holds all cells. Else they stay: a map of the world begins in the west.
+
+    >>> _side_by_side([(-17.0, 179.0), (-17.0, -179.0)]).tolist()
+    [[-17.0, 179.0], [-17.0, 181.0]]
+    """
+    import numpy as np
+
+    places = np.array(centres, float)
+    longitudes = np.unique(places[:, 1] % 360.0)
+    gaps = np.diff(longitudes, append=longitudes[0] + 360.0)
+    widest = int(np.argmax(gaps))
+    first = longitudes[(widest + 1) % len(longitudes)]
+    arc = 360.0 - gaps[widest]
+    if arc < min(180.0, np.ptp(places[:, 1])):
+        places[:, 1] = first + (places[:, 1] - first) % 360.0
+    return places
 
 
 def _stretch(latitudes: Sequence[float]) -> float:
@@ -637,12 +690,12 @@ def _draw_cells(
 def _degrees(value: float, sides: str) -> str:
     """Return a latitude or a longitude as maps write it.
 
-    >>> _degrees(-73.5, "EW"), _degrees(40.0, "NS"), _degrees(0.0, "NS"), _degrees(200.0, "EW")
-    ('73.5° W', '40° N', '0°', '160° W')
+    >>> [_degrees(value, "EW") for value in (-73.5, 0.0, 180.0, 200.0)], _degrees(40.0, "NS")
+    (['73.5° W', '0°', '180°', '160° W'], '40° N')
     """
     if sides == "EW" and value > 180:
         value -= 360
-    side = f" {sides[int(value < 0)]}" if round(value, 9) else ""
+    side = f" {sides[int(value < 0)]}" if round(value, 9) % 180 else ""
     return f"{abs(value):.6g}°{side}"
 
 

@@ -23,7 +23,7 @@ from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
 from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
 from fedtally.recovery.limits import ROUNDING
-from fedtally.recovery.linear_system import U64
+from fedtally.recovery.linear_system import F64, U64, Ids, ids_between
 from fedtally.result import (
     NOTEBOOK_ROWS,
     Estimate,
@@ -52,13 +52,16 @@ class Merged(Tabular):
       They are taken around the values before shrinkage, which goes the same way in all results.
     - The median: errors are not normal. The distribution of their sum is measured at ids that
       nobody holds in any result.
-    - Otherwise (order statistics, or a median beside joint recovery): each of K results has limits
-      of the confidence 1 - (1 - P) / K, which are added as they are. Together they fail with
-      probability at most 1 - P (union bound).
+    - Otherwise (a median beside joint recovery): each of K results has limits of the confidence
+      1 - (1 - P) / K, which are added as they are. Together they fail with probability at most
+      1 - P (union bound).
 
     Args:
         results: two or more results, of different plans, over one domain; with intervals of one
             kind and confidence, or without.
+
+    Attributes:
+        is_exact: whether estimates are the counts themselves: histograms without noise.
 
     Raises:
         InvalidInputError: the results do not belong together.
@@ -102,6 +105,7 @@ class Merged(Tabular):
             )
         self.results = list(results)
         self.domain = first.domain
+        self.is_exact = all(result.is_exact for result in results)
         self.confidence, self.interval_kind = first.confidence, first.interval_kind
         self.num_clients = sum(result.num_clients for result in results)
         self.num_contributions = sum(result.num_contributions for result in results)
@@ -163,8 +167,7 @@ class Merged(Tabular):
             return []
         named = [items] if isinstance(items, str) else list(items)
         ids = self._ids(named)
-        limits = [made.at(own) for made, own in zip(self._intervals, ids, strict=False)]
-        return self._merged(named, self._limits(ids, limits))
+        return self._merged(named, self._limits_at(self._intervals, ids))
 
     def top(self, k: int = 20) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
@@ -182,7 +185,48 @@ class Merged(Tabular):
         ids = self._ids(labels)
         # The value that an estimate had to reach is known for the sum, not for its parts.
         limits = [made.listed(own, None) for made, own in zip(self._intervals, ids, strict=False)]
-        return self._merged(labels, self._limits(ids, limits))
+        return self._merged(labels, self._limits(self._intervals, ids, limits))
+
+    def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
+        """Return whether each estimate of a list surely stands above noise, in all results."""
+        if self.results[0].above_noise([]) is None:
+            return None
+        ids = self._ids([estimate.item for estimate in estimates])
+        limits = self._limits_at(self._intervals_of("simultaneous"), ids)
+        assert limits is not None
+        above: list[bool] = (limits.low > 0).tolist()
+        return above
+
+    def frequencies(self, memory: int | None = None) -> F64:
+        """Return the estimated frequency of every candidate, by position: float64 [domain.size].
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+
+        Raises:
+            InvalidInputError: the domain is open.
+            MemoryLimitError: the table would not fit.
+        """
+        each = [result.frequencies(memory) for result in self.results]
+        together: F64 = np.sum(self._shares * np.array(each), axis=0)
+        return together
+
+    def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
+        """Return the limits of every candidate's frequency, by position; None where there are none.
+
+        The arguments, and what is refused, are `Result.limits`'s.
+        """
+        self.results[0].check_listed()
+        check_table_fits(self.domain.size, memory)
+        made = self._intervals_of(self.interval_kind if kind is None else kind)
+        parts = [
+            self._limits_at(made, [ids_between(one.domain, start, stop) for one in self.results])
+            for start, stop in self.results[0].block_bounds()
+        ]
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*found, strict=True))))
 
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first.
@@ -201,27 +245,13 @@ class Merged(Tabular):
 
         if not self.results[0].plan.is_open:
             check_table_fits(self.domain.size, memory)
-        blocks = (self._columns(self.estimates(labels)) for labels in self._labels())
+        blocks = (_columns(self.estimates(labels)) for labels in self._labels())
         # a stable sort: ties by position
         table = pa.concat_tables(blocks).sort_by([("frequency", "descending")])
         if self.not_private:
             table = table.append_column("note", pa.array([self.not_private] * len(table)))
         kind = named_kind(self.interval_kind) if self._intervals else None
         return table.replace_schema_metadata({} if kind is None else {"intervals": kind})
-
-    @staticmethod
-    def _columns(rows: Sequence[Estimate]) -> Any:
-        """Return estimates as a `pyarrow.Table` with the fields of `Estimate`."""
-        import pyarrow as pa
-
-        names = [field.name for field in fields(Estimate)]
-        types = {name: pa.float64() for name in names if name != "item"}
-        return pa.table(
-            {
-                name: pa.array([getattr(row, name) for row in rows], types.get(name))
-                for name in names
-            }
-        )
 
     def _labels(self) -> Iterator[list[str | int]]:
         """Yield the labels of all candidates, some at a time, in the order of the domain."""
@@ -284,11 +314,14 @@ class Merged(Tabular):
     @cached_property
     def _intervals(self) -> list[Intervals]:
         """The intervals of the sum, or those of each result, whose limits `_limits` adds up."""
-        made = [result.intervals for result in self.results if result.intervals is not None]
-        if not made:
+        return self._intervals_of(self.interval_kind)
+
+    def _intervals_of(self, kind: str) -> list[Intervals]:
+        if self.confidence == 0:
             return []
+        made = [result.intervals_of(kind) for result in self.results]
         merged = merged_intervals(
-            made, self._shares[:, 0].tolist(), self.domain, self.confidence, self.interval_kind
+            made, self._shares[:, 0].tolist(), self.domain, self.confidence, kind
         )
         if merged is not None:
             return [merged]
@@ -296,8 +329,7 @@ class Merged(Tabular):
             return made
         # a union bound: each result gets its share of the probability to fail
         each = 1.0 - (1.0 - self.confidence) / len(self.results)
-        surer = [result.decoded(confidence=each).intervals for result in self.results]
-        return [intervals for intervals in surer if intervals is not None]
+        return [result.intervals_of(kind, each) for result in self.results]
 
     @property
     def about(self) -> str | None:
@@ -314,17 +346,24 @@ class Merged(Tabular):
             " bound)"
         )
 
-    def _limits(self, ids: Sequence[U64], limits: Sequence[Limits]) -> Limits | None:
+    def _limits_at(self, made: Sequence[Intervals], ids: Sequence[Ids]) -> Limits | None:
+        """Return limits of merged frequencies of items that were named before; as `_limits`."""
+        return self._limits(made, ids, [one.at(own) for one, own in zip(made, ids, strict=False)])
+
+    def _limits(
+        self, made: Sequence[Intervals], ids: Sequence[Ids], limits: Sequence[Limits]
+    ) -> Limits | None:
         """Return limits of the merged frequencies, float64 [n], not yet clipped to 0 and 1.
 
         Args:
+            made: the intervals of the sum, or those of each result.
             ids: the ids of the items in each result.
-            limits: the limits that each of `_intervals` gives them.
+            limits: the limits that each of the intervals gives them.
         """
         if len(limits) < len(self.results):
             return limits[0] if limits else None
         low, high = (self._shares * np.array(ends) for ends in zip(*limits, strict=True))
-        found = [made.centres(own) for made, own in zip(self._intervals, ids, strict=True)]
+        found = [one.centres(own) for one, own in zip(made, ids, strict=True)]
         centres = [values for values in found if values is not None]
         if len(centres) < len(limits):
             return Limits(low.sum(axis=0), high.sum(axis=0))
@@ -353,3 +392,14 @@ class Merged(Tabular):
         each = (frequencies, *limits, counts, drawn, *off.limits)
         rows = zip(parts[0], *(column.tolist() for column in each), strict=True)
         return [Estimate(part.item, *row) for part, *row in rows]
+
+
+def _columns(rows: Sequence[Estimate]) -> Any:
+    """Return estimates as a `pyarrow.Table` with the fields of `Estimate`."""
+    import pyarrow as pa
+
+    names = [field.name for field in fields(Estimate)]
+    types = {name: pa.float64() for name in names if name != "item"}
+    return pa.table(
+        {name: pa.array([getattr(row, name) for row in rows], types.get(name)) for name in names}
+    )

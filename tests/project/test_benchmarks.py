@@ -99,6 +99,15 @@ def test_proofs_are_measured() -> None:
         assert goal["met"] or "upload" not in name  # bytes are the same on every machine
 
 
+def test_two_servers_on_disk_are_measured() -> None:
+    measured = document("batches", "--quick")
+    goals = {goal["name"]: goal for goal in measured["goals"]}
+    assert len(goals) == 6
+    for name, goal in goals.items():
+        assert goal["value"] > 0  # with `--quick`, times are of single turns
+        assert goal["met"] or "peak" not in name
+
+
 def test_reports_of_prio3_stand_beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def peer(folder: Path, kind: str, length: int, turns: int) -> prio3_peer.PeerReport:
         assert folder == tmp_path

@@ -127,10 +127,39 @@ SAMPLES = {
             "asked.py": "class Asked:\n" + "".join(f"    {name}: int\n" for name in "abcdefgh"),
             "names.py": "NAMES = ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h')\n",
             "few.py": "def few(a, b, c): pass\n",  # a function that takes some, and no home
+            # what a campaign is in numbers has a number of its own
+            "privacy/config.py": "def propose(a, b, c, d, e, f, g, h): pass\n",
         },
         3.25,
     ),
+    "campaign_homes": (
+        {
+            "engines/local/estimate.py": "def estimate(x, *, a, b, c, d, e, f, g, h): pass\n",
+            "privacy/config.py": "def propose(a, b, c, d, e, f, g, h): pass\n",
+            "plan/plan.py": "class Plan:\n    a: int\n    b: int\n",  # too few of them
+        },
+        1,
+    ),
 }
+
+
+def test_generated_keywords_and_the_table_of_options_are_one_home(house: ModuleType) -> None:
+    """What stands between the two comments is no home; a keyword beside them is one."""
+    keywords = "".join(f"    {name}: int = 1,\n" for name in "abcdefgh")
+    marks = ("    # keywords: written by a tool\n", "    # end of keywords\n")
+    door = f"def estimate(\n    x,\n    *,\n{marks[0]}{keywords}{marks[1]}): pass\n"
+    fields = "".join(f"    {name}: int = (option('Do {name}').on('x'))\n" for name in "abcdefg")
+    files = {
+        "engines/local/estimate.py": door,
+        "options.py": f"class Size:\n{fields}    h: int = option('Do h', flag='--long-h')\n",
+    }
+    assert house.option_homes(house.House(files)).number == 1
+    files["cli/estimate.py"] = 'option("Size", "--long-h")\noption("Size", "--other")\n'
+    assert house.option_homes(house.House(files)).number == 1.12
+    files["cli/estimate.py"] = 'option("Size", "--h")\n'  # another option of that name
+    assert house.option_homes(house.House(files)).number == 1
+    files["engines/local/estimate.py"] = door.replace(marks[0], "")
+    assert house.option_homes(house.House(files)).number == 2
 
 
 def test_each_number_counts_what_it_says(house: ModuleType) -> None:

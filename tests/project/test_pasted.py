@@ -46,6 +46,8 @@ NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
     ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
     ("docs/agent.md", "fedtally keys prove"): _OTHERS,
+    ("docs/agent.md", "pip install --no-deps"): "needs an environment of its own",
+    ("docs/agent.md", "pip install -r agent.txt"): "needs an environment of its own",
     ("docs/agent.md", "fedtally agent accept"): _OTHERS,
     ("docs/agent.md", "fedtally agent run"): _OTHERS,
     ("docs/benchmarks.md", "python -m"): _MINUTES,

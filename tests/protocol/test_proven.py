@@ -418,7 +418,7 @@ def test_checks_that_are_malformed_decide_nothing(monkeypatch):
     ):
         with pytest.raises(BatchRefusedError, match=message):
             pair.leader.judge(wrong)
-        assert pair.leader.refused == () and not pair.leader._valid
+        assert pair.leader.refused == () and not pair.leader._added
     pair.leader.judge(framed())
     pair.leader.judge(frame)
     assert pair.leader.refused == (Refused(key_of(3), Verdict.INVALID),)

@@ -374,30 +374,6 @@ def test_a_band_holds_everywhere_at_once(schedule, recovery, matrix):
         assert np.mean(high - low) > np.mean(pointwise.high - pointwise.low)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_order_statistics(schedule):
-    """Nine rows at 90 %: the third smallest and largest cover with at least 1 - 2 P(Bin(9, 1/2) <
-    3) = .82: so the
-    second, .961. Items of one campaign share hashes: 1.5 % are allowed below the level.
-    """
-    sketches, truth = campaign(schedule, 9, 200)
-    domain = IntegerRange(1, 5000)
-    for decoder in (MedianDecoder(sketches), JointDecoder(sketches, domain)):
-        found = make_intervals(decoder, sketches, domain, 0.9, "order")
-        assert "order statistics 2 and 8 of 9 rows, level 0.9609" in found.about
-        low, high = found.at(range(1, 5001))
-        assert np.mean((low <= truth) & (truth <= high)) >= 0.961 - 0.015
-        named = found.at(np.arange(1, 11, dtype=np.uint64))
-        np.testing.assert_allclose(named.low, low[:10], atol=1e-12)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 5])
-def test_too_few_rows_for_order_statistics(rows):
-    sketches, _ = campaign("shared", rows, 64, size=50, clients=100)
-    with pytest.raises(InvalidInputError, match="need at least 6 rows for a confidence of 0.95"):
-        make_intervals(MedianDecoder(sketches), sketches, IntegerRange(1, 50), 0.95, "order")
-
-
 def test_the_largest_error_is_predicted():
     """Its median over campaigns, to 25 %: nine campaigns' median varies by about 6 % here."""
     for recovery in ("joint", "median"):
@@ -480,7 +456,7 @@ def test_bad_levels_and_kinds():
     for confidence in (0, 1, -0.5, 95, float("nan")):
         with pytest.raises(InvalidInputError, match="confidence must be"):
             make_intervals(decoder, sketches, domain, confidence)
-    with pytest.raises(InvalidInputError, match="pointwise, simultaneous or order, got 'wide'"):
+    with pytest.raises(InvalidInputError, match="pointwise or simultaneous, got 'wide'"):
         make_intervals(decoder, sketches, domain, 0.9, "wide")
     with pytest.raises(InvalidInputError, match="num_clients"):
         sampling_error(np.array([0.5]), 0, 0.95)

@@ -18,6 +18,8 @@ from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
 from fedtally.planner import REFERENCE
+from fedtally.privacy.guarantee_text import right_guesses
+from fedtally.report import wording
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 
@@ -101,27 +103,36 @@ def lines_of(out: str) -> dict[str, str]:
 
 
 def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
-    """Each in a line of its own at 80 columns, below the title; the rest is behind --details."""
+    """Below the title, at most 80 columns wide; the rest is behind --details."""
     asked = (*FLEET, "--max-bytes", "6kB", "--rows", "8", "--rounds", "4", "--secure-sum", "secagg")
     code, out, err = call(*asked, "--epsilon", "2", "--failure-probability", "0.05", "--seed", "1")
     assert (code, err) == (0, "")
-    found = json.loads(
-        call(*asked, "--epsilon", "2", "--failure-probability", "0.05", "--seed", "1", "--json")[1]
-    )
-    title, blank, sent, error, private, cost, *rest = out.splitlines()
+    again = (*asked, "--epsilon", "2", "--failure-probability", "0.05", "--seed", "1")
+    found = json.loads(call(*again, "--json", "--output", "plan.toml")[1])
+    title, blank, *_ = out.splitlines()
+    facts = lines_of(out)
+    assert list(facts)[:4] == ["Bytes", "Error", "Privacy", "Cost"]
     assert (title, blank) == ("Plan for 50,000 clients and 2,000 candidates", "")
     plan, bill = found["plan"], found["bill"]
     size, exact = map(report.size, (plan["bytes_per_client"], plan["one_hot_bytes_per_client"]))
-    assert sent == f"Bytes    {size} per client and round; an exact histogram takes {exact}"
+    assert facts["Bytes"] == f"{size} per client and round; a histogram takes {exact}"
     most = report.points(found["target"]["linf"])
-    assert error == (f"Error    at most {most} in 19 of 20 campaigns, whatever the frequencies")
-    # the bound of `report.wording.protects`: e^2 : 1, rounded up
-    right = "epsilon 2: a guess is right in at most 88.1 % of cases; 50 % is chance"
-    assert private == f"Privacy  {right}"
+    assert facts["Error"] == f"at most {most} in 19 of 20 campaigns, whatever the frequencies"
+    # e^2 : 1, rounded up, in the words of `fedtally estimate`, for each guess
+    made = Plan.load("plan.toml")
+    assert made.privacy is not None
+    replaced = right_guesses(made.privacy.replace_one)
+    said = facts["Privacy"].removeprefix("epsilon 2: ")
+    assert said == (
+        "a guess is right in at most 88.1 % of cases (does a client have its items or none?),"
+        f" or {replaced} % (which of two sets of items does it have?); 50 % is chance"
+    )
+    assert wording.privacy_sentence(made).startswith(f"{said} (epsilon 2, ")
     down, in_all = report.size(bill["download_bytes"]), report.size(bill["received_bytes"])
-    assert cost.startswith(f"Cost     a client: {down} down, ")
+    cost = facts["Cost"]
+    assert cost.startswith(f"a client: {down} down, ")
     assert f" CPU; the server: {in_all}, " in cost and cost.endswith(" CPU")
-    said = words_of(" ".join(rest))
+    said = words_of(out)
     assert "not published: it can be simulated" in said and "Try --details" in said
     # what no decision waits for is behind --details
     hidden = ("rho", "honest", "standard deviation", "What it costs", "minimax", "CPU is of a")

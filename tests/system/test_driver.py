@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -54,7 +55,7 @@ from fedtally.store import (
     Ledger,
     SavedSession,
     StoreError,
-    campaigns,
+    claims,
     database,
     marks,
 )
@@ -211,12 +212,12 @@ def test_a_session_ends_and_lands_in_one_write(folder):
     world = World(folder, plan_of())
     frames_of(world, Kind.SURVIVORS)
     answer_all(world)
-    begun, seen = world.steps, world.claim()._written
+    begun, seen = world.steps, world.claim()._claim._written
     world.driver = world.start()
     world.run()
     assert [what for what in world.log[begun:] if what.startswith("before end")] == ["before end"]
     assert world.log[begun:].count("before land") == 0
-    assert world.claim()._written == seen + 3  # two claims, and the end
+    assert world.claim()._claim._written == seen + 3  # two claims, and the end
     world.check()
 
 
@@ -327,7 +328,7 @@ def test_nobody_hears_of_a_write_that_the_mark_does_not_count(folder, monkeypatc
     answer_all(world)
     shutil.copy(folder / "campaign.db", folder / "copy.db")
     with monkeypatch.context() as full:
-        full.setattr(campaigns, "write_mark", lambda *_: raise_(StoreError("no room")))
+        full.setattr(claims, "write_mark", lambda *_: raise_(StoreError("no room")))
         for _ in range(5):
             with pytest.raises(StoreError):
                 world.driver.tick(world.now)
@@ -351,7 +352,7 @@ def test_a_mark_that_did_not_reach_the_disk_is_written_again(folder, monkeypatch
         if len(written) == 1:
             raise StoreError("fsync failed")
 
-    monkeypatch.setattr(campaigns, "write_mark", write)
+    monkeypatch.setattr(claims, "write_mark", write)
     with pytest.raises(StoreError, match="fsync"):
         store.forget(plan_of(), bytes(32))
     for _ in range(2):
@@ -655,7 +656,7 @@ def test_giving_up_overtakes_who_claimed_after_the_copy_was_made(folder):
     with closing(sqlite3.connect(folder / "campaign.db")) as file:
         writes = writes_of(file)
     for known in (0, writes):  # its epoch alone must stop it
-        later._written = known
+        later._claim._written = known
         with pytest.raises(OvertakenError, match="another process runs"):
             later.save(world.plan, saved, ())
 
@@ -693,7 +694,7 @@ def test_a_process_that_dies_around_its_first_write_is_followed_by_another(folde
         written.append(args)
         write_mark(*args)
 
-    monkeypatch.setattr("fedtally.store.campaigns.write_mark", dies)
+    monkeypatch.setattr("fedtally.store.claims.write_mark", dies)
     for dying in range(2):  # noqa: B007 `dies` reads it: before the first write, and after it
         with pytest.raises(Dies):
             World(folder, plan_of())
@@ -1800,3 +1801,55 @@ def test_a_ledger_that_was_put_back_keeps_no_sum_from_leaving(folder, trust):
     assert world.ledger.reserved(world.plan.fingerprint) == []
     assert [sketch.num_clients > 0 for sketch in world.driver.release()] == [True]
     assert world.ledger.reserved(world.plan.fingerprint) == [0]
+
+
+def test_a_client_is_held_while_it_is_in_a_session_or_may_be_in_one(folder):
+    world = World(folder, plan_of())
+    driver = world.driver
+    assert driver.holds(0), "the store was not read yet"
+    driver.tick(world.now)
+    assert not driver.holds(0)
+    gather(world)
+    assert all(driver.holds(number) for number in range(N)) and not driver.holds(N)
+    world.driver = driver = world.start()
+    assert driver.holds(N), "it may be in a session of the store"
+    driver.tick(world.now)
+    assert driver.holds(0) and not driver.holds(N)
+
+
+def test_a_frame_that_the_client_has_not_named_is_returned_at_once(folder):
+    world = World(folder, plan_of())
+    gather(world)
+    driver, now = world.driver, world.now
+    invite = driver.next(0, now, handled=b"")
+    named = hashlib.sha256(invite).digest()
+    assert wire.parse(invite).kind is Kind.INVITE
+    for handled in (b"", bytes(32)):
+        assert driver.next(0, now, handled=handled) == invite
+    assert driver.next(0, now, handled=named) is None
+    assert driver.next(0, now) is None, "a transport that does not tell"
+    driver.tick(now + 5)  # else it counts as having been away
+    assert driver.next(0, now + 10, handled=named) == invite
+
+
+def test_a_farewell_is_owed_until_the_client_names_it(folder):
+    world = World(folder, plan_of())
+    while not world.driver.is_complete:
+        for person in world.persons[1:]:
+            world.hand(person)
+        first = world.persons[0]
+        world.driver.check_in(0, world.now)
+        frame = world.driver.next(0, world.now)
+        if frame is not None:
+            world.note(wire.parse(frame), 0)
+            if (answer := first.answer(frame, world.now)) is not None:
+                world.driver.receive(0, answer, world.now)
+        world.driver.tick(world.now)
+        world.now += 5
+    driver, now = world.driver, world.now
+    farewell = driver.next(0, now, handled=b"")
+    assert wire.parse(farewell).kind is Kind.RESULT
+    driver.check_in(0, now, has_heard=False)
+    assert driver.next(0, now, handled=bytes(32)) == farewell, "it was not named"
+    assert driver.next(0, now, handled=hashlib.sha256(farewell).digest()) is None
+    assert driver.next(0, now, handled=b"") is None, "it was heard"

@@ -1,5 +1,7 @@
 """Campaigns over HTTPS, in one process and by a clock that jumps: nothing is lost on the way."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import asyncio
@@ -15,17 +17,17 @@ from campaign_world import DEADLINES, START, N, Person, World, plan_of, small_pl
 pytest.importorskip("starlette")
 httpx = pytest.importorskip("httpx")
 
-from https_world import Client, HttpsWorld, run  # noqa: E402
+from https_world import Client, HttpsWorld, run
 
-from fedtally.campaign.driver import Deadlines  # noqa: E402
-from fedtally.campaign.transports.https import server  # noqa: E402
-from fedtally.campaign.transports.https.join import Over  # noqa: E402
-from fedtally.campaign.transports.https.wire import HANDLED, WAIT_SECONDS  # noqa: E402
-from fedtally.campaign.transports.pace import Ending  # noqa: E402
-from fedtally.errors import OvertakenError  # noqa: E402
-from fedtally.secagg import wire  # noqa: E402
-from fedtally.secagg.messages import Kind  # noqa: E402
-from fedtally.store import StoreError  # noqa: E402
+from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.transports.https import loop as server
+from fedtally.campaign.transports.https.join import Over
+from fedtally.campaign.transports.https.resource import HANDLED, WAIT_SECONDS
+from fedtally.campaign.transports.pace import Ending
+from fedtally.errors import OvertakenError
+from fedtally.secagg import wire
+from fedtally.secagg.messages import Kind
+from fedtally.store import StoreError
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 ASKED = [(a, t) for a in ("semi-honest", "active") for t in (None, "distributed")]
@@ -196,7 +198,12 @@ def test_a_frame_that_got_lost_is_handed_out_at_once(tmp_path: Path) -> None:
     async def check() -> None:
         first, *_ = await _invited(cloud)
         invite, named, at = first.frame, first.handled, cloud.clock()
-        for handled in (b"", bytes(32), b"short"):  # the response with the Invite got lost
+        for handled in (
+            b"",
+            bytes(32),
+            b"short",
+            "no digits",
+        ):  # the response with the Invite got lost
             first.handled = handled
             again = await first.post()
             assert again.content == invite and cloud.clock() == at
@@ -519,6 +526,7 @@ class Crowd:
     def __init__(self, plan: Any, holds: bool) -> None:
         self.plan, self._holds = plan, holds
         self.is_idle = self.owes_farewells = self.is_gathering = self.is_complete = False
+        self.drain = lambda: None
 
     def holds(self, client: Any) -> bool:
         return self._holds
@@ -573,6 +581,43 @@ def test_a_cohort_above_the_limit_of_waiting_clients_asks_seldom(tmp_path: Path)
     later = [asked[second] for second in range(16, 60)]  # after they have come together
     assert sum(later) / len(later) <= 60 * 300 / 300 / 2
     assert max(asked[second] for second in range(6, 60)) <= 200 + 60
+
+
+def test_above_the_limit_a_client_of_a_session_is_told_to_come_later(cloud: HttpsWorld) -> None:
+    cloud.options["most_waiting"] = 1
+    cloud.world.driver = Crowd(cloud.world.plan, True)  # type: ignore[assignment]
+
+    async def check() -> None:
+        serving = asyncio.create_task(cloud.serve())
+        await asyncio.sleep(0)
+        first, second = Client(cloud, 0), Client(cloud, 1)
+        waiting = asyncio.create_task(first.post())
+        await asyncio.sleep(1)
+        at = cloud.clock()
+        crowded = await second.post()
+        assert crowded.status_code == 204 and cloud.clock() == at
+        assert 5 <= int(crowded.headers["retry-after"]) <= 15
+        assert (await waiting).headers["retry-after"] in ("1", "2")
+        assert cloud.clock() - at == pytest.approx(WAIT_SECONDS - 1)
+        cloud.loop.stop()
+        cloud.loop.stop()  # the second one changes nothing
+        serving.cancel()
+
+    run(check())
+
+
+def test_a_server_of_a_campaign_that_is_over_says_so_of_it_alone(cloud: HttpsWorld) -> None:
+    async def status(url: str) -> int:
+        async with cloud.http() as http:
+            return int((await http.post(f"{url}/step")).status_code)
+
+    async def check() -> None:
+        fingerprint = cloud.world.plan.fingerprint
+        cloud.network.begin(server.ended(fingerprint, server.draw))
+        assert await status(cloud.url) == 410
+        assert await status(cloud.url.replace(fingerprint, 64 * "0")) == 404
+
+    run(check())
 
 
 def test_clients_in_no_session_ask_every_half_minute(tmp_path: Path) -> None:

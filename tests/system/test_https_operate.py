@@ -22,13 +22,13 @@ httpx = pytest.importorskip("httpx")
 from https_world import Book, Client, HttpsWorld, run  # noqa: E402
 
 from fedtally.campaign.driver import Receipt, RunningSession  # noqa: E402
+from fedtally.campaign.transports.https.loop import HttpsLoop  # noqa: E402
 from fedtally.campaign.transports.https.operate import (  # noqa: E402
     Instruments,
     json_log,
     lingering,
     operated,
 )
-from fedtally.campaign.transports.https.server import HttpsLoop  # noqa: E402
 from fedtally.store import EndedSession, StoreError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("no_sync")

@@ -16,7 +16,7 @@ import pytest
 
 from fedtally.campaign.transports.https import proxy
 from fedtally.campaign.transports.https.proxy import Backend, Front, conf
-from fedtally.campaign.transports.https.wire import step_path
+from fedtally.campaign.transports.https.resource import step_path
 
 NGINX, OPENSSL = shutil.which("nginx"), shutil.which("openssl")
 pytestmark = pytest.mark.skipif(not (NGINX and OPENSSL), reason="needs nginx and openssl")

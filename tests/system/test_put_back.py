@@ -24,7 +24,7 @@ from fedtally.store import (
     ClientRecord,
     Ledger,
     StoreError,
-    campaigns,
+    claims,
     client_record,
 )
 from fedtally.store.marks import write_mark
@@ -119,7 +119,7 @@ class History:
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     found = History(tmp_path / "file.db", tmp_path / "mark")
-    monkeypatch.setattr(campaigns, "write_mark", found.write_mark)
+    monkeypatch.setattr(claims, "write_mark", found.write_mark)
     monkeypatch.setattr(client_record, "write_mark", found.write_mark)
     return found
 

@@ -1078,12 +1078,12 @@ def test_an_order_is_chosen_with_one_look_at_the_noise(monkeypatch):
     """A ledger is locked meanwhile, and large noise has 2^17 probabilities."""
     looks = []
 
-    def ive(*asked):
+    def look(*asked):
         looks.append(asked)
         return bessel(*asked)
 
-    bessel = loss_distribution.ive
-    monkeypatch.setattr(loss_distribution, "ive", ive)
+    bessel = loss_distribution.ive_up_to
+    monkeypatch.setattr(loss_distribution, "ive_up_to", look)
     accounting.filter_order(replace(LITTLE, variance=3456.789), 5.0, DELTA)
     assert len(looks) == 1
 

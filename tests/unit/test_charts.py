@@ -110,7 +110,8 @@ def test_what_cannot_be_told_from_zero_has_no_bar() -> None:
     pytest.importorskip("matplotlib")
     sure = Item("tea", 0.5, 0.4, 0.6, 0.3, 0.7)
     rare, none = Item("rare", 0.1, 0.0, 0.2, 0.0, 0.25), Item("none", 0.0, 0.0, 0.0, 0.0, 0.125)
-    axes: Any = charts.top_items([sure, rare, none], 1000).axes[0]
+    doubtful = [False, True, False]
+    axes: Any = charts.top_items([sure, rare, none], 1000, doubtful=doubtful).axes[0]
     assert [bar.get_width() for bar in axes.containers[0]] == [50.0, 0.0, 0.0]
     [lines] = axes.collections
     wide, thin, _ = lines.get_linewidths()
@@ -121,12 +122,36 @@ def test_what_cannot_be_told_from_zero_has_no_bar() -> None:
     assert pale[1] < pale[0] == pale[2]  # a count that is exactly 0 is told from 0
 
 
-def test_an_estimate_far_below_zero_has_no_bar() -> None:
-    """Both of its limits are 0, which is no exact count."""
+def test_a_legend_names_no_bar_that_is_not_there() -> None:
+    """Nor are there clients where there is one."""
     pytest.importorskip("matplotlib")
-    below = Item("none", -0.25, 0.0, 0.0, 0.0, 0.125)
-    axes: Any = charts.top_items([below], 1000).axes[0]
-    assert [bar.get_width() for bar in axes.containers[0]] == [0.0]
+    rare = Item("rare", 0.1, 0.0, 0.2, 0.0, 0.25)
+    figure = charts.top_items([rare], 1, doubtful=[True], confidence=0.95)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "95 %: among this one client",
+        "95 %: if they stand for more people",
+    ]
+    assert figure.axes[0].get_xlabel() == "share of 1 client, in %"
+    figure = charts.top_items([rare], 2, doubtful=[False], confidence=0.95)
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named[:2] == ["estimated", "95 %: among these clients"]
+
+
+def test_a_title_names_an_item_that_is_surely_the_most_frequent() -> None:
+    pytest.importorskip("matplotlib")
+    first, second, third = (
+        Item(name, f, f - 0.01, f + 0.01)
+        for name, f in (("tea $1", 0.5123), ("b", 0.3), ("c", 0.29))
+    )
+    for listed, title in (
+        ([first, second, third], r"The most frequent is tea \$1: 51.2 %"),
+        ([second, third], "Most frequent items"),  # their limits meet
+        ([first], "Most frequent items"),
+        ([Item("tea", 0.5), Item("b", 0.3)], "Most frequent items"),  # nobody knows
+    ):
+        assert charts.top_items(listed, 1000).axes[0].get_title(loc="left") == title
+    narrow = charts.top_items([first, second], 1000, narrow=True)
+    assert narrow.axes[0].get_title(loc="left").splitlines()[0] == "The most frequent is tea"
 
 
 def test_a_second_panel_shows_the_errors_where_the_truth_is_known() -> None:
@@ -475,12 +500,28 @@ def test_a_map_shows_every_cell_in_the_shape_that_it_has_there() -> None:
 def test_a_flat_map_names_few_latitudes() -> None:
     """More of them would overlap."""
     pytest.importorskip("matplotlib")
-    places = [(-0.5, -179.5), (0.5, 179.5), (-16.5, 178.5), (-17.5, 177.5)]  # around the date line
+    places = [(-0.5, -159.5), (0.5, 159.5), (-16.5, 30.5), (-17.5, -59.5)]  # around the globe
     for narrow in (False, True):
         whole = charts.cell_map(places, [0.4, 0.3, 0.2, 0.1], 1.0, narrow=narrow).axes[0]
         whole.figure.canvas.draw()
         low, high = sorted(whole.get_ylim())
         assert 1 <= sum(low <= place <= high for place in whole.get_yticks()) <= 2
+
+
+def test_cells_on_both_sides_of_the_date_line_lie_beside_each_other() -> None:
+    pytest.importorskip("matplotlib")
+    fiji = [(-16.5, 178.5), (-17.5, 179.5), (-18.5, -179.5), (-16.5, -178.5)]
+    figure = charts.cell_map(fiji, [0.4, 0.3, 0.2, 0.1], 1.0)
+    whole = figure.axes[0]
+    west, east = whole.get_xlim()
+    assert 177 < west < 178.0 and 182.0 < east < 183
+    figure.canvas.draw()
+    named = {text.get_text() for text in whole.get_xticklabels()}
+    assert {"179° E", "180°", "179° W"} <= named
+    assert not charts.has_closer_views(fiji, [0.4, 0.3, 0.2, 0.1], 1.0)
+    # a map of the world begins in the west, and one of elsewhere stays
+    for places in ([(0.0, -170.0), (0.0, -60.0), (0.0, 50.0), (0.0, 170.0)], [(1.0, 200.0)]):
+        assert charts._side_by_side(places).tolist() == [list(place) for place in places]
 
 
 def test_a_map_shows_crowds_closer() -> None:

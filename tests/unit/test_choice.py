@@ -121,6 +121,32 @@ def test_what_bytes_buy_is_what_the_error_needs():
     assert again.size.cells <= 1000
 
 
+@pytest.mark.parametrize(
+    ("distribution", "stddev", "max_bytes"),
+    [
+        (zipf(2.0), 60.0, 300),
+        (Frequencies.from_frequencies(np.full(800, 1 / 800), domain_size=5000), 200.0, 700),
+    ],
+    ids=["zipf", "plateau"],
+)
+def test_no_other_schedule_has_a_smaller_error_for_the_bytes(distribution, stddev, max_bytes):
+    """Nor one that is a little better only, which choosing schedule and size in turn leaves."""
+    asked: dict[str, object] = {
+        "distribution": distribution,
+        "noise": by_opening(stddev),
+        "rows": 9,
+    }
+    errors = {
+        schedule: best(question(schedules=[schedule], **asked), max_bytes).size.linf
+        for schedule in opened()
+    }
+    all_of_them = question(schedules=opened(), **asked)
+    chosen = best(all_of_them, max_bytes)
+    assert chosen.size.linf == errors[chosen.schedule] == min(errors.values())
+    in_turn = best(all_of_them, max_bytes, compared=False)
+    assert chosen.size.linf < in_turn.size.linf
+
+
 def test_margin_and_risk_make_it_wider():
     bare = smallest(question(margin=1.0, risk=1.0, rows=9), 0.002).size
     usual = smallest(question(rows=9), 0.002).size

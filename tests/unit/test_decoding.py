@@ -84,7 +84,7 @@ def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPat
         assert type(found) is expected[name]
     only_joint = {Recovery.JOINT: DECODERS[Recovery.JOINT]}
     monkeypatch.setattr(decoding, "DECODERS", only_joint)
-    for kind in ("auto", "pointwise", "simultaneous", "order"):
+    for kind in ("auto", "pointwise", "simultaneous"):
         with pytest.raises(
             InvalidInputError, match="decoder must be a JointDecoder, got MedianDecoder"
         ):
@@ -164,7 +164,7 @@ def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() 
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         (
             {"intervals": "wide"},
-            "intervals must be auto, pointwise, simultaneous or order, got 'wide'",
+            "intervals must be auto, pointwise or simultaneous, got 'wide'",
         ),
         ({"confidence": 1.0}, "confidence must be at least 0 .no intervals. and below 1, got 1.0"),
     ],

@@ -55,6 +55,19 @@ def test_a_target_without_assumption_holds_for_every_shape(for_any: Proposal) ->
         assert error <= TAU, name
 
 
+def test_more_bytes_never_predict_a_larger_error() -> None:
+    """Rounds whose noise is added once may be summed first: each schedule has its own hardest."""
+    errors = []
+    for max_bytes in (3300, 6600):
+        asked = {"num_rounds": 10, "encoding": "sketch", "rows": 10, "epsilon": 4.0}
+        spec = Request(**asked, max_bytes=max_bytes).resolve()  # type: ignore[arg-type]
+        found = propose(spec, IntegerRange(1, 5000), 200_000, seed=SEED)
+        assert found.plan.bytes_per_client <= max_bytes
+        errors.append(found.target.linf)
+    assert errors == sorted(errors, reverse=True)
+    assert errors[1] < 0.7 * errors[0]
+
+
 def test_a_plan_for_the_median_holds_for_every_shape() -> None:
     """The first plans are for plateaus that they read without an error, and are far too small."""
     found = proposal(tau=TAU, recovery="median")

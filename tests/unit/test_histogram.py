@@ -202,7 +202,7 @@ def test_an_open_domain_has_no_histogram() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rows", 5), ("width", 9), ("schedule", "hybrid"), ("intervals", "order")],
+    [("rows", 5), ("width", 9), ("schedule", "hybrid")],
 )
 def test_what_belongs_to_sketches_rules_a_histogram_out(name: str, value: Any) -> None:
     given: dict[str, Any] = {name: value}
@@ -533,12 +533,6 @@ def test_intervals_cover_as_often_as_they_say(kind: str, mechanism: str) -> None
     if kind == "pointwise":  # integers: at most one step of the noise more than is asked for
         half = NoiseLaw.of(terms, [exact]).half(0.1)
         assert found < 1 - float(NoiseLaw.of(terms, [exact]).exceeded(half)) + error
-
-
-def test_order_statistics_need_rows() -> None:
-    sketch = sum_of(plan_of(), DOMAINS[0], range(9))
-    with pytest.raises(InvalidInputError, match="a histogram has none"):
-        make_intervals(DirectDecoder([sketch]), [sketch], DOMAINS[0], 0.9, "order")
 
 
 def test_exact_counts_have_nothing_to_explain() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fedtally
 from fedtally.cli.app import run
-from fedtally.domain import Dictionary
+from fedtally.domain import Dictionary, IntegerSet
 from fedtally.domain.columns import as_text
 from fedtally.domain.look_alikes import oddities
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -214,6 +214,23 @@ def test_a_digest_tells_the_list_so_its_lines_may_look_like_anything(tmp_path: P
         of_description(words.describe(), f"{table}:n")
 
 
+def test_integers_that_a_caller_lists_are_public(tmp_path: Path) -> None:
+    listed = [1, 2, 3]
+    private = fedtally.estimate([1, 2, 1], domain=listed, epsilon=1)
+    assert private.plan.domain == IntegerSet(listed, public=True).describe()
+    assert not fedtally.estimate([1, 2, 1], seed=1).domain.public  # the input's own items are not
+    with pytest.raises(InvalidInputError, match="the domain is the input itself"):
+        fedtally.estimate(listed, domain=listed, epsilon=1)
+    # the plan is found again with the list as a file, in any order
+    for content in ("1\n2\n3\n", "3\n1\n2\n"):
+        file = written(tmp_path / "plates.txt", content)
+        assert of_description(private.plan.domain, file) == private.domain
+    with pytest.raises(InvalidInputError, match="holds other candidates"):
+        of_description(private.plan.domain, written(tmp_path / "others.txt", "1\n2\n4\n"))
+    with pytest.raises(InvalidInputError, match="distinct items of one input"):
+        of_description(IntegerSet(listed).describe(), tmp_path / "plates.txt")
+
+
 BAD_LISTS = {
     "table.csv": "word,n\na,1\nb,2\n",
     "quoted.csv": '"a"\n"b"\n',
@@ -391,7 +408,8 @@ def test_notes_of_rows_are_told_without_epsilon_alone(tmp_path: Path) -> None:
     text = "user,url\nu1,/a\nu2,/a\n{0}user,url\nu3,/b\n{0}user,url\nu4,user\nu5,{0}/b\n"
     table = written(tmp_path / "t.csv", f"\ufeff{text.format(chr(0xFEFF))}")
     plain = fedtally.estimate(table, item="url", client="user", seed=1)
-    assert [note for note in plain.cautions if "2 rows repeat the header" in note]
+    [note] = [note for note in plain.cautions if "2 rows repeat the header" in note]
+    assert "is the first row an item (--no-header)" in note
     assert [note for note in plain.cautions if "invisible sign" in note]
     private = {"epsilon": 4.0, "domain": ["/a", "/b", "url"]}
     notes = fedtally.estimate(table, item="url", client="user", **private).cautions

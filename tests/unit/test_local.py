@@ -182,7 +182,7 @@ def test_progress_is_reported():
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         ({"confidence": 1}, "confidence must be at least 0 .no intervals. and below 1, got 1"),
         ({"confidence": float("nan")}, "confidence"),
-        ({"intervals": "wide"}, "intervals must be auto, pointwise, simultaneous or order"),
+        ({"intervals": "wide"}, "intervals must be auto, pointwise or simultaneous, got 'wide'"),
         ({"outside": "ignore"}, "outside must be error or drop"),
         ({"domain": "range:5..1"}, "5"),
         ({"domain": "rnage:1..5"}, "cannot read the domain"),
@@ -211,9 +211,15 @@ def test_bad_data():
         fedtally.estimate([7, 8], domain="range:1..3", outside="drop")
     dropped = {"domain": "range:1..3", "outside": "drop"}
     some = fedtally.estimate([1, 7, None, 8], **dropped)
-    assert "2 of 4 rows skipped: outside the domain" in some.warnings
+    said = "skipped: outside the domain; shares are of the others"
+    assert f"2 of 4 rows {said}" in some.warnings and some.frequency(1) == 1
     some = fedtally.estimate([1, 7], counts=[4, 5], **dropped)  # a row stands for several clients
-    assert "5 of 9 clients skipped: outside the domain" in some.warnings
+    assert f"5 of 9 clients {said}" in some.warnings
+    # under epsilon nobody may know how many these are: all clients count
+    said = "shares are of all clients: with epsilon, whoever has nothing in the domain counts too"
+    assert said in fedtally.estimate([1, 7], **dropped, epsilon=1).cautions
+    for usual in (fedtally.estimate([1, 2], domain="range:1..3", epsilon=1), some):
+        assert said not in usual.warnings
     with pytest.raises(InvalidInputError, match=r"leave num_rounds"):
         fedtally.estimate([1, 2], rounds=[1, 2], num_rounds=2)
     with pytest.raises(InvalidInputError):

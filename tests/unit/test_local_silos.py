@@ -96,6 +96,10 @@ def test_notes_on_silos_speak_of_people() -> None:
     assert "33.3% of the people hold more than one item" in note
     assert "1 of 4 pairs of a person and an item" in note
     assert "client" not in note
+    private = estimate(table(), epsilon=8.0, people=40, domain="range:1..50")
+    assert private.plan.is_histogram
+    assert private.intervals is not None
+    assert "people in each count" in private.intervals.about
 
 
 def test_under_privacy_a_person_counts_in_so_many_silos() -> None:

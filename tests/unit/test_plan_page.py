@@ -278,6 +278,17 @@ def test_an_epsilon_of_its_own_has_a_curve_and_what_is_refused_has_none() -> Non
     assert all(one.bytes_per_client <= one.max_bytes for curve in curves for one in curve.sizes)
 
 
+def test_no_privacy_is_never_drawn_above_an_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where recovery is exact but for the noise, predictions with noise are as careful."""
+    monkeypatch.setattr(tradeoff, "EPSILONS", (None, 4.0))
+    monkeypatch.setattr(tradeoff, "_COUNTERS", (0.5, 1.0))
+    spec = Request(num_rounds=4, max_bytes=240, rows=16, epsilon=1.0, schedule="hybrid").resolve()
+    found = proposal.propose(spec, IntegerRange(1, 1000), 5000, seed=bytes(32))
+    none, four, one = ([size.linf for size in curve.sizes] for curve in tradeoff.curves(found))
+    assert len(none) == 2
+    assert all(list(same) == sorted(same) for same in zip(none, four, one, strict=True))
+
+
 def test_the_chart_draws_each_curve_and_the_plan_as_a_star() -> None:
     curves = {"no epsilon": [(1e3, 0.02), (2e3, 0.01)], "epsilon 1": [(1e3, 0.03), (2e3, 0.02)]}
     for narrow in (False, True):

@@ -667,9 +667,8 @@ def held_at_least(number):
         ({"rows": 1, "width": 450}, (60, 15, 10)),
         ({"rows": 3, "width": 130, "recovery": "median"}, (30, 15, 10)),
         ({"rows": 18, "width": 17, "recovery": "median", "objective": "l2"}, (12, 8, 6)),
-        ({"rows": 9, "width": 43, "intervals": "order"}, (6, 4, 3)),
     ],
-    ids=["joint", "joint l2", "one row", "median", "median l2", "order"],
+    ids=["joint", "joint l2", "one row", "median", "median l2"],
 )
 def test_limits_of_merged_results_hold(decoding, repeats, matrix):
     """Of named items and of lists, at 8 results; with --matrix also at 2 and 4.
@@ -739,8 +738,8 @@ def test_a_median_beside_joint_recovery_is_merged_by_the_union_bound():
         (lambda one: [one], "two of the results are of one plan"),
         (lambda one: [one.decoded(confidence=0.5)], "intervals of 0.95 and 0.5"),
         (
-            lambda one: [one.decoded(intervals="order")],
-            "of kind auto and order: run them with one --intervals",
+            lambda one: [one.decoded(intervals="simultaneous")],
+            "of kind auto and simultaneous: run them with one --intervals",
         ),
         (
             lambda one: [fedtally.estimate([1, 2], domain=IntegerRange(1, 9))],

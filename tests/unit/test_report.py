@@ -79,7 +79,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
         "no differential privacy",
         "not public: taken from the input itself",
         "with probability at most",
-        "largest error found: none among these 100 clients",
+        "no error found among these 100 clients",
         plan.fingerprint[:16],
         "Items asked for",
         "hybrid schedule, joint recovery",
@@ -236,6 +236,13 @@ def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -
     wide = fedtally.estimate([str(i) for i in range(500)], rows=1, width=8, seed=1)
     assert not any("no larger" in note for note in wide.warnings)
     assert "an exact histogram takes" in text_of(wide)
+
+
+def test_a_histogram_under_noise_is_not_called_exact() -> None:
+    asked = {"domain": "range:0..9", "rows": 3, "width": 5, "seed": 1}
+    noised = fedtally.estimate([0, 1, 1], epsilon=1.0, not_private=True, **asked)
+    assert any(note.startswith("a histogram (one-hot vectors)") for note in noised.warnings)
+    assert "; a histogram takes only" in " ".join(text_of(noised).split())
 
 
 def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:

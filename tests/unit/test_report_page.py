@@ -351,6 +351,31 @@ def test_a_title_names_the_source_without_its_folder(
     assert str(today.year) not in _plain(page.page(result, result.top(1), command=""))
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["estimate", "tea.txt"], ["demo"], ["merge", "a", "b"]],
+)
+def test_a_title_without_a_report_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tea.txt").write_text("tea\n" * 9)
+    assert run([*command, "--title", "What we\x1b[2K drank " + "and ate " * 9]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--title 'What we" in said and "\x1b" not in said
+    assert "does nothing without --report FILE.html: add that, or leave --title out" in said
+
+
+def test_without_a_confidence_the_verdict_says_that_nobody_knows() -> None:
+    result = fedtally.estimate(["tea"] * 6 + ["milk"] * 3, confidence=0, width=64, seed=1)
+    said = _plain(_text_of(result))
+    assert "then “milk” with 33.33 %." in said.replace("\u2068", "").replace("\u2069", "")
+    assert "How far off these numbers may be was not estimated: the confidence is 0." in said
+
+
 def test_a_table_has_both_limits_under_a_head_each() -> None:
     items = [1] * 300 + [2] * 100 + list(range(3, 103))
     text = _text_of(fedtally.estimate(items, domain="range:1..999", epsilon=2.0))

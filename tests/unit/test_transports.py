@@ -45,9 +45,30 @@ def test_each_engine_says_what_it_needs(survey: Path, capsys: pytest.CaptureFixt
             "--engine flower needs --connection NAME, and takes no --agents\n",
         ),
         (["--agents", ".", "--connection", "x"], "--engine sockets takes no --connection\n"),
+        (["--engine", "https"], "--engine https needs --listen ADDRESS\n"),
+        (
+            ["--engine", "https", "--listen", "unix:x", "--wait", "5"],
+            "--engine https waits for its clients for ever: leave --wait out",
+        ),
     ):
         assert run(["campaign", "run", str(survey), *options]) == 2, options
         assert said in capsys.readouterr().err, options
+
+
+def test_what_cannot_be_read_is_refused_before_an_engine_is_made(
+    survey: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["campaign", "run", str(survey), "--engine", "https", "--listen", "unix:x"]
+    for more, said in (
+        (["--linger", "a day"], "--linger must be a whole number of seconds, got 'a day'"),
+        (["--log", "all"], "--log must be off, info, debug, got 'all'"),
+    ):
+        pytest.importorskip("starlette")
+        assert run([*words, *more]) == 2
+        assert said in capsys.readouterr().err
+    monkeypatch.setattr("fedtally.campaign.transports.table.find_spec", lambda name: None)
+    assert run(words) == 2
+    assert "pip install 'fedtally[https]'" in capsys.readouterr().err
 
 
 def test_the_name_of_before_is_refused_with_that_of_today(
@@ -111,8 +132,8 @@ def test_another_engine_is_a_row(
     command = commands_anew().campaign
     command.main(["run", "-h"], standalone_mode=False)
     said = " ".join(capsys.readouterr().out.split())
-    assert "[sockets|flower|echo]" in said and "echo reaches nobody" in said
-    assert "--base-url URL echo: where the relay of the phones is." in said
+    assert "[sockets|flower|https|echo]" in said
+    assert "--base-url URL where the relay of the phones is." in said
     # what it advises is what was typed
     typed = ["--engine", "echo", "--base-url", "https://x"]
     assert command.main(["run", str(survey), *typed, "--wait", "7"], standalone_mode=False) == 3

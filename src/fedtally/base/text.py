@@ -35,6 +35,15 @@ def shortened(text: str, columns: int) -> str:
     return "".join([*_start(text, half), "…", *_start(text[::-1], half)[::-1]])
 
 
+def one_of(unit: str) -> str:
+    """Return the singular of what is counted.
+
+    >>> one_of("people"), one_of("contributions")
+    ('person', 'contribution')
+    """
+    return {"people": "person"}.get(unit, unit.removesuffix("s"))
+
+
 def _columns(letter: str) -> int:
     """Return the columns of a terminal that a letter takes: about its width in print."""
     is_wide = letter == UNKNOWN or unicodedata.east_asian_width(letter) in "WF"

@@ -387,7 +387,7 @@ class Driver:
         It may be in one while the store's sessions are not all in memory.
 
         Args:
-            client: as for `check_in`.
+            client: its name in the transport.
         """
         return client in self._pool.session_of or self._retry_at is not None
 

@@ -63,8 +63,8 @@ class Farewells:
         Args:
             client: its name.
             now: the time, Unix seconds.
-            handled: as for `Driver.next`. A farewell that it names is heard, and the others are
-                owed until they are named.
+            handled: the digest that `Driver.next` takes. A farewell that it names is heard. The
+                others are owed until they are named.
         """
         for session, at in list(self._owed.get(client, {}).items()):
             farewell = self._over[session].farewell

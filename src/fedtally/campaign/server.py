@@ -236,6 +236,7 @@ class FrequencyServer:
         key: PrivateKey,
         *,
         random: Callable[[int], bytes] | None = None,
+        reports: two_server.Reports | None = None,
     ) -> two_server.Leader:
         """Return the leader's side of a batch: the reports of one of the plan's releases.
 
@@ -250,6 +251,8 @@ class FrequencyServer:
             key: the secret key of the plan's `leader_key`, which clients seal to.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
                 The plan's noise is drawn from it, where the servers add noise.
+            reports: the place of the reports on disk, as `store.BatchStore.reports` gives it. If
+                the release has landed, they are erased. None: the leader holds them in memory.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
@@ -260,11 +263,14 @@ class FrequencyServer:
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
+        books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN, reports
         made = two_server.Leader(self.plan.report_proof or parameters, *books)
         if self.plan.has_secret_sums:
             made.take_any_entries()
         self._leaders.add(made)
+        # an earlier process may have ended before it erased them
+        if made.state is two_server.BatchState.WAITING and self.has_landed(_batch_name(release)):
+            made.erase()
         return made
 
     def helper(
@@ -276,6 +282,7 @@ class FrequencyServer:
         key: PrivateKey,
         *,
         random: Callable[[int], bytes] | None = None,
+        reports: two_server.Reports | None = None,
     ) -> two_server.Helper:
         """Return the helper's side of a batch, as `leader`.
 
@@ -285,7 +292,7 @@ class FrequencyServer:
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
+        books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN, reports
         return two_server.Helper(self.plan.report_proof or parameters, *books)
 
     def _batch_reservation(self, release: int) -> Callable[[], None]:
@@ -349,7 +356,7 @@ class FrequencyServer:
         self._count(session.session, sketch, "the sum of this session", write)
 
     def land_batch(self, leader: two_server.Leader) -> None:
-        """Land the sum of a batch as the sum of its release, once.
+        """Land the sum of a batch as the sum of its release, once, and erase its reports.
 
         Two servers open one batch for each release.
 
@@ -374,6 +381,7 @@ class FrequencyServer:
         round = leader.rounds.start
         sketch = self._sketch(round, leader.total, leader.count)
         self._count(_batch_name(release_of(self.plan, round)), sketch, f"round {round}")
+        leader.erase()
 
     def land_plain(self, sketch: CountSketch) -> None:
         """Land a sum that a trusted aggregator made in the clear, once for each round.

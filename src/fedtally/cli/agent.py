@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, json_option, option, options
+from fedtally.cli.layout import Command, Group, option, options
 from fedtally.cli.plan_facts import (
     authority_rows,
     check_fingerprint,
@@ -22,6 +22,7 @@ from fedtally.cli.plan_facts import (
     is_attended,
     parse_day,
 )
+from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fedtally.store import ClientRecord
 
 _DIGITS = 16  # of a fingerprint or a key
+_NOT_OF_AGENTS = ("scipy",)  # what recovery and planning need, and no agent
 
 _agent_option = option(
     "Agent",
@@ -40,7 +42,7 @@ _agent_option = option(
     type=click.Path(),
     default=".",
     metavar="DIR",
-    help="The folder of the agent (this one).",
+    help="Use the agent in this folder [this one]",
 )
 _file_options = options(
     option(
@@ -48,14 +50,14 @@ _file_options = options(
         "--allow-list",
         type=click.Path(),
         metavar="FILE",
-        help="Who may take part, if the plan names a list.",
+        help="Read who may take part, if the plan names a list",
     ),
     option(
         "Files",
         "--signature",
         type=click.Path(),
         metavar="FILE",
-        help="The registrar's signature, if the agent has a registrar.",
+        help="Read the signature of the agent's registrar",
     ),
 )
 
@@ -121,16 +123,16 @@ def init(folder: str) -> None:
     "--revocation",
     type=click.Path(),
     metavar="FILE",
-    help="The registrar's notice that plans have ended.",
+    help="Read the registrar's notice that plans have ended",
 )
 @fingerprint_option
 @option(
     "Run",
     "--until",
     metavar="DATE",
-    help="Your last day for the plan, in UTC [the registrar's, or without one in 90 days].",
+    help="End the plan after this day, in UTC [the registrar's, or in 90 days]",
 )
-@option("Run", "--yes", is_flag=True, help="Do not ask: accept what the policy allows.")
+@option("Run", "--yes", is_flag=True, help="Accept without asking what the policy allows")
 @_agent_option
 def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) -> None:
     """Show what PLAN asks of this client, and what changed since the plan before; then accept it.
@@ -162,13 +164,7 @@ def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) 
         ),
     ],
 )
-@option(
-    "Files",
-    "--plan",
-    type=click.Path(),
-    metavar="FILE",
-    help="A plan; without it those that were accepted.",
-)
+@shared("agent check")
 @_file_options
 @_agent_option
 def check(plan: str | None, allow_list: str | None, signature: str | None, folder: str) -> None:
@@ -215,7 +211,7 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
     ],
 )
 @_agent_option
-@option("Run", "--json", "as_json", is_flag=True, help="One JSON document a line on stderr.")
+@shared("agent run")
 def run(folder: str, as_json: bool) -> None:
     """Answer on the agent's Unix socket until SIGTERM or Ctrl-C; needs no network.
 
@@ -275,7 +271,7 @@ def show(folder: str, as_json: bool) -> None:
     "--url",
     required=True,
     metavar="URL",
-    help="The campaign: https://HOST/v1/campaigns/FINGERPRINT.",
+    help="Ask this address, https://HOST/v1/campaigns/FINGERPRINT",
 )
 @option(
     "Server",
@@ -283,14 +279,14 @@ def show(folder: str, as_json: bool) -> None:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The token of this client, from the server's operator.",
+    help="Read this client's token from this file",
 )
 @option(
     "Server",
     "--ca",
     type=click.Path(),
     metavar="FILE",
-    help="Certificates that alone are believed, in PEM [those that browsers believe].",
+    help="Trust these certificates in PEM alone [those of browsers]",
 )
 @option(
     "Agent",
@@ -298,7 +294,7 @@ def show(folder: str, as_json: bool) -> None:
     required=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="The socket of the agent, which runs (fedtally agent run).",
+    help="Reach the agent on this socket",
 )
 def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
     """Carry bytes between a server and an agent until the campaign is over, or until SIGTERM.
@@ -324,7 +320,29 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
     console.note("stopped" if over is None else over.value)
 
 
-agent.add_section("Commands", init, accept, check, run, join, show)
+@click.command(
+    cls=Command,
+    short_help="Print the packages that an agent needs.",
+    examples=[
+        (
+            "an agent without planning and recovery, and so without SciPy",
+            (
+                "pip install --no-deps fedtally click && fedtally agent requirements > agent.txt"
+                " && pip install -r agent.txt"
+            ),
+        ),
+    ],
+)
+def requirements() -> None:
+    """Print what an agent needs beside fedtally itself, a line a package, for pip."""
+    from importlib.metadata import requires
+
+    for one in requires("fedtally") or ():
+        if ";" not in one and not one.startswith(_NOT_OF_AGENTS):
+            click.echo(one)
+
+
+agent.add_section("Commands", init, accept, check, run, join, show, requirements)
 
 
 # ---- what the commands share ----

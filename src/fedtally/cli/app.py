@@ -18,11 +18,12 @@ from fedtally.base.validate import did_you_mean
 from fedtally.cli.agent import agent
 from fedtally.cli.audit import audit
 from fedtally.cli.campaign import campaign
+from fedtally.cli.completion import completion
 from fedtally.cli.console import complain
 from fedtally.cli.estimate import demo, estimate
 from fedtally.cli.flower import flower
 from fedtally.cli.keys import keys
-from fedtally.cli.layout import Group
+from fedtally.cli.layout import BareUsage, Group
 from fedtally.cli.ledger import ledger
 from fedtally.cli.merge import merge
 from fedtally.cli.plan import plan
@@ -33,10 +34,8 @@ from fedtally.cli.study import simulate
 from fedtally.errors import FedtallyError
 
 _EPILOG = """\
-Start with `fedtally demo`: it needs no data. Each command has examples in its own --help.
-
-Shell completion: eval "$(_FEDTALLY_COMPLETE=bash_source fedtally)"; \
-for other shells zsh_source or fish_source.
+Start with `fedtally demo`: it needs no data. Each command has examples and its most used options
+under -h, and all of them under --help.
 """
 
 
@@ -79,6 +78,7 @@ cli.add_section("Plan", plan, simulate, keys)
 cli.add_section("Real clients", campaign, agent, flower)
 cli.add_section("Files", query, report, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
+cli.add_section("Help", completion)
 
 
 @cli.command(name="help")
@@ -155,6 +155,9 @@ def _meant(error: click.ClickException) -> str:
 
 def _usage(error: click.ClickException, as_json: bool) -> int:
     """Report what click refused: bad usage is bad input."""
+    if isinstance(error, BareUsage):
+        click.echo(error.message, err=True)
+        return 2
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "fedtally"
     message = error.format_message().rstrip(".") + _meant(error)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, json_option, option
-from fedtally.cli.options import positive
+from fedtally.cli.layout import Command, option
+from fedtally.cli.shared import json_option, positive, shared
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,13 +38,10 @@ if TYPE_CHECKING:
     "--campaigns",
     type=positive,
     metavar="N",
-    help=(
-        "Campaigns to run (enough to find noise that is 10 % too small in any release; at most"
-        " 1000)."
-    ),
+    help="Run this many campaigns, at most 1000 [what 10 % too little noise needs]",
 )
+@shared("audit")
 @json_option
-@option("Run", "--quiet", is_flag=True, help="No progress on stderr.")
 def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
     """Run campaigns of a PLAN with differential privacy, and test the noise that they release.
 

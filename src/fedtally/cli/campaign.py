@@ -15,8 +15,8 @@ from fedtally.cli import campaign_view as view
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import nginx
 from fedtally.cli.campaign_tokens import tokens
-from fedtally.cli.layout import Command, Decorator, Group, json_option, option, options
-from fedtally.cli.options import details_option, screen_option
+from fedtally.cli.layout import Command, Decorator, Group, option, options
+from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _seconds(name: str, default: int, text: str) -> Decorator:
         type=int,
         metavar="S",
         default=default,
-        help=f"{text} ({default}).",
+        help=f"{text} [{default}]",
     )
 
 
@@ -68,42 +68,28 @@ def campaign() -> None:
     ],
 )
 @_folder
-@option(
-    "Files",
-    "--plan",
-    "plan_file",
-    required=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="The published plan, summed by secagg; it is copied.",
-)
+@shared("campaign init")
 @option(
     "Files",
     "--server-key",
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The server's private key (fedtally keys new server); it stays where it is.",
+    help="Use the server's private key, of fedtally keys new server",
 )
 @option(
     "Files",
     "--allow-list",
     type=click.Path(),
     metavar="FILE",
-    help="The registered clients, for a plan against the adversary active; it is copied.",
+    help="Copy the list of registered clients, for an active adversary",
 )
 @option(
     "Files",
     "--candidates",
     type=click.Path(),
     metavar="FILE",
-    help="The candidate items, as for --domain, where the plan holds only their digest; copied.",
-)
-@option(
-    "Files",
-    "--ledger",
-    metavar="PATH|URL",
-    help="The ledger that is charged, for a plan with privacy (fedtally ledger grant).",
+    help="Copy the candidates, where the plan holds only their digest",
 )
 @option(
     "Files",
@@ -111,16 +97,15 @@ def campaign() -> None:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="A small file outside of NAME and of its backups: it shows that NAME is an old copy.",
+    help="Keep a mark outside NAME and its backups: it reveals old copies",
 )
-@screen_option
-@_seconds("gather", 60, "Wait so long for a full session, once n_min clients are there")
-@_seconds("phase", 60, "Wait so long for the answers of a phase")
+@_seconds("gather", 60, "Wait this long for a full session, once n_min clients came")
+@_seconds("phase", 60, "Wait this long for the answers of a phase")
 @_seconds("session", 3600, "Give a session up after this time")
-@_seconds("presence", 300, "A client counts as present so long after it has checked in")
-@_seconds("bench", 3600, "Draw no client so long that left two questions unanswered, or aborted")
+@_seconds("presence", 300, "Count a client as present this long after its check-in")
+@_seconds("bench", 3600, "Rest a client this long that aborted or left two questions unanswered")
 @json_option
-def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
+def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     """Make the folder NAME of a campaign. Nothing is asked of anybody yet: that is run."""
     from fedtally import report
     from fedtally.campaign.driver import Deadlines
@@ -129,7 +114,7 @@ def init(name: Path, plan_file: str, as_json: bool, **given: Any) -> None:
 
     waits = ("gather", "phase", "session", "presence", "bench")
     deadlines = Deadlines(**{wait: given.pop(wait) for wait in waits})
-    made = CampaignFolder.create(name, plan_file, deadlines=deadlines, **given)
+    made = CampaignFolder.create(name, plan, deadlines=deadlines, **given)
     agreed = made.plan.secure_sum
     assert isinstance(agreed, SecAggConfig)  # a folder is made of no other plan
     honest = agreed.parameters.honest_survivors
@@ -161,16 +146,13 @@ class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type si
 
 
 _WAIT = 600  # seconds after which a run gives up
-_SERVES = [row.name for row in ENGINES.values() if not row.gives_up]
-_NEVER_ENDS = f"; {' and '.join(_SERVES)} waits for ever" if _SERVES else ""
-_REACHES = ", ".join(f"{row.name} reaches {row.reaches}" for row in ENGINES.values())
 _engine_options = options(
     option(
         "Engine",
         "--engine",
         type=_EngineName(list(ENGINES)),
         default=DEFAULT,
-        help=f"What carries the bytes: {_REACHES} ({DEFAULT}).",
+        help=f"Carry bytes to agents here, Flower nodes, or devices over HTTPS [{DEFAULT}]",
     ),
     *(
         option(
@@ -178,7 +160,7 @@ _engine_options = options(
             flag(one.name),
             type=click.Path() if one.is_path else str,
             metavar=one.metavar,
-            help=f"{row.name}: {one.help}",
+            help=one.help,
         )
         for row in ENGINES.values()
         for one in row.options
@@ -188,10 +170,9 @@ _engine_options = options(
         "--wait",
         type=click.IntRange(min=1),
         metavar="S",
-        help="End if so long too few clients are there that may be asked, or nobody answers, in"
-        f" seconds ({_WAIT}){_NEVER_ENDS}.",
+        help=f"End after S seconds without enough clients or answers [{_WAIT}]",
     ),
-    option("Run", "--quiet", is_flag=True, help="No progress on stderr."),
+    shared("campaign run"),
     json_option,
 )
 
@@ -245,7 +226,7 @@ def run(name: Path, **given: Any) -> int:
     "Run",
     "--take-over",
     is_flag=True,
-    help="Also where a process runs it: that one becomes silent and ends, and nothing is lost.",
+    help="Take over from a process that runs it, which ends",
 )
 def resume(name: Path, take_over: bool, **given: Any) -> int:
     """Go on with the campaign NAME: open sessions continue in the phase that they were in.
@@ -329,23 +310,15 @@ def cancel(name: Path, as_json: bool) -> None:
     "-o",
     type=click.Path(),
     metavar="FILE",
-    help="Save the result: query, merge and inspect read it.",
+    help="Save the result, for query, merge and inspect",
 )
-@option(
-    "Answer",
-    "--top",
-    type=click.IntRange(min=0),
-    default=20,
-    metavar="N",
-    help="How many items to show (20).",
-)
-@details_option
+@shared("campaign result")
 @option(
     "Run",
     "--end",
     "ends",
     is_flag=True,
-    help="End a campaign whose rounds have not all landed, with those that did.",
+    help="End a campaign before all rounds have landed",
 )
 @json_option
 def result(
@@ -374,7 +347,7 @@ def result(
 
 @click.command(cls=Command, short_help="Show how far a campaign is.")
 @_folder
-@option("Run", "--names", is_flag=True, help="Name the clients of open sessions.")
+@option("Run", "--names", is_flag=True, help="Name the clients of open sessions")
 @json_option
 def status(name: Path, names: bool, as_json: bool) -> None:
     """Show the rounds and sessions of the campaign NAME. It disturbs no process that runs it."""

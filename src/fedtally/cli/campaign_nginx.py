@@ -31,7 +31,7 @@ from fedtally.errors import InvalidInputError
     "Campaigns",
     "--ended",
     is_flag=True,
-    help="nginx says 410 for ever for campaigns that are over.",
+    help="Say 410 for ever, for campaigns that are over",
 )
 @option(
     "Campaigns",
@@ -39,9 +39,11 @@ from fedtally.errors import InvalidInputError
     default="/run/fedtally",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder of the sockets NAME.sock of the campaigns (/run/fedtally).",
+    help="Reach the campaigns' sockets NAME.sock in this folder [/run/fedtally]",
 )
-@option("Server", "--host", default="_", metavar="HOST", help="The name of the server (_: any).")
+@option(
+    "Server", "--host", default="_", metavar="HOST", help="Use this name of the server [_: any]"
+)
 @option(
     "Server",
     "--address",
@@ -49,28 +51,28 @@ from fedtally.errors import InvalidInputError
     multiple=True,
     default=("443",),
     metavar="[ADDRESS:]PORT",
-    help="Where nginx listens; may be repeated (443).",
+    help="Listen on this port or address; may be repeated [443]",
 )
 @option(
     "Server",
     "--certificate",
     default="/etc/nginx/fedtally.pem",
     metavar="FILE",
-    help="The certificate of the host, with its chain (/etc/nginx/fedtally.pem).",
+    help="Show this certificate with its chain [/etc/nginx/fedtally.pem]",
 )
 @option(
     "Server",
     "--certificate-key",
     default="/etc/nginx/fedtally.key",
     metavar="FILE",
-    help="The private key of the certificate (/etc/nginx/fedtally.key).",
+    help="Use this private key of the certificate [/etc/nginx/fedtally.key]",
 )
 @option(
     "Server",
     "--errors",
     default="/var/log/nginx/fedtally.log",
     metavar="FILE",
-    help="The log of errors of nginx itself (/var/log/nginx/fedtally.log).",
+    help="Write errors of nginx itself here [/var/log/nginx/fedtally.log]",
 )
 def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **front: str) -> None:
     """Print a conf for nginx made from the plans of the campaigns NAME.

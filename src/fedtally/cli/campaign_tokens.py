@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, json_option, option
+from fedtally.cli.layout import Command, Group, option
+from fedtally.cli.shared import json_option
 
 if TYPE_CHECKING:
     from fedtally.campaign.folder import CampaignFolder
@@ -22,7 +23,7 @@ _output = option(
     "-o",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write a file CLIENT.token of mode 0600 for each client, and print no token.",
+    help="Write a file CLIENT.token for each client, and print no token",
 )
 
 
@@ -57,7 +58,7 @@ def tokens() -> None:
     type=int,
     required=True,
     metavar="N",
-    help="How many clients get a token.",
+    help="Make tokens for N clients",
 )
 @_output
 @json_option

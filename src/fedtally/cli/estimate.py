@@ -9,41 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option, options
-from fedtally.cli.options import (
-    DECODING,
-    PRIVACY,
-    answer_options,
-    as_named,
-    decoding_options,
-    delta_option,
-    details_option,
-    domain_options,
-    name_length_option,
-    open_input,
-    open_options,
-    positive,
-    privacy_options,
-    read_open_domain,
-    round_options,
-    run_options,
-    save_options,
-    screen_option,
-    size,
-    size_options,
-    table_options,
-    target_options,
-    trust_options,
-    use_threads,
-)
+from fedtally.cli.layout import Command
+from fedtally.cli.shared import as_named, asked, open_input, read_open_domain, shared, use_threads
 from fedtally.errors import FedtallyError
+from fedtally.options import Door
 
 if TYPE_CHECKING:
     from fedtally.engines.local.simulation import Simulation
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
 
-SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
 # A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
 _OF_OPEN = ("allow_rare_names", "dictionary", "name_length")  # options of an open domain alone
 _DEMO_BYTES = 8_000
@@ -53,116 +28,6 @@ _NEXT_TO_THE_DEMO = (
     ("fedtally demo --max-bytes 32kB", "more bytes, smaller errors"),
     ("fedtally demo --epsilon 1", "the noise of differential privacy"),
     ("fedtally demo --report demo.html", "a page to share"),
-)
-# the defaults of the demo are not those of `estimate`, whose options it shares
-_DEMO_HELP = {
-    "max_bytes": "Upload per client and round, such as 32kB or 64KiB (8kB).",
-    "rounds": "Rounds that the clients are split over at random (10).",
-    "seed": f"Seed of the words, rounds and hashes ({_DEMO_SEED}: the same run each time).",
-}
-
-_campaign_options = options(
-    option(
-        "Data",
-        "--dictionary",
-        type=click.Path(),
-        metavar="FILE[:COL]",
-        help=(
-            "With --domain open, a public list of words of any size, text or a table: names in it"
-            " are read sooner. No frequency changes."
-        ),
-    ),
-    option(
-        "Size",
-        "--sizing",
-        type=click.Choice(SIZINGS),
-        help=(
-            "How the size for --tau is found: model, from a pilot; or by the paper's formulas:"
-            " two-phase, from a pilot; minimax; linear; oracle, from the truth (model)."
-        ),
-    ),
-    option(
-        "Size",
-        "--pilot-share",
-        type=click.FLOAT,
-        metavar="SHARE",
-        help=(
-            "Share of the clients that are the pilot, and not in the estimates (as many as tau"
-            " needs, at most 0.1)."
-        ),
-    ),
-    option(
-        "Rounds",
-        "--round",
-        metavar="COL",
-        help=(
-            "Column of natural rounds, instead of --rounds. A client in several of them contributes"
-            " to each."
-        ),
-    ),
-    option(
-        "Rounds",
-        "--max-items",
-        type=positive,
-        metavar="K",
-        help=(
-            "Count at most K different items of each client, drawn at random (1: of a client of"
-            " five words, one)."
-        ),
-    ),
-    option(
-        "Data",
-        "--silo",
-        metavar="COL",
-        help=(
-            "Column of the silos, such as hospitals: each sums its own people, whom --client names."
-            " A person is what is counted, and with --epsilon what is protected."
-        ),
-    ),
-    option(
-        "Data",
-        "--people",
-        type=positive,
-        metavar="N",
-        help="Most people of a silo (as many as the largest has; needed with --epsilon).",
-    ),
-    option(
-        "Privacy",
-        "--silos-per-person",
-        type=positive,
-        metavar="K",
-        help="Most silos that count one person, drawn at random (1); more costs more noise.",
-    ),
-    trust_options,
-    option(
-        "Trust",
-        "--dropout",
-        type=click.FLOAT,
-        default=0.0,
-        metavar="SHARE",
-        help="Share of the clients that drop out, at a stage drawn for each (0).",
-    ),
-    screen_option,
-    option(
-        "Answer",
-        "--evaluate",
-        is_flag=True,
-        help="Compare with the truth, which a simulation knows.",
-    ),
-    option(
-        "Run",
-        "--plan",
-        type=click.Path(),
-        metavar="FILE",
-        help="Take sizes, rounds, schedule and hashes from a .toml or .json plan.",
-    ),
-    option(
-        "Run",
-        "--memory",
-        type=size,
-        metavar="SIZE",
-        help="Memory for rows, read or held, and for --output (1GiB; half of the machine's).",
-    ),
 )
 
 
@@ -176,6 +41,15 @@ _campaign_options = options(
             "fedtally estimate visits.csv --item url --client user --max-items 3 --rounds 10",
         ),
         (
+            "differentially private, of public candidates",
+            "fedtally estimate words.txt --domain dictionary.txt --epsilon 1",
+        ),
+        (
+            "as few bytes as a largest error of 0.1 % needs",
+            "fedtally estimate zipf: --tau 0.001 --evaluate",
+        ),
+        ("strings that nobody has listed", "fedtally estimate words.txt --domain open --epsilon 1"),
+        (
             "pre-aggregated counts, against a public dictionary",
             "fedtally estimate counts.parquet --item word --count n --domain dictionary.txt",
         ),
@@ -187,20 +61,12 @@ _campaign_options = options(
             ),
         ),
         (
-            "as few bytes as a largest error of 0.1 % needs",
-            "fedtally estimate zipf: --tau 0.001 --evaluate",
-        ),
-        (
             "a synthetic population, and how wrong the answer is",
             "fedtally estimate zipf:a=1.1,d=100000,n=150000 --rounds 10 --evaluate",
         ),
         (
             "real secure aggregation, a tenth of the clients lost on the way",
             "fedtally estimate zipf:d=1000,n=2000 --secure-sum secagg --dropout 0.1",
-        ),
-        (
-            "differentially private, of public candidates",
-            "fedtally estimate words.txt --domain dictionary.txt --epsilon 1",
         ),
         (
             "no trusted party, and a budget that cannot be overspent",
@@ -214,10 +80,6 @@ _campaign_options = options(
             ),
         ),
         (
-            "words of which nobody has the list",
-            "fedtally estimate words.txt --domain open --epsilon 1",
-        ),
-        (
             "your words: as few bytes as the names of those above 0.2 % need",
             "fedtally estimate words.txt --domain open --epsilon 1 --tau 0.001",
         ),
@@ -229,20 +91,7 @@ _campaign_options = options(
     ],
 )
 @click.argument("source", metavar="INPUT")
-@table_options
-@domain_options
-@open_options
-@size_options
-@target_options
-@name_length_option
-@round_options
-@_campaign_options
-@privacy_options
-@answer_options
-@details_option
-@decoding_options
-@save_options
-@run_options
+@shared("estimate")
 def estimate(source: str, **options: Any) -> None:
     """Run a whole campaign on a table, in this process: every client is simulated.
 
@@ -275,21 +124,7 @@ def estimate(source: str, **options: Any) -> None:
         ("what differential privacy costs", "fedtally demo --epsilon 1"),
     ],
 )
-@size_options
-@round_options
-@option(
-    "Privacy",
-    "--epsilon",
-    type=click.FLOAT,
-    metavar="E",
-    help="Add the noise of so much privacy; the run is marked not private.",
-)
-@delta_option
-@answer_options
-@details_option
-@decoding_options
-@save_options
-@run_options
+@shared("demo")
 def demo(**options: Any) -> None:
     """Estimate on data that is on every machine: Python's own standard library.
 
@@ -309,34 +144,14 @@ def demo(**options: Any) -> None:
     # fixed by default, so that everybody who has the same Python sees the same numbers
     seed = campaign_seed(_DEMO_SEED if options["seed"] is None else options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
-    asked = {
-        name: options[name]
-        for name in (
-            "encoding",
-            "rows",
-            "width",
-            "max_bytes",
-            "schedule",
-            "top",
-            "epsilon",
-            "delta",
-            *DECODING,
-        )
-    }
-    asked["not_private"] = asked["epsilon"] is not None
-    if asked["width"] is None:
-        asked["max_bytes"] = asked["max_bytes"] or _DEMO_BYTES
-    simulation = Simulation.of(
-        **asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True
-    )
+    wanted = asked("demo", options, Door.REQUEST, Door.SIMULATION)
+    wanted |= {"num_rounds": options["num_rounds"] or 10, "seed": seed, "evaluate": True}
+    wanted["not_private"] = wanted["epsilon"] is not None
+    if wanted["width"] is None:
+        wanted["max_bytes"] = wanted["max_bytes"] or _DEMO_BYTES
+    simulation = Simulation.of(**wanted)
     result = _run(source, simulation, options)
     _answer(result, {**options, "source": _LIBRARY}, _NEXT_TO_THE_DEMO)
-
-
-for _parameter in demo.params:
-    if _parameter.name in _DEMO_HELP:
-        assert isinstance(_parameter, click.Option)
-        _parameter.help = _DEMO_HELP[_parameter.name]
 
 
 def _simulation(options: dict[str, Any]) -> Simulation:
@@ -345,44 +160,12 @@ def _simulation(options: dict[str, Any]) -> Simulation:
     from fedtally.plan import Plan
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
-    same = (
-        "encoding",
-        "rows",
-        "width",
-        "max_bytes",
-        "schedule",
-        "max_items",
-        *DECODING,
-        "seed",
-        "evaluate",
-        "outside",
-        "memory",
-        "top",
-        "secure_sum",
-        "adversary",
-        "dropout",
-        "screen",
-        "max_corrupt",
-        "max_cohort",
-        "max_dropout",
-        "validity",
-        "tau",
-        "failure_probability",
-        "sizing",
-        "pilot_share",
-        "people",
-        "silos_per_person",
-        "allow_rare_names",
-        "dictionary",
-        "name_length",
-        *PRIVACY,
-    )
     # a plan may say that the domain is open: then these options go with it
     is_planned = plan is not None and plan.is_open
     domain = read_open_domain(options, *([] if is_planned else _OF_OPEN))
-    asked = {name: options[name] for name in same}
-    rest = {"num_rounds": options["rounds"], "domain": domain, "plan": plan}
-    return Simulation.of(of_silos=options["silo"] is not None, **asked, **rest)
+    wanted = asked("estimate", options, Door.REQUEST, Door.MARK, Door.SIMULATION)
+    wanted |= {"domain": domain, "plan": plan}
+    return Simulation.of(of_silos=options["silo"] is not None, **wanted)
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, json_option, option
+from fedtally.cli.layout import Command, Group, option
+from fedtally.cli.shared import json_option
 
 
 @click.group(
@@ -49,16 +50,22 @@ def app(folder: Path) -> None:
         )
     ],
 )
-@option("Node", "--superlink", required=True, metavar="HOST:PORT", help="Where the SuperLink is.")
+@option("Node", "--superlink", required=True, metavar="HOST:PORT", help="Reach the SuperLink here")
 @option(
     "Node",
     "--root-certificates",
     type=click.Path(),
     metavar="FILE",
-    help="The certificates that the node trusts; without: an insecure node.",
+    help="Trust these certificates [none: an insecure node]",
 )
-@option("Node", "--key", type=click.Path(), metavar="FILE", help="The node's private key.")
-@option("Node", "--agent", type=click.Path(), metavar="SOCKET", help="The socket of its agent.")
+@option("Node", "--key", type=click.Path(), metavar="FILE", help="Use this private key of the node")
+@option(
+    "Node",
+    "--agent",
+    type=click.Path(),
+    metavar="SOCKET",
+    help="Use this socket of its agent",
+)
 @json_option
 def check(
     superlink: str, root_certificates: str | None, key: str | None, agent: str | None, as_json: bool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, json_option, option, options
+from fedtally.cli.layout import Command, Group, option, options
 from fedtally.cli.plan_facts import (
     authority_rows,
     check_fingerprint,
@@ -19,6 +19,7 @@ from fedtally.cli.plan_facts import (
     is_attended,
     parse_day,
 )
+from fedtally.cli.shared import json_option
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -46,17 +47,17 @@ _OWNERS = (
     _Owner(
         "server",
         "the key of the server of secagg",
-        "Public key of the server of secagg: 64 digits, or the FILE.pub of fedtally keys new.",
+        "Name the public key of the server of secagg",
     ),
     _Owner(
         "leader",
         "the key of the leader of two servers",
-        "Public key of the leader of two-server: 64 digits, or its FILE.pub.",
+        "Name the public key of the leader of two servers",
     ),
     _Owner(
         "helper",
         "the key of the helper of two servers",
-        "Public key of the helper of two-server: 64 digits, or its FILE.pub.",
+        "Name the public key of the helper of two servers",
     ),
     _Owner("registrar", "the key of who enrols clients"),
     _Owner("client", "the identity of a client"),
@@ -75,7 +76,7 @@ public_key_options = options(
         "--allow-list",
         type=click.Path(),
         metavar="FILE",
-        help="Who may take part (active, two-server): the FILE of fedtally keys allow-list.",
+        help="Name the list of who may take part, of fedtally keys allow-list",
     ),
 )
 _registrar_options = options(
@@ -84,14 +85,14 @@ _registrar_options = options(
         "--registrar",
         required=True,
         metavar="HEX|FILE",
-        help="Public key of the registrar: 64 digits, or its FILE.pub.",
+        help="Name the public key of the registrar",
     ),
     option(
         "Keys",
         "--purpose",
         required=True,
         metavar="TEXT",
-        help="What clients are enrolled for, in the words that the registrar chose.",
+        help="Say what clients are enrolled for, as the registrar words it",
     ),
 )
 
@@ -184,7 +185,7 @@ def keys() -> None:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The private key file.",
+    help="Write the private key to FILE, the public one to FILE.pub",
 )
 @json_option
 def new(role: str, output: str, as_json: bool) -> None:
@@ -280,7 +281,7 @@ def retire(file: str, as_json: bool) -> None:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="Write the plan with its keys: .toml or .json.",
+    help="Write the plan with its keys, as .toml or .json",
 )
 @json_option
 def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
@@ -338,7 +339,7 @@ def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The proof: a text of one line, for the registrar.",
+    help="Write the proof, a line for the registrar",
 )
 @json_option
 def prove(key: str, registrar: str, purpose: str, output: str, as_json: bool) -> None:
@@ -390,7 +391,7 @@ def prove(key: str, registrar: str, purpose: str, output: str, as_json: bool) ->
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The allow-list: a text with an identity a line.",
+    help="Write the allow-list, an identity a line",
 )
 @json_option
 def allow_list(
@@ -449,37 +450,37 @@ def allow_list(
     "--allow-list",
     type=click.Path(),
     metavar="FILE",
-    help="Sign only if PLAN names the list in this FILE.",
+    help="Sign only if PLAN names the list in this FILE",
 )
 @option(
     "Authority",
     "--purpose",
     required=True,
     metavar="TEXT",
-    help="What the plan is for: signatures are numbered within a purpose.",
+    help="Say what the plan is for; signatures are numbered within a purpose",
 )
 @option(
     "Authority",
     "--replaces",
     multiple=True,
     metavar="HEX",
-    help="End the plan with this fingerprint, all 64 digits. May be repeated.",
+    help="End the plan with these 64 digits; may be repeated",
 )
 @option(
     "Authority",
     "--until",
     metavar="DATE",
-    help="The last day of the plan, in UTC, such as 2027-01-31 [in 90 days].",
+    help="End the plan after this day in UTC, such as 2027-01-31 [in 90 days]",
 )
 @option(
     "Authority",
     "--number",
     type=int,
     metavar="N",
-    help="The number within the purpose [one more than REGISTRAR.key.signed has].",
+    help="Number the signature within its purpose [one more than REGISTRAR.key.signed has]",
 )
 @fingerprint_option
-@option("Run", "--yes", is_flag=True, help="Do not ask, on a terminal, whether to sign.")
+@option("Run", "--yes", is_flag=True, help="Sign without asking")
 @option(
     "Files",
     "--output",
@@ -487,7 +488,7 @@ def allow_list(
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The signature: a text of one line, for all clients.",
+    help="Write the signature, a line for all clients",
 )
 @json_option
 def sign(
@@ -616,7 +617,7 @@ def _show_signing(
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The notice: a text of one line, for all clients.",
+    help="Write the notice, a line for all clients",
 )
 @json_option
 def revoke(key: str, plans: tuple[str, ...], output: str, as_json: bool) -> None:

@@ -1,37 +1,127 @@
-"""Help like a manual page: commands in groups, options in sections, examples at the end."""
+"""Help: commands in groups, options in sections, examples at the end.
+
+A command has three helps. Without arguments that it needs it shows its usage and two examples;
+`-h` adds examples and the options that most people use; `--help` has every option.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from fedtally._keywords import in_options
+from fedtally.base.text import escaped, shortened
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.options import SECTIONS
 
+_LONGEST = 40  # columns of a value in a message
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class SectionOption(click.Option):
-    """An option that says under which heading of the help it stands."""
+# What `-h` shows at most.
+MOST_OPTIONS, MOST_EXAMPLES = 14, 5
+_BARE_EXAMPLES = 2
+_HELP = "Help"
+# headings in the order of their use; those of one command alone come before all
+_ORDER = {section.__name__: place for place, section in enumerate(SECTIONS)} | {
+    _HELP: len(SECTIONS)
+}
 
-    def __init__(self, *names: Any, section: str = "Options", **settings: Any) -> None:
+
+class SectionOption(click.Option):
+    """An option that says where it stands in the help, and what it cannot do without.
+
+    Args:
+        names: the option's names, for click.
+        section: the heading.
+        is_often: whether `-h` has it.
+        needs: another option, without which this one does nothing: "--report FILE.html"; "": none.
+        settings: the other settings, for click.
+    """
+
+    def __init__(
+        self,
+        *names: Any,
+        section: str = "Options",
+        is_often: bool = False,
+        needs: str = "",
+        **settings: Any,
+    ) -> None:
         super().__init__(*names, **settings)
-        self.section = section
+        self.section, self.is_often, self.needs = section, is_often, needs
+
+
+class BareUsage(click.UsageError):
+    """A command was typed without anything, and needs something."""
 
 
 class Command(click.Command):
-    """A command whose help groups options by section and ends in examples."""
+    """A command whose help groups options by section and ends in examples.
+
+    Args:
+        arguments: as for `click.Command`.
+        examples: lines to copy, each behind its purpose; a line without one goes on with the
+            example before it. The first ones are what most people need.
+        settings: as for `click.Command`.
+    """
 
     def __init__(
         self, *arguments: Any, examples: Sequence[tuple[str, str]] = (), **settings: Any
     ) -> None:
-        settings.setdefault(
-            "context_settings", {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
-        )
-        super().__init__(*arguments, **settings)
+        settings.setdefault("context_settings", {"max_content_width": 100})
+        super().__init__(*arguments, **{"add_help_option": False, **settings})
         self.examples = examples
+        self._shown_examples: list[str] = []
+        for purpose, line in examples:
+            if purpose:
+                self._shown_examples.append(f"# {purpose}\n{line}")
+            else:
+                self._shown_examples[-1] += f"\n{line}"
+        self.params += [
+            _help_option("-h", "Show the options that most people use", self.most_used_help),
+            _help_option("--help", "Show every option", self.get_help),
+        ]
+
+    @property
+    def own_options(self) -> list[SectionOption]:
+        """The options, but those that show a help."""
+        options = (one for one in self.params if isinstance(one, SectionOption))
+        return [one for one in options if one.section != _HELP]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments. Where there are none, and some are needed, the usage is the error."""
+        needs_some = any(parameter.required for parameter in self.params)
+        if needs_some and not args and not ctx.resilient_parsing:
+            raise BareUsage(self.bare_help(ctx), ctx)
+        return super().parse_args(ctx, args)
+
+    def bare_help(self, ctx: click.Context) -> str:
+        """Return the usage and two examples."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        self._write_examples(formatter, _BARE_EXAMPLES)
+        formatter.write(f"\nMost used options: {ctx.command_path} -h")
+        return formatter.getvalue()
+
+    def most_used_help(self, ctx: click.Context) -> str:
+        """Return the usage, five examples, and the options that most people use."""
+        known = self.own_options
+        few, rest = known, "More"
+        if len(known) > MOST_OPTIONS:
+            few, rest = [one for one in known if one.is_often], f"All {len(known)} options"
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(str(self.help).partition("\n\n")[0])
+        self._write_examples(formatter, MOST_EXAMPLES)
+        if few:
+            _write_options(ctx, formatter, {"Options": sorted(few, key=_rank)})
+        formatter.write(f"\n{rest}: {ctx.command_path} --help")
+        return formatter.getvalue()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. An error names its options as they are typed, not as Python calls them.
@@ -39,6 +129,7 @@ class Command(click.Command):
         Of a file it names the entries, which have the names of Python.
         """
         try:
+            self._check_needs(ctx)
             return super().invoke(ctx)
         except UnreadableFileError:
             raise
@@ -50,26 +141,83 @@ class Command(click.Command):
             }
             raise type(error)(in_options(str(error), names)) from error
 
+    def _check_needs(self, ctx: click.Context) -> None:
+        """Refuse an option that does nothing without another one, which was not given."""
+        names = {option: one.name for one in self.params for option in one.opts}
+        for one in self.params:
+            needs = getattr(one, "needs", "")
+            needed = names.get(needs.partition(" ")[0])
+            if needed is None or one.name is None or ctx.params[one.name] is None:
+                continue
+            if ctx.params[needed] is None:
+                value = shortened(escaped(str(ctx.params[one.name])), _LONGEST)
+                raise InvalidInputError(
+                    f"{one.opts[0]} {value!r} does nothing without {needs}: add that, or leave"
+                    f" {one.opts[0]} out"
+                )
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under the heading of their section."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if isinstance(parameter, click.Option) and record is not None:
-                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
-        for section, records in sections.items():
-            with formatter.section(section):
-                formatter.write_dl(records, col_max=26)
+        """Write the options under the heading of their section: needed ones, then most used."""
+        sections: dict[str, list[click.Option]] = {}
+        for parameter in sorted(self.params, key=_rank):
+            if isinstance(parameter, SectionOption):
+                sections.setdefault(parameter.section, []).append(parameter)
+        # sorting keeps the order of equals
+        for found in sections.values():
+            found.sort(key=_is_optional)
+        firsts = sorted(sections, key=lambda section: _is_optional(sections[section][0]))
+        _write_options(ctx, formatter, {section: sections[section] for section in firsts})
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, each under a line that says what it does."""
+        self._write_examples(formatter)
+
+    def _write_examples(self, formatter: click.HelpFormatter, most: int | None = None) -> None:
+        """Write the examples, or the first of them."""
         if self.examples:
             with formatter.section("Examples"):
-                indent = " " * formatter.current_indent
-                for place, (purpose, line) in enumerate(self.examples):
-                    if purpose:  # a line without one goes on with the example before it
-                        formatter.write("\n" * bool(place) + f"{indent}# {purpose}\n")
-                    formatter.write(f"{indent}{line}\n")
+                text = "\n\n".join(self._shown_examples[:most])
+                formatter.write(textwrap.indent(text, " " * formatter.current_indent) + "\n")
+
+
+def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> SectionOption:
+    """Return an option that shows a help and ends the command."""
+
+    def callback(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+        if is_asked and not ctx.resilient_parsing:
+            click.echo(show(ctx))
+            ctx.exit()
+
+    return SectionOption(
+        [flag],
+        section=_HELP,
+        help=text,
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=callback,
+    )
+
+
+def _rank(parameter: click.Parameter) -> int:
+    """Return the place of a parameter's section."""
+    return _ORDER.get(getattr(parameter, "section", _HELP), -1)
+
+
+def _is_optional(parameter: click.Parameter) -> bool:
+    return not parameter.required
+
+
+def _write_options(
+    ctx: click.Context,
+    formatter: click.HelpFormatter,
+    sections: Mapping[str, Sequence[click.Option]],
+) -> None:
+    """Write options under the headings of their sections."""
+    for section, found in sections.items():
+        records = filter(None, [one.get_help_record(ctx) for one in found])
+        with formatter.section(section):
+            formatter.write_dl(list(records), col_max=26)
 
 
 class Group(click.Group):
@@ -126,8 +274,3 @@ def options(*decorators: Decorator) -> Decorator:
 def option(section: str, *names: str, **settings: Any) -> Decorator:
     """Return the decorator of one option in a section of the help."""
     return click.option(*names, cls=SectionOption, section=section, **settings)
-
-
-json_option = option(
-    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
-)

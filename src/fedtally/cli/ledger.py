@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Decorator, Group, json_option, option
+from fedtally.cli.layout import Command, Group, option
+from fedtally.cli.shared import json_option, shared
 
 if TYPE_CHECKING:
     from fedtally.store import Ledger
@@ -19,19 +20,6 @@ _UNIT = (
     " campaign listed"
 )
 _PERIOD = "from the first grant on, for good: nothing is ever given back"
-
-_ledger_option = option(
-    "Ledger",
-    "--ledger",
-    "location",
-    required=True,
-    metavar="PATH|URL",
-    help="An SQLite file, or postgresql://...",
-)
-
-
-def _population_option(**settings: Any) -> Decorator:
-    return option("Ledger", "--population", metavar="NAME", **settings)
 
 
 @click.group(
@@ -65,28 +53,9 @@ def ledger() -> None:
         ),
     ],
 )
-@_ledger_option
-@_population_option(
-    required=True, help="The population; populations that overlap are one, under one name."
-)
-@option(
-    "Budget",
-    "--epsilon",
-    type=float,
-    required=True,
-    metavar="E",
-    help="The most it may spend in all; replaces an earlier grant.",
-)
-@option(
-    "Budget",
-    "--delta",
-    type=float,
-    required=True,
-    metavar="D",
-    help="Its total delta, for good: below 1/clients; 0 allows geometric noise alone.",
-)
+@shared("ledger grant")
 @json_option
-def grant(location: str, population: str, epsilon: float, delta: float, as_json: bool) -> None:
+def grant(ledger: str, population: str, epsilon: float, delta: float, as_json: bool) -> None:
     """Grant a population a total epsilon at its one total delta. A missing ledger is made.
 
     A later grant replaces the earlier. A smaller one stops new campaigns, and not the rounds of
@@ -99,7 +68,7 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     from fedtally.store import Ledger
 
     Grant(population, epsilon, delta)  # a bad value is refused before a file is made
-    books = Ledger.open(location, create=True)
+    books = Ledger.open(ledger, create=True)
     if books.granted(population) is None:
         warn_of_look_alikes(books, population)
     books.grant(population, epsilon, delta, int(time.time()))
@@ -129,17 +98,16 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
         ("one, for a script", "fedtally ledger show --ledger books.db --population phones --json"),
     ],
 )
-@_ledger_option
-@_population_option(help="Only this population.")
+@shared("ledger show")
 @json_option
-def show(location: str, population: str | None, as_json: bool) -> None:
+def show(ledger: str, population: str | None, as_json: bool) -> None:
     """Show the grants of populations, what their campaigns cost together, and their releases."""
-    document = _exported(location, population)
+    document = _exported(ledger, population)
     if as_json:
         console.show_json(document)
         return
     if not document["populations"]:
-        console.note(f"{location} grants nothing yet: fedtally ledger grant")
+        console.note(f"{ledger} grants nothing yet: fedtally ledger grant")
     for entry in document["populations"]:
         _show_population(entry)
 
@@ -159,17 +127,16 @@ def show(location: str, population: str | None, as_json: bool) -> None:
         ),
     ],
 )
-@_ledger_option
-@_population_option(help="Only this population.")
+@shared("ledger export")
 @option(
     "Run",
     "--output",
     type=click.Path(),
     metavar="FILE",
-    help="Write to FILE, and not to standard output.",
+    help="Write to FILE, and not to standard output",
 )
 @json_option
-def export(location: str, population: str | None, output: str | None, as_json: bool) -> None:
+def export(ledger: str, population: str | None, output: str | None, as_json: bool) -> None:
     """Write grants, campaigns with their events, reservations and landings as one JSON document.
 
     Of each sketch the document holds only the SHA-256.
@@ -178,8 +145,8 @@ def export(location: str, population: str | None, output: str | None, as_json: b
 
     from fedtally.base import archive
 
-    console.check_files([output], [location])
-    document = _exported(location, population)
+    console.check_files([output], [ledger])
+    document = _exported(ledger, population)
     if output is None:
         console.show_json(document)
         return

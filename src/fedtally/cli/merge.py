@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import date
+from typing import Any
 
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, json_option, option
-from fedtally.cli.options import as_named, details_option, title_option
+from fedtally.cli.layout import Command
+from fedtally.cli.shared import as_named, json_option, shared
 
 
 @click.command(
@@ -30,49 +31,9 @@ from fedtally.cli.options import as_named, details_option, title_option
     ],
 )
 @click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
-@option(
-    "Answer",
-    "--top",
-    type=click.INT,
-    default=20,
-    metavar="K",
-    help="How many items are shown (20).",
-)
-@option(
-    "Answer",
-    "--query",
-    multiple=True,
-    metavar="ITEM",
-    help="Also estimate this item; may be repeated.",
-)
-@option(
-    "Files",
-    "--output",
-    type=click.Path(),
-    metavar="FILE",
-    help="All estimates, as .csv or .parquet.",
-)
-@option(
-    "Files",
-    "--report",
-    "page",
-    type=click.Path(),
-    metavar="FILE",
-    help="A report to share: one .html file (extra `report`).",
-)
-@title_option
-@details_option
+@shared("merge")
 @json_option
-def merge(
-    results: tuple[str, ...],
-    top: int,
-    query: tuple[str, ...],
-    output: str | None,
-    page: str | None,
-    title: str | None,
-    details: bool,
-    as_json: bool,
-) -> None:
+def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Make one answer from the results of several plans over the same candidates.
 
     The RESULTs are files of --save, of parts of a campaign or of whole campaigns. A client, or a
@@ -83,6 +44,8 @@ def merge(
     from fedtally.merged import Merged
     from fedtally.result import Result, check_export_path, write_table
 
+    top, query = options["top"], options["query"]
+    output, page = options["output"], options["report"]
     console.check_files([output, page], results)
     if output is not None:
         check_export_path(output)
@@ -107,11 +70,12 @@ def merge(
             queried,
             command=console.command_line(),
             path=page,
-            title=title or "",
+            title=options["title"] or "",
             day=date.today(),
         )
         console.note(f"wrote {page}: the report", as_json)
     if as_json:
         console.show_json(report.merged_document(merged, results, estimates, queried))
     else:
+        details = options["details"]
         console.show(report.merged_answer(merged, results, estimates, queried, details=details))

@@ -12,25 +12,9 @@ import click
 from fedtally.cli import console, plan_view
 from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
-from fedtally.cli.options import (
-    DECODERS,
-    budget_options,
-    delta_option,
-    mechanism_option,
-    name_length_option,
-    neighbours_option,
-    open_options,
-    population_option,
-    positive,
-    read_name_length,
-    read_open_domain,
-    round_options,
-    run_options,
-    target_options,
-    trust_option,
-    trust_options,
-)
+from fedtally.cli.shared import asked, positive, read_name_length, read_open_domain, shared
 from fedtally.errors import InvalidInputError
+from fedtally.options import Door
 
 if TYPE_CHECKING:
     from fedtally.domain import Domain
@@ -41,30 +25,6 @@ if TYPE_CHECKING:
     from fedtally.planner.silos import Silos
 
 _NO_PRIVACY = "none"
-# options whose names and meanings are those of `planner.request.Request`
-_SAME = (
-    "encoding",
-    "rows",
-    "max_bytes",
-    "schedule",
-    "max_items",
-    "recovery",
-    "tau",
-    "failure_probability",
-    "secure_sum",
-    "adversary",
-    "max_dropout",
-    "max_corrupt",
-    "max_cohort",
-    "validity",
-    "cohort",
-    "cohort_min",
-    "delta",
-    "mechanism",
-    "trust",
-    "neighbours",
-    "population",
-)
 
 _plan_options = options(
     option(
@@ -72,107 +32,30 @@ _plan_options = options(
         "--clients",
         type=positive,
         metavar="N",
-        help="Clients of all rounds together, or silos; each is in one, drawn at random.",
-    ),
-    option(
-        "Fleet",
-        "--people",
-        type=positive,
-        metavar="N",
-        help=(
-            "Clients are silos, such as hospitals, each of at most N people. A person is what"
-            " privacy protects, and frequencies are shares of people."
-        ),
-    ),
-    option(
-        "Fleet",
-        "--expected-people",
-        type=positive,
-        metavar="N",
-        help=(
-            "People of all silos together that errors are predicted for (--clients times --people);"
-            " with fewer, noise weighs more."
-        ),
+        is_often=True,
+        help="Plan for this many clients, or silos, in all rounds",
     ),
     option(
         "Fleet",
         "--domain-size",
         type=positive,
         metavar="D",
-        help="Candidate items: the integers 1 to D.",
-    ),
-    option(
-        "Fleet",
-        "--domain",
-        metavar="DOMAIN",
-        help=(
-            "Candidate items: a FILE, one a line, `range:A..B`, `grid:S..N,W..E,STEP`, or `open`"
-            " for strings of which nobody has the list, instead of --domain-size."
-        ),
-    ),
-    option(
-        "Fleet",
-        "--max-items",
-        type=positive,
-        metavar="K",
-        help="The most items of a client (1).",
+        is_often=True,
+        help="Take the integers 1 to D as candidates",
     ),
     option(
         "Fleet",
         "--like",
         metavar="WHAT",
-        help=(
-            "Frequencies to plan for: those of a synthetic population such as profile:gowalla-us or"
-            " zipf:a=1.1, or of a RESULT of --save (the hardest, so that the target holds for any)."
-        ),
+        is_often=True,
+        help="Plan for frequencies like zipf:, profile:gowalla-us or a RESULT [the hardest]",
     ),
-)
-_cohort_options = options(
     option(
-        "Trust",
-        "--cohort",
+        "Fleet",
+        "--expected-people",
         type=positive,
         metavar="N",
-        help=(
-            "Clients of a full cohort of secagg, instead of --max-cohort, for a real campaign: its"
-            " sessions open with --cohort-min to N clients (5/4 of --cohort-min)."
-        ),
-    ),
-    option(
-        "Trust",
-        "--cohort-min",
-        type=positive,
-        metavar="N",
-        help="The fewest clients with which a session opens (4/5 of --cohort).",
-    ),
-)
-_privacy_options = options(
-    option(
-        "Privacy",
-        "--epsilon",
-        metavar="E",
-        help=(
-            "Differential privacy with this epsilon; none: without. With --tau and --max-bytes, the"
-            " least epsilon is found."
-        ),
-    ),
-    delta_option,
-    mechanism_option,
-    trust_option,
-    neighbours_option,
-    option(
-        "Privacy",
-        "--silos-per-person",
-        type=positive,
-        metavar="K",
-        help="Most silos that hold one person, in the whole campaign (1); more costs more noise.",
-    ),
-    population_option,
-    option(
-        "Privacy",
-        "--not-private",
-        is_flag=True,
-        help="Allow --like RESULT of a campaign that was not private.",
+        help="Predict errors for N people of all silos [--clients times --people]",
     ),
 )
 
@@ -226,24 +109,7 @@ _privacy_options = options(
     ],
 )
 @_plan_options
-@open_options
-@name_length_option
-@target_options
-@budget_options
-@round_options
-@option(
-    "Answer",
-    "--recovery",
-    type=click.Choice(["auto", *DECODERS]),
-    default="auto",
-    help=(
-        "The decoder that the plan rests on (auto: direct for a histogram, joint from 3 rows on, up"
-        " to 2^28 candidates)."
-    ),
-)
-@trust_options
-@_cohort_options
-@_privacy_options
+@shared("plan")
 @public_key_options
 @option(
     "Files",
@@ -251,36 +117,16 @@ _privacy_options = options(
     "-o",
     type=click.Path(),
     metavar="FILE",
-    help="Write the plan: .toml or .json.",
-)
-@option(
-    "Files",
-    "--plot",
-    type=click.Path(),
-    metavar="FILE",
-    help="Chart of error against bytes (extra `plot`).",
-)
-@option(
-    "Files",
-    "--report",
-    type=click.Path(),
-    metavar="FILE",
-    help="Page with error against bytes, costs and alternatives: .html (extra `report`).",
-)
-@option(
-    "Answer",
-    "--details",
-    is_flag=True,
-    help="Print the whole account: privacy, sums, each stage, other sizes.",
+    is_often=True,
+    help="Write the plan, as .toml or .json",
 )
 @option(
     "Run",
     "--host",
     type=click.Path(),
     metavar="FILE",
-    help="Predict CPU of the machine in this .toml (the reference machine).",
+    help="Predict CPU of the machine in this .toml [the reference machine]",
 )
-@run_options
 def plan(**options: Any) -> None:
     """Make a plan before any client takes part: from a target to a sketch and its bill.
 
@@ -371,10 +217,15 @@ def _propose(
         spare = open_domain.FINDER_SPARE if distribution is None else 1.0
         search = open_domain.Search(spec, domain, number, law, seed, length, rare, spare)
         return open_domain.propose(search, find_epsilon=find_epsilon, like=about)
-    asked = (spec, domain, number, distribution)
-    is_drawn = options["seed"] is None
     return proposal.propose(
-        *asked, seed=seed, is_drawn=is_drawn, find_epsilon=find_epsilon, like=about
+        spec,
+        domain,
+        number,
+        distribution,
+        seed=seed,
+        is_drawn=options["seed"] is None,
+        find_epsilon=find_epsilon,
+        like=about,
     )
 
 
@@ -424,18 +275,19 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
             ) from None
         checked_epsilon(number)
     find = epsilon is None and options["tau"] is not None and options["max_bytes"] is not None
-    asked = {name: options[name] for name in _SAME}
+    wanted = asked("plan", options, Door.REQUEST)
     if find:  # with any epsilon, which is replaced by the least
         number = 1.0
     if options["neighbours"] == "add-remove" and silos is None:
         # the number of clients is private, and a public bound on it stands in the plan
-        asked["max_clients"] = options["clients"]
+        wanted["max_clients"] = options["clients"]
     # of other domains nothing is asked here that the request could refuse
     domain = "open" if options["domain"] == "open" else None
-    rounds = options["rounds"]
+    rounds = options["num_rounds"]
     if rounds is None and domain is None:
         rounds = 1  # of an open domain the number is chosen
-    request = Request(**asked, domain=domain, num_rounds=rounds, epsilon=number)
+    wanted |= {"domain": domain, "num_rounds": rounds, "epsilon": number}
+    request = Request(**wanted)
     return request.resolve(not_private=options["not_private"], silos=silos), find
 
 

@@ -20,7 +20,7 @@ fingerprint_option = option(
     "Run",
     "--fingerprint",
     metavar="HEX",
-    help="Refuse any other plan: all 64 digits, as you got them by another way.",
+    help="Refuse any other plan than the one with these 64 digits",
 )
 
 

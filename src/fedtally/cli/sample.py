@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option
+from fedtally.cli.layout import Command
+from fedtally.cli.shared import shared
 from fedtally.errors import InvalidInputError
 
 
@@ -20,14 +21,7 @@ from fedtally.errors import InvalidInputError
     ],
 )
 @click.argument("folder", metavar="DIR", type=click.Path())
-@option(
-    "Run",
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    metavar="S",
-    help="0 draws the tables of the documentation, another seed other tables (0).",
-)
+@shared("sample")
 def sample(folder: str, seed: int) -> None:
     """Write small tables to DIR: the files that the documentation's commands name.
 

@@ -14,8 +14,8 @@ import click
 from fedtally.base import validate
 from fedtally.base.text import escaped
 from fedtally.cli import console
-from fedtally.cli.layout import Command, json_option, option
-from fedtally.cli.options import DECODERS, as_named, details_option, title_option
+from fedtally.cli.layout import Command, option
+from fedtally.cli.shared import as_named, json_option, shared
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:
@@ -40,30 +40,9 @@ if TYPE_CHECKING:
     "file",
     type=click.Path(),
     metavar="FILE",
-    help="Items, one a line, or a table's column, FILE:COL; - for standard input.",
+    help="Read the items from FILE, FILE:COL, or - for standard input",
 )
-@option(
-    "Answer",
-    "--recovery",
-    type=click.Choice(["auto", *DECODERS]),
-    help=(
-        "Decode in another way; auto: in the way that estimate would choose (as the result says)."
-    ),
-)
-@option(
-    "Answer",
-    "--confidence",
-    type=float,
-    metavar="P",
-    help="Confidence of the intervals; 0 for none (as the result says).",
-)
-@option(
-    "Answer",
-    "--intervals",
-    type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
-    help="Kind of the intervals (as the result says).",
-)
-@details_option
+@shared("query")
 @json_option
 def query(
     result: str,
@@ -133,17 +112,9 @@ def query(
     "--output",
     type=click.Path(),
     metavar="FILE",
-    help="The file, .html (the result's name with .html).",
+    help="Write to this file, .html [the result's name with .html]",
 )
-@title_option
-@option(
-    "Answer",
-    "--top",
-    type=click.INT,
-    default=20,
-    metavar="K",
-    help="How many items are listed (20).",
-)
+@shared("report")
 def report(result: str, output: str | None, title: str | None, top: int) -> None:
     """Write the report of a saved result: one HTML file that loads nothing (extra `report`).
 
@@ -205,10 +176,7 @@ def _lines(path: str) -> list[str]:
     "losses",
     type=click.Path(),
     metavar="FILE",
-    help=(
-        "Write the distribution of the plan's privacy loss: loss, probability, delta; .csv or"
-        " .parquet."
-    ),
+    help="Write the distribution of the privacy loss, as .csv or .parquet",
 )
 @json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option
+from fedtally.cli.shared import shared
 from fedtally.errors import InvalidInputError
 
 
@@ -19,13 +20,7 @@ from fedtally.errors import InvalidInputError
         ("the same page each time", "fedtally show -o same.html --seed 1"),
     ],
 )
-@option(
-    "Run",
-    "--seed",
-    type=click.IntRange(0),
-    metavar="S",
-    help="Draw words, hashes, masks and noise from S (at random).",
-)
+@shared("show")
 @option(
     "Files",
     "-o",
@@ -33,7 +28,7 @@ from fedtally.errors import InvalidInputError
     type=click.Path(),
     default="show.html",
     metavar="FILE",
-    help="Write the page to FILE (show.html).",
+    help="Write the page to FILE [show.html]",
 )
 def show(output: str, seed: int | None) -> None:
     """Write one HTML file to click through: pick one of 200 phones and try to read its word.

@@ -11,24 +11,17 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option, options
-from fedtally.cli.options import (
-    DECODERS,
-    delta_option,
-    domain_options,
-    listed,
-    max_bytes_option,
-    name_length_option,
+from fedtally.cli.shared import (
+    asked,
     open_input,
-    open_options,
     positive,
     read_domain,
     read_open_domain,
-    run_options,
-    table_options,
-    tau_option,
+    shared,
     use_threads,
 )
 from fedtally.errors import InvalidInputError
+from fedtally.options import DECODERS, Door, read_list
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,130 +35,45 @@ _REPEATS, _REPEATS_OF_PLAN, _REPEATS_OF_OPEN = 10, 50, 5
 # options that a plan settles, and that --plan therefore excludes
 _PLANNED = {
     "methods": "--methods",
-    "widths": "--width",
+    "width": "--width",
     "rows": "--rows",
-    "rounds": "--rounds",
+    "num_rounds": "--rounds",
     "epsilon": "--epsilon",
     "delta": "--delta",
     "trust": "--trust",
 }
 # options of an open domain without a plan, and those that say a size, which is chosen there
 _OF_OPEN = ("tau", "max_bytes", "name_length", "allow_rare_names")
-_CHOSEN = ("methods", "widths", "rows")
+_CHOSEN = ("methods", "width", "rows")
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
-
-
-class _Recovery(click.ParamType):  # type: ignore[type-arg]  # generic in newer Click alone
-    """A decoder's name, or `module:Class`, which the study loads; None is for auto."""
-
-    name = "decoder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if ":" in str(value):
-            return value
-        chosen = click.Choice(["auto", *DECODERS]).convert(value, param, ctx)
-        return None if chosen == "auto" else chosen  # what is taken depends on rows, or on a plan
 
 
 _study_options = options(
     option(
         "Study",
         "--methods",
-        type=listed,
+        type=read_list,
         default="hybrid,fresh,shared,one-hot,binary",
         metavar="LIST",
-        help=(
-            "Schedules: shared, fresh, hybrid, batched:B, or module:Class, one of your own; one-hot"
-            " and binary, exact, are always listed (hybrid,fresh,shared,one-hot,binary)."
-        ),
-    ),
-    option(
-        "Study",
-        "--width",
-        "widths",
-        type=listed,
-        default="200,1000",
-        metavar="LIST",
-        help="Counters per row (200,1000).",
-    ),
-    option(
-        "Study",
-        "--rows",
-        type=positive,
-        default="7",
-        metavar="L",
-        help="Rows of the sketches (7).",
-    ),
-    option("Study", "--rounds", type=positive, default="10", metavar="M", help="Rounds (10)."),
-    option(
-        "Study",
-        "--recovery",
-        type=_Recovery(),
-        metavar=f"[auto|{'|'.join(DECODERS)}|module:Class]",
-        help=(
-            "How sums are decoded: belief and joint are the decoders of `estimate`; median is the"
-            " paper's; module:Class is one of your own (auto: joint from 3 rows on; with --plan"
-            " that of its target, or that of `estimate`)."
-        ),
+        is_often=True,
+        help="Compare schedules, batched:B or module:Class [hybrid,fresh,shared,one-hot,binary]",
     ),
     option(
         "Study",
         "--repeats",
         type=positive,
         metavar="R",
-        help=(
-            f"How often the draws are repeated ({_REPEATS}; with --plan {_REPEATS_OF_PLAN}; with"
-            f" --domain open and no plan {_REPEATS_OF_OPEN})."
-        ),
-    ),
-    option(
-        "Study",
-        "--plan",
-        type=click.Path(),
-        metavar="FILE",
-        help="Check this .toml or .json plan against its target, instead of comparing methods.",
-    ),
-    option(
-        "Privacy",
-        "--epsilon",
-        type=click.FLOAT,
-        metavar="E",
-        help="Add the noise of so much privacy (none).",
-    ),
-    delta_option,
-    option(
-        "Privacy",
-        "--trust",
-        type=click.Choice(["central", "distributed"]),
-        help=(
-            "central noises the sum of the rounds that share their hashes, distributed every round"
-            " (central)."
-        ),
+        is_often=True,
+        help=f"Repeat the draws R times [{_REPEATS}; --plan {_REPEATS_OF_PLAN};"
+        f" --domain open {_REPEATS_OF_OPEN}]",
     ),
     option(
         "Study",
         "--clients",
         type=click.Choice(["split"]),
         default="split",
-        help="Each client takes part in one round, drawn at random (split).",
+        help="Give each client one round, drawn at random [split]",
     ),
-    option(
-        "Files",
-        "--output",
-        type=click.Path(),
-        metavar="FILE",
-        help="Tidy table of all repeats, .csv or .parquet.",
-    ),
-    option(
-        "Files",
-        "--plot",
-        type=click.Path(),
-        metavar="FILE",
-        help="Error against bytes (extra `plot`).",
-    ),
-    tau_option,
-    max_bytes_option,
-    name_length_option,
 )
 
 
@@ -208,11 +116,8 @@ _study_options = options(
     ],
 )
 @click.argument("source")
-@table_options
-@domain_options
-@open_options
 @_study_options
-@run_options
+@shared("simulate")
 def simulate(source: str, **options: Any) -> int:
     """Compare schedules and widths on one population, or test whether a plan meets its target.
 
@@ -229,6 +134,8 @@ def simulate(source: str, **options: Any) -> int:
     clients as SOURCE has, for --tau, or for --max-bytes.
     """
     _check_outputs(options, source)
+    if options["recovery"] == "auto":  # what is taken depends on rows, or on a plan
+        options["recovery"] = None
     if options["plan"] is not None:
         return _test_plan(source, options)
     if options["domain"] == "open":
@@ -250,9 +157,9 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
         sys.path.insert(0, here)
     study = engine.Study(
         methods=options["methods"],
-        widths=_widths(options["widths"]),
+        widths=_widths(options["width"]),
         rows=options["rows"],
-        num_rounds=options["rounds"],
+        num_rounds=options["num_rounds"],
         repeats=options["repeats"] or _REPEATS,
         # Dozens of campaigns are decoded, and belief propagation takes many times as long.
         recovery=options["recovery"] or str(recovery_of("auto", 1, options["rows"], planned=True)),
@@ -300,19 +207,21 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
     _check_recovery(options, "--domain open")
     _check_no_plot(options)
     use_threads(options["threads"])
-    typed = click.get_current_context().get_parameter_source("rounds")
+    typed = click.get_current_context().get_parameter_source("num_rounds")
     given = typed is click.core.ParameterSource.COMMANDLINE
-    same = ("epsilon", "delta", "trust", "seed", "outside", *_OF_OPEN)
-    asked = Simulation.of(
-        **{name: options[name] for name in same},
-        domain=read_open_domain(options),
-        num_rounds=options["rounds"] if given else None,
-        recovery=options["recovery"] or "auto",
-        not_private=options["epsilon"] is not None,  # the truth is compared
-    )
+    wanted = asked("simulate", options, Door.REQUEST, Door.SIMULATION)
+    wanted |= {
+        "domain": read_open_domain(options),
+        "num_rounds": options["num_rounds"] if given else None,
+        "recovery": options["recovery"] or "auto",
+        "not_private": options["epsilon"] is not None,  # the truth is compared
+    }
+    for name in _CHOSEN:
+        wanted.pop(name, None)
+    simulation = Simulation.of(**wanted)
     repeats, data = options["repeats"] or _REPEATS_OF_OPEN, open_input(source, options)
     with console.Progress(options["quiet"]) as progress:
-        found = engine.run_open(data, asked, repeats, options["recovery"], progress)
+        found = engine.run_open(data, simulation, repeats, options["recovery"], progress)
     return _judged(found, options)
 
 

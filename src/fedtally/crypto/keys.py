@@ -94,6 +94,7 @@ class Label(bytes, Enum):
     TWO_SERVER_PART = _PREFIX + b"two-server part"
     TWO_SERVER_REPORT = _PREFIX + b"two-server report"
     TWO_SERVER_BATCH = _PREFIX + b"two-server batch"
+    TWO_SERVER_ANSWER = _PREFIX + b"two-server answer"
     TWO_SERVER_CIRCUIT = _PREFIX + b"two-server circuit"
     TWO_SERVER_JOINT_RANDOMNESS = _PREFIX + b"two-server joint randomness"
     TWO_SERVER_JOINT_DIGEST = _PREFIX + b"two-server joint digest"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Self
+
+import numpy as np
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
@@ -33,6 +35,9 @@ JUMP, FALL = 1.4, 2.0
 CELLS, SURE = 4, (1.1, 1.25)
 TELLING = 2  # failures that trials must allow, at least, to say anything
 _STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
+
+# `Campaign._failure`, of a tau, or `Campaign._linf`, of a probability
+_Predicted = Callable[["Campaign", Frequencies, float, int, int], float]
 
 
 @dataclass(frozen=True)
@@ -160,8 +165,7 @@ class Campaign:
         If the first one exceeds a bound, the second is never computed.
         """
         distribution = self._careful(distribution, tau)
-        failure = partial(self._failure, distribution, tau, rows)
-        yield self._sure(failure, distribution, rows, width)
+        yield self._sure(Campaign._failure, distribution, tau, rows, width)
         if self._fits_items and (narrower := int(width / JUMP)) >= 2:
             yield self._failure(distribution, FALL * tau, rows, narrower)
 
@@ -177,7 +181,7 @@ class Campaign:
         # from below to the least error that is exceeded with p if items below it are alike
         for _ in range(_STEPS):
             before = found
-            found = self._sure(partial(self._linf, known, p, rows), known, rows, width)
+            found = self._sure(Campaign._linf, known, p, rows, width)
             if self._fits_items and narrower >= 2:
                 found = max(found, self._linf(known, p, rows, narrower) / FALL)
             known = self._careful(distribution, found)
@@ -220,19 +224,30 @@ class Campaign:
         return self.predicted(distribution, rows, width, p).linf
 
     def _sure(
-        self, predicted: Callable[[int], float], distribution: Frequencies, rows: int, width: int
+        self, predicted: _Predicted, distribution: Frequencies, bound: float, rows: int, width: int
     ) -> float:
         """Return what is predicted of a width: of a narrower one, if exact recovery is not sure.
 
         It may begin at a wider sketch than it is predicted for. If the decoder stops before it is
         there, its error is at most that of a narrower sketch which is not predicted to be exact.
+        Noise makes nothing surer: whether all items are recovered is asked of sums without it.
         """
-        found = predicted(width)
-        if found > 0.0 or not self._fits_items:
-            return found
-        items = self.predicted(distribution, rows, width).support
-        narrower = () if items * CELLS <= rows * width else SURE
-        return next(filter(None, (predicted(max(1, int(width / one))) for one in narrower)), 0.0)
+        found = predicted(self, distribution, bound, rows, width)
+        items, cells = self._items(distribution), rows * width
+        if not self._fits_items or not cells < CELLS * items <= CELLS * cells:
+            return found  # sure, or too many for exact recovery
+        free = replace(self, noise=0.0)
+        exact = predicted(free, distribution, bound, rows, width) if self.noise_of(rows) else found
+        for one in () if exact > 0.0 else SURE:
+            less = max(1, int(width / one))
+            if predicted(free, distribution, bound, rows, less) > 0.0:
+                return max(found, predicted(self, distribution, bound, rows, less))
+        return found
+
+    def _items(self, distribution: Frequencies) -> float:
+        """Return how many items clients are expected to hold."""
+        missed = np.exp(-distribution.frequencies * self.num_clients)
+        return float(distribution.numbers @ (1.0 - missed))
 
     def _relied_decoder(self, distribution: Frequencies) -> str:
         """Return the decoder whose error is planned with.

@@ -182,11 +182,20 @@ def smallest(question: Question, tau: float, *, with_linf: bool = True) -> Choic
     def cost(found: Choice) -> int:
         return question.cost(*found)
 
-    return _nearby(question, sized, cost, _in_turn(question, sized, cost))
+    found = _in_turn(question, sized, cost)
+    if found.schedule == question.schedules[0]:
+        return found
+    return _nearby(question, sized, cost, found)
 
 
-def best(question: Question, max_bytes: int) -> Choice:
+def best(question: Question, max_bytes: int, *, compared: bool = True) -> Choice:
     """Return the schedule, rows and width with the smallest predicted error within a budget.
+
+    Args:
+        question: what is given.
+        max_bytes: the budget.
+        compared: whether sizes of neighbouring schedules are compared, too, which takes a few times
+            as long.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -204,7 +213,11 @@ def best(question: Question, max_bytes: int) -> Choice:
             risk=question.risk,
         )
 
-    return _in_turn(question, sized, lambda found: found.size.linf or 0.0)
+    def cost(found: Choice) -> float:
+        return found.size.linf or 0.0
+
+    found = _in_turn(question, sized, cost)
+    return _nearby(question, sized, cost, found) if compared else found
 
 
 def _in_turn(
@@ -237,7 +250,7 @@ def _nearby(
     Sizes and schedules that are chosen in turn may stop too early. Where many items are alike, the
     error of a size that just meets the target falls off a cliff: any other schedule then looks
     worse at these bytes, also one that meets the target with a fraction of them. So the costs are
-    compared, from schedule to schedule as long as they fall.
+    compared, as `descend` does.
     """
     listed = list(question.schedules)
 
@@ -254,14 +267,29 @@ def _nearby(
         reached = choice(place)
         return math.inf if reached is None else cost(reached)
 
-    place = listed.index(found.schedule)
-    if place == 0:
-        return found
-    place = min(place, 0, key=price)
+    return choice(descend(price, listed.index(found.schedule), len(listed))) or found
+
+
+def descend(price: Callable[[int], float], start: int, count: int) -> int:
+    """Return the place of a schedule that neither neighbour undercuts.
+
+    It is reached from the cheaper one of two places, the start and the first, from place to place
+    as long as prices fall.
+
+    Args:
+        price: the price of a place, which is asked for more than once.
+        start: a place.
+        count: how many places there are.
+
+    >>> prices = [5.0, 4.0, 6.0, 3.0, 7.0]
+    >>> descend(prices.__getitem__, 4, 5), descend(prices.__getitem__, 2, 5)
+    (1, 1)
+    """
+    place = min(start, 0, key=price)
     for step in (1, -1):
-        while 0 <= place + step < len(listed) and price(place + step) < price(place):
+        while 0 <= place + step < count and price(place + step) < price(place):
             place += step
-    return choice(place) or found
+    return place
 
 
 def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:

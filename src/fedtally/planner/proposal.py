@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally import planner
@@ -15,6 +15,7 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest
+from fedtally.planner.choice import descend
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
 from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
@@ -30,6 +31,7 @@ from fedtally.secagg.params import Adversary, corrupt_clients
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
+    from fedtally.planner import Question
     from fedtally.planner.bill import Bill
     from fedtally.planner.costs import Host
 
@@ -338,33 +340,26 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
     The hardest frequencies depend on the plan, and the plan on them: both are found in turn.
     """
     spec = draft.spec
-    p, careful = spec.failure_probability, spec.failure_probability * planner.RISK
+    careful = spec.failure_probability * planner.RISK
     known = hardest.usual_plateau(
         spec.tau or _FIRST_TAU, draft.domain.size, max_items=spec.max_items
     )
-    before: Chosen | None = None
+    if spec.tau is None:
+        return _for_any_of_bytes(draft, known)
     for _ in range(_TURNS):
         if find_epsilon:
             draft = _least_private(draft, known)
-        if spec.tau is None:  # what it promises is predicted once the hardest are found
-            chosen, size = _for_bytes(draft, known)
-            if chosen == before:  # the hardest for it are known
-                break
-            before, plan = chosen, draft.plan(*chosen)
-            if plan.is_histogram:
-                plan, linf = _promising(draft, plan, known)
-        else:
-            plan, size, linf = _made_for(draft, known)
+        plan, size, linf = _made_for(draft, known)
         if plan.is_histogram:
             return _Made(draft, plan, size, linf, known)
         worst = _hardest(draft, plan, careful)
-        if spec.tau is not None and worst.linf <= spec.tau:
+        if worst.linf <= spec.tau:
             break
         known = worst.distribution
     # What is left is little where items are fitted. Near the place where that begins the error is
     # rough, so that one step may not lower it. The median's error falls as the width grows.
     steps = 0
-    while spec.tau is not None and worst.linf > spec.tau:
+    while worst.linf > spec.tau:
         is_smooth = not kind_of(draft.recovery).fits_items
         wider = max(_WIDER, worst.linf / spec.tau) if is_smooth else _WIDER
         plan = draft.plan(plan.schedule, plan.rows, math.ceil(wider * plan.width))
@@ -373,19 +368,85 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
         if is_dear or steps > _STEPS:
             raise unreachable(draft, worst.distribution)
         worst = _hardest(draft, plan, careful)
-    # Campaigns that are tried may fit the very items that the model takes for too rare to be seen.
-    # A few more of these are then hard, so that a trial of them alone would promise too much.
-    recovery = recovery_with(draft, plan)
-    asked = (plan, worst.distribution, recovery)
-    if spec.tau is None:
-        linf = max(worst.linf, predict_linf(*asked, careful, expected=draft.expected))
-        check_learns(linf)
-        plan = replace(plan, target=make_target(linf, p, recovery))
-    linf = max(
-        predict_linf(*asked, p, 0, expected=draft.expected),
-        predict_linf(*asked, p, tau=spec.tau, expected=draft.expected),
+    return _Made(
+        draft, plan, size, _linf_for_any(draft, plan, worst.distribution), worst.distribution
     )
-    return _Made(draft, plan, size, linf, worst.distribution)
+
+
+def _linf_for_any(draft: Draft, plan: Plan, worst: Frequencies) -> float:
+    """Return the error of a plan whose hardest frequencies are known.
+
+    Campaigns that are tried may fit the very items that the model takes for too rare to be seen. A
+    few more of these are then hard, so that a trial of them alone would promise too much.
+    """
+    asked = (plan, worst, recovery_with(draft, plan), draft.spec.failure_probability)
+    return max(
+        predict_linf(*asked, 0, expected=draft.expected),
+        predict_linf(*asked, tau=draft.spec.tau, expected=draft.expected),
+    )
+
+
+class _Tried(NamedTuple):
+    """A plan that was looked at, and the hardest frequencies for it."""
+
+    plan: Plan
+    size: Size
+    worst: hardest.Hardest
+
+
+def _for_any_of_bytes(draft: Draft, known: Frequencies) -> _Made:
+    """Return the plan of given bytes with the smallest error for its hardest frequencies."""
+    p, careful = draft.spec.failure_probability, draft.spec.failure_probability * planner.RISK
+    tried: dict[Chosen, _Tried] = {}
+    for _ in range(_TURNS):
+        chosen, size = _for_bytes(draft, known, compared=False)
+        if chosen in tried:  # the hardest for it are known
+            break
+        plan = draft.plan(*chosen)
+        if plan.is_histogram:
+            plan, linf = _promising(draft, plan, known)
+            return _Made(draft, plan, size, linf, known)
+        tried[chosen] = _Tried(plan, size, _hardest(draft, plan, careful))
+        known = tried[chosen].worst.distribution
+    plan, size, worst = _nearby_for_any(draft, min(tried.values(), key=lambda one: one.worst.linf))
+    # what it promises is predicted once the hardest are found
+    recovery = recovery_with(draft, plan)
+    tries = predict_linf(plan, worst.distribution, recovery, careful, expected=draft.expected)
+    linf = max(worst.linf, tries)
+    check_learns(linf)
+    plan = replace(plan, target=make_target(linf, p, recovery))
+    return _Made(
+        draft, plan, size, _linf_for_any(draft, plan, worst.distribution), worst.distribution
+    )
+
+
+def _nearby_for_any(draft: Draft, found: _Tried) -> _Tried:
+    """Return the plan with the smallest error, of the schedules on the way down from one.
+
+    The hardest frequencies for one schedule are not those for another. A schedule that is best for
+    the former may be bad for its own.
+    """
+    question = draft.question(found.worst.distribution, draft.spec.rows)
+    careful = draft.spec.failure_probability * planner.RISK
+    listed = list(question.schedules)
+
+    @cache
+    def tried(place: int) -> _Tried | None:
+        if listed[place] == found.plan.schedule:
+            return found
+        only = replace(question, schedules=listed[place : place + 1])
+        try:
+            chosen, size = _best_sketch(draft, only)
+        except InvalidInputError:  # the bytes buy none
+            return None
+        plan = draft.plan(*chosen)
+        return _Tried(plan, size, _hardest(draft, plan, careful))
+
+    def price(place: int) -> float:
+        one = tried(place)
+        return math.inf if one is None else one.worst.linf
+
+    return tried(descend(price, listed.index(found.plan.schedule), len(listed))) or found
 
 
 def _hardest(draft: Draft, plan: Plan, probability: float) -> hardest.Hardest:
@@ -601,20 +662,36 @@ def _sketch_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> 
     return chosen, size
 
 
-def _for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
-    """Return what has the smallest error within max_bytes, or the usual bytes."""
+def _for_bytes(
+    draft: Draft, distribution: Frequencies, *, compared: bool = True
+) -> tuple[Chosen, Size]:
+    """Return what has the smallest error within max_bytes, or the usual bytes.
+
+    Args:
+        draft: the plan to be.
+        distribution: what is known of the frequencies.
+        compared: whether neighbouring schedules are compared (`fedtally.planner.choice.best`).
+    """
     return encodings.for_bytes(
         draft,
         DEFAULT_MAX_BYTES,
-        lambda: _sketch_for_bytes(draft, distribution),
+        lambda: _sketch_for_bytes(draft, distribution, compared=compared),
         lambda: distribution,
     )
 
 
-def _sketch_for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
+def _sketch_for_bytes(
+    draft: Draft, distribution: Frequencies, *, compared: bool = True
+) -> tuple[Chosen, Size]:
     """Return the sketch with the smallest error within max_bytes, or the usual bytes."""
+    return _best_sketch(draft, draft.question(distribution, draft.spec.rows), compared=compared)
+
+
+def _best_sketch(
+    draft: Draft, question: Question, *, compared: bool = False
+) -> tuple[Chosen, Size]:
     budget = draft.spec.max_bytes or DEFAULT_MAX_BYTES
-    schedule, size = planner.best(draft.question(distribution, draft.spec.rows), budget)
+    schedule, size = planner.best(question, budget, compared=compared)
     width = find_widest(lambda width: draft.plan(schedule, size.rows, width), budget).width
     return Chosen(schedule, size.rows, width), replace(size, width=width)
 

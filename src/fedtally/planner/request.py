@@ -18,7 +18,7 @@ from fedtally.planner.secure_sum import Summation
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
-from fedtally.recovery.decoding import CONFIDENCE, Decoding, recovery_of
+from fedtally.recovery.decoding import Decoding, recovery_of
 from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
@@ -42,97 +42,44 @@ class Request:
     """What is asked of a campaign; everything has a default.
     It is checked when it is resolved (`resolve`).
 
-    Args:
-        domain: the candidate items: a `Domain`, a list or another column of distinct items, text
-            that `domain.parse` reads, the path of a file with one item a line, "open" for strings
-            of which nobody has the list, "input" for the distinct items of the input, or None: the
-            own domain of a synthetic source, "input" elsewhere.
-        encoding: "sketch", or "histogram", with a counter for each candidate, or "auto": a
-            histogram where it costs no more than a sketch may, or is worth its bytes.
-        rows: rows of the sketch (7).
-        width: counters per row; by default the widest that fits `max_bytes`.
-        max_bytes: upload per client and round (32,000), where no width is given: bytes, or a text
-            such as "16kB".
-        num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
-        schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a
-            trusted aggregator, or of two servers, batches; "batched:auto": as many batches as are
-            best.
-        max_items: the most items of one client, drawn uniformly from its distinct items (1).
-        recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
-            paper's decoder, "belief", which starts from joint and has smaller errors where messages
-            settle, "direct", the counters of a histogram, or "auto": direct for a histogram, and
-            for a sketch belief from 5 rows on, up to 2^17 candidates and 2^24 of candidates x rows
-            x batches, else joint, if there are so many rows, up to 2^28 candidates. Plans
-            rest on joint under "auto".
-        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
-            shrinkage.
-        confidence: of the intervals, below 1; 0 for none.
-        intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
-            or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
-        plan: use this plan's sizes, schedule and hash seed.
-        secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
-            or "two-server"; by default what the plan says, else ideal.
-        adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
-        max_corrupt: the share of a cohort that may collude with the server (0.05).
-        max_cohort: the most clients that sum together; larger rounds are split.
-        cohort: the clients of a full cohort of "secagg", instead of `max_cohort`: for a real
-            campaign, whose sessions open with `cohort_min` to `cohort` clients (by default five
-            quarters of `cohort_min`).
-        cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
-            Noise by clients is sized for so few.
-        validity: of "two-server": "proofs", so that a report that has not the form of one item is
-            refused by name, or "none"; by default ("auto") proofs where they can be had: for one
-            item a client.
-        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
-            at least 0.05).
-        epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
-        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less; 0
-            asks for the mechanism "geometric", whose guarantee needs none.
-        mechanism: the noise that an aggregator adds: "rounded-gaussian", or for a histogram
-            "geometric"; None or "auto": the one with the smaller error.
-        trust: "central", an aggregator that adds the noise (the default with an ideal secure sum),
-            or "distributed".
-        neighbours: "zero-out" (the default), "replace-one" or "add-remove".
-        max_rounds: the most natural rounds that one client takes part in (all).
-        max_clients: with "add-remove", a public bound on the number of clients.
-        certify: with "replace-one", look for the worst pair of candidates, which needs less noise.
-        population: whose budget is charged ("clients").
-        tau: the largest error of any frequency; the sketch is made as small as it may be.
-        failure_probability: with which tau may be exceeded (0.1).
+    Its fields are the keywords of `fedtally.estimate`, which says what they mean, but for what only
+    a simulation has.
     """
 
+    # keywords: written by tools/keywords.py
     domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None
-    encoding: Encoding | str = AUTO
-    rows: int | None = None
-    width: int | None = None
-    max_bytes: int | str | None = None
-    num_rounds: int | None = None
-    schedule: Schedule | str = AUTO
-    max_items: int | None = None
     recovery: str = "auto"
     objective: str = "linf"
-    confidence: float = CONFIDENCE
+    confidence: float = 0.95
     intervals: str = "auto"
-    plan: Plan | None = None
-    secure_sum: str | None = None
-    adversary: str | None = None
-    max_corrupt: float | None = None
-    max_cohort: int | None = None
-    max_dropout: float | None = None
-    cohort: int | None = None
-    cohort_min: int | None = None
-    validity: str | None = None
+    max_bytes: int | str | None = None
+    tau: float | None = None
+    failure_probability: float = 0.1
+    width: int | None = None
+    rows: int | None = None
+    encoding: Encoding | str = "auto"
+    num_rounds: int | None = None
+    max_items: int | None = None
+    schedule: Schedule | str = "auto"
     epsilon: float | None = None
     delta: float | None = None
-    mechanism: str | None = None
+    population: str | None = None
     trust: str | None = None
+    mechanism: str | None = None
     neighbours: str | None = None
     max_rounds: int | None = None
     max_clients: int | None = None
     certify: bool = False
-    population: str | None = None
-    tau: float | None = None
-    failure_probability: float = 0.1
+    secure_sum: str | None = None
+    adversary: str | None = None
+    max_dropout: float | None = None
+    max_corrupt: float | None = None
+    max_cohort: int | None = None
+    validity: str | None = None
+    cohort: int | None = None
+    cohort_min: int | None = None
+    plan: Plan | None = None
+    # end of keywords
 
     def resolve(
         self, *, dropout: float = 0.0, not_private: bool = False, silos: Silos | None = None
@@ -290,7 +237,6 @@ class Request:
             "width": self.width is not None,
             "schedule": str(self.schedule) not in (AUTO, "shared"),
             "certify": bool(self.certify),
-            "intervals": self.intervals == "order",
             "domain": self._is_open,
         }
         of_sketches = [name for name, is_given in named.items() if is_given]

@@ -29,7 +29,7 @@ Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of del
 convolution, five times what was measured.
 
 The parts: `bounds` (what all bounds share), `gaussian` (curves that are known exactly) and
-`loss_distribution` (integer noise on a grid). The last two alone import `dp_accounting`.
+`loss_distribution` (integer noise on a grid), which stand on `loss_grid` and `special`.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class Bound(NamedTuple):
 
 def with_margin(epsilon: float) -> float:
     """Return epsilon plus a margin above the rounding errors of floating point."""
-    # dp-accounting finds epsilon by search and sums in floats. Its errors are about 1e-9 of
-    # epsilon, so that without the margin a "bound" could lie below the true value. Zero is kept:
+    # Epsilon is found by search, and sums are in floats. The errors are about 1e-9 of epsilon, so
+    # that without the margin a "bound" could lie below the true value. Zero is kept:
     # a mechanism that reveals nothing costs nothing.
     return epsilon and epsilon * (1 + 1e-8) + 1e-11
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from scipy.special import erfinv, expit, i0e, log_ndtr, ndtri
 
 from fedtally.base import validate
 from fedtally.privacy.bounds import F64, Bound, Method, checked_delta, checked_events, with_margin
 from fedtally.privacy.events import Event, Mechanism
 from fedtally.privacy.geometric import rate_of
+from fedtally.privacy.special import erfinv, i0e, log_ndtr, log_ndtr_of, log_ndtri
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
@@ -27,14 +27,15 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     return _multiplier(validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta))
 
 
-@cache  # it takes some 50 ms, and a planner asks for the same numbers dozens of times
+@cache  # a planner asks for the same numbers dozens of times
 def _multiplier(epsilon: float, delta: float) -> float:
-    # imported where it is used: dp-accounting takes about a second, and most commands need none
-    from dp_accounting import get_sigma_gaussian
-
-    # The search behind it is exact to about 1e-9. Ten times that is added, so that an error makes
-    # the noise too large, never too small.
-    return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
+    target, low, high = math.log(delta), 0.0, 1.0
+    while _log_delta(high, epsilon) <= target:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _log_delta(middle, epsilon) <= target else (low, middle)
+    # The terms of delta nearly cancel where mu is small: an error must make the noise too large.
+    return (1 + 1e-8) / low
 
 
 def gaussian_bound(events: Event | Sequence[Event]) -> float:
@@ -74,7 +75,7 @@ def _square(event: Event) -> float:
             # Phi^-1((1 + p) / 2) is sqrt(2) erfinv(p). The inverse error function keeps all digits
             # of a small p, while (1 + p) / 2 would round them away. Where p is close to 1, it is
             # known to 3e-9 of itself; the factor covers that.
-            unit = 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
+            unit = 2 * math.sqrt(2) * erfinv(i0e(event.noise_variance)) * (1 + 1e-8)
     return (event.l2_sensitivity * unit) ** 2
 
 
@@ -106,9 +107,9 @@ def bound_of_pure(epsilon: float) -> float:
     # 2 p - 1 = tanh(epsilon / 2) for p = e^epsilon / (1 + e^epsilon) keeps the digits of a small
     # epsilon, and 1 - p those of a large one
     mu = (
-        2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+        2 * math.sqrt(2) * erfinv(math.tanh(epsilon / 2))
         if epsilon < 1
-        else -2 * float(ndtri(expit(-epsilon)))
+        else -2 * log_ndtri(-epsilon - math.log1p(math.exp(-epsilon)))
     )
     return mu * (1 + 1e-8)
 
@@ -122,17 +123,31 @@ def gaussian_curve(mu: float, method: Method) -> Bound:
     >>> gaussian_curve(0.25, Method.ANALYTIC_GAUSSIAN).epsilon(1e-6) > 1
     True
     """
-    from dp_accounting import get_epsilon_gaussian
-
     return Bound(
         method,
-        lru_cache(maxsize=16)(
-            lambda delta: with_margin(float(get_epsilon_gaussian(1 / mu, delta)))
-        ),
+        lru_cache(maxsize=16)(lambda delta: with_margin(_gaussian_epsilon(mu, delta))),
         # Both terms nearly cancel where mu is small: their difference is known to about 1e-16 / mu
         # of itself, and the margins are a thousand times that.
         lambda epsilons: gaussian_delta(mu, epsilons) * (1 + 1e-9 + 1e-13 / mu) + 1e-15,
     )
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the least epsilon at a delta, to the last digit or two."""
+    target, low, high = math.log(delta), 0.0, 1.0
+    if _log_delta(mu, low) <= target:
+        return 0.0
+    while _log_delta(mu, high) > target:
+        low, high = high, 10 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if _log_delta(mu, middle) <= target else (middle, high)
+    return high
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    """Return the logarithm of `gaussian_delta` of one number."""
+    upper, lower = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
 
 
 def gaussian_delta(mu: float, epsilon: F64) -> F64:
@@ -142,6 +157,7 @@ def gaussian_delta(mu: float, epsilon: F64) -> F64:
     array([0.3829])
     """
     # in logarithms: e^epsilon overflows from 710 on, where Phi of the same term is next to 0
-    upper, lower = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    upper = log_ndtr_of(mu / 2 - epsilon / mu)
+    lower = epsilon + log_ndtr_of(-mu / 2 - epsilon / mu)
     delta: F64 = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
     return delta

@@ -10,15 +10,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ive, logsumexp, ndtr
 
 from fedtally.privacy.bounds import F64, Bound, Method, with_margin
 from fedtally.privacy.events import Event, Mechanism
 from fedtally.privacy.gaussian import gaussian_bound, gaussian_delta
 from fedtally.privacy.geometric import rate_of
+from fedtally.privacy.loss_grid import LossGrid
+from fedtally.privacy.special import ive_up_to, logsumexp, ndtr
 
 # Noise of a larger variance enters as the Gaussian that dominates it. Rounding a Gaussian changes
 # epsilon by less than 1e-5 of it there, and the Bessel functions of Skellam noise lose digits.
@@ -42,8 +43,8 @@ _LONGEST_GRID = 2**17  # points of one loss in either direction: bounds memory a
 _NEGLIGIBLE = 1e-20
 _MATTERS = 1e-12  # the least mass of an atom that has a say in the choice of the step
 _VANISHING = 1e-290  # a probability below it has lost digits, since doubles end at 1e-308
-# The error of delta that one convolution may add, five times what was measured. It is passed to
-# dp-accounting as the mass that may be cut off, and added to every delta.
+# The error of delta that one convolution may add, five times what was measured. So much mass may be
+# cut off, too, and it is added to every delta.
 _CONVOLUTION_ERROR = 1e-15
 _MOST_FOLDS = 2**18  # pairs: from there on their errors add up to more than small deltas
 _OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
@@ -134,7 +135,7 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
     # Below the smallest one losses are negative, so that terms are below their probabilities.
     step = float(logs[1] - logs[0])
     below = logs[0] - step - math.log(-math.expm1(-step))
-    total = float(logsumexp(np.append(terms, [beyond, below])))
+    total = logsumexp(np.append(terms, [beyond, below]))
     return with_margin(max(0.0, total) / (order - 1))
 
 
@@ -178,8 +179,6 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
     Each pair is put on the grid from above by connecting the dots (Doroshenko et al. 2022). The
     length of the steps decides how much is lost: see `_step`.
     """
-    from dp_accounting.pld import pld_pmf
-
     count = sum(number for _, number in folds)
     losses = {
         pair: _normal_loss(pair) if isinstance(pair, _Normal) else _integer_loss(pair)
@@ -189,35 +188,24 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         return None
     step = _step([(losses[pair], number) for pair, number in folds])
 
-    def composed(pair: _Integer | _Normal, number: int) -> Any:
+    def composed(pair: _Integer | _Normal, number: int) -> LossGrid:
         ends = max(1, math.ceil(losses[pair].largest / step))
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
         # Delta falls with epsilon but for rounding. Where it rose, a probability would be negative.
         falling = np.minimum.accumulate(deltas)
-        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            step, -ends, ends, falling
-        ).to_dense_pmf()
-        return one.self_compose(number) if number > 1 else one
+        return LossGrid.connected(step, ends, falling).times(number, _CONVOLUTION_ERROR)
 
-    total = reduce(
-        lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds)
-    )
+    total = reduce(lambda a, b: a.plus(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds))
     error = count * _CONVOLUTION_ERROR
 
     @lru_cache(maxsize=16)
     def epsilon(delta: float) -> float:
         # what rounding may add to delta is taken off the target first
-        return (
-            with_margin(float(total.get_epsilon_for_delta(delta - error)))
-            if delta > error
-            else math.inf
-        )
+        return with_margin(total.epsilon(delta - error)) if delta > error else math.inf
 
     def deltas(epsilons: F64) -> F64:
-        at = np.minimum(epsilons, _OVERFLOWS)
-        # For an array dp-accounting walks over the grid in Python; for a number NumPy does.
-        found = total.get_delta_for_epsilon(at.item() if at.size == 1 else at)
-        return np.minimum(1.0, np.full(at.shape, found, np.float64) + error)
+        found = total.deltas(np.minimum(epsilons, _OVERFLOWS))
+        return np.minimum(1.0, found + error)
 
     return Bound(Method.LOSS_DISTRIBUTION, epsilon, deltas)
 
@@ -310,8 +298,11 @@ def _distribution(mechanism: Mechanism, variance: float) -> F64:
     # are heavier; 250 more integers hold them.
     k = np.arange(math.ceil(38 * stddev) + 250, dtype=np.float64)
     gaussian = mechanism is Mechanism.ROUNDED_GAUSSIAN
-    rounded = ndtr((0.5 - k) / stddev) - ndtr((-0.5 - k) / stddev)
-    half = np.asarray(rounded if gaussian else ive(k, variance), np.float64)
+    half = (
+        ndtr((0.5 - k) / stddev) - ndtr((-0.5 - k) / stddev)
+        if gaussian
+        else ive_up_to(len(k), variance)
+    )
     # cut before probabilities lose digits: quotients of such would be no losses
     half = half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
     return np.concatenate([half[:0:-1], half])

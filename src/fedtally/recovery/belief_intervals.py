@@ -33,7 +33,7 @@ class BeliefIntervals:
         decoder: one that did not fall back.
         confidence: level of each interval, above 0 and below 1.
         size: number of candidates.
-        kind: as for `make_intervals`, but "order".
+        kind: as for `make_intervals`.
 
     Attributes:
         predicted_range: where the largest error mostly is, as a frequency, in a sketch of few

@@ -17,6 +17,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.kernels import MAX_WIDTH
+from fedtally.options import Answer
 from fedtally.recovery.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
 from fedtally.recovery.belief_intervals import BeliefIntervals
 from fedtally.recovery.direct import DirectDecoder, DirectIntervals, NoiseLaw
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
-CONFIDENCE = 0.95
 # Candidates up to which "auto" is joint recovery: it looks at all of them, for about a minute.
 MAX_JOINT = 1 << 28
 # Candidates up to which "auto" is belief propagation: about so many were measured. Of real tables
@@ -59,7 +59,7 @@ class DecoderKind:
             done, all looks), and the privacy terms of the plan: they alone say how much noise is in
             a histogram, while the sums of a sketch show theirs.
         limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
-            confidence, and a kind as for `intervals.make_intervals`, other than "order".
+            confidence, and a kind as for `intervals.make_intervals`.
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
             every candidate, so that the domain must be enumerable. It finds rare items, too. Its
             error jumps near the width that the items need. More rows of the same bytes
@@ -321,8 +321,7 @@ class Decoding:
         objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
             0, so that the sum of squared errors is small.
         confidence: of the intervals, below 1; 0 for no intervals.
-        intervals: "auto", "pointwise", "simultaneous" or "order": see
-            `recovery.intervals.make_intervals`.
+        intervals: "auto", "pointwise" or "simultaneous": see `recovery.intervals.make_intervals`.
 
     Raises:
         InvalidInputError: a value is none of these.
@@ -333,10 +332,10 @@ class Decoding:
     fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, ...
     """
 
-    recovery: str = AUTO
-    objective: str = "linf"
-    confidence: float = CONFIDENCE
-    intervals: str = "auto"
+    recovery: str = Answer.recovery
+    objective: str = Answer.objective
+    confidence: float = Answer.confidence
+    intervals: str = Answer.intervals
 
     def __post_init__(self) -> None:
         for name, known in (

@@ -204,6 +204,9 @@ class DirectDecoder:
         sketches: landed sums, all of one spec, at most one per round; rounds may be missing.
         noise: the noise in all of them together.
 
+    Attributes:
+        counted: the noun for what is counted: "clients", or "people" where clients are silos.
+
     Raises:
         InvalidInputError: no sum, two of one round, or sums of a sketch.
         IncompatibleError: the specs differ.
@@ -223,6 +226,7 @@ class DirectDecoder:
                 "recovery direct reads histograms, and the sums are of sketches"
             )
         self.num_clients = sum(sketch.num_clients for sketch in sketches)
+        self.counted = "people" if any(sketch.num_silos for sketch in sketches) else "clients"
         self._places = Identity(self.spec.first_id)
         self._counts: F64 = np.sum([s.counters[0].astype(np.float64) for s in sketches], axis=0)
 
@@ -252,7 +256,7 @@ class DirectIntervals:
         decoder: of the sums.
         size: candidates.
         confidence: of each interval, above 0 and below 1.
-        kind: as for `make_intervals`, except "order".
+        kind: as for `make_intervals`.
     """
 
     def __init__(
@@ -264,7 +268,7 @@ class DirectIntervals:
         if self._noise.stddev:
             about.append(
                 "quantiles of the plan's noise, whose standard deviation is"
-                f" {self._noise.stddev:.3g} clients in each count"
+                f" {self._noise.stddev:.3g} {decoder.counted} in each count"
             )
         self.about = "; ".join(about) if self._noise.stddev else ""
         alpha = 1.0 - confidence ** (1 / size) if kind == "simultaneous" else self._alpha

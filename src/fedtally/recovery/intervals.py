@@ -32,8 +32,8 @@ from fedtally.recovery.joint_intervals import (
     selective_limits,
 )
 from fedtally.recovery.limits import KINDS, Intervals, Limits, check_confidence, list_tails
-from fedtally.recovery.linear_system import F64, U64, Ids, Landed
-from fedtally.recovery.median_intervals import MedianIntervals, OrderIntervals, order_statistic
+from fedtally.recovery.linear_system import F64, U64, Ids
+from fedtally.recovery.median_intervals import MedianIntervals
 from fedtally.sketch import CountSketch
 
 __all__ = [
@@ -46,14 +46,12 @@ __all__ = [
     "Limits",
     "MedianIntervals",
     "NoisyNumberIntervals",
-    "OrderIntervals",
     "check_confidence",
     "kappa_of",
     "list_lows",
     "list_tails",
     "make_intervals",
     "merged_intervals",
-    "order_statistic",
     "sampling_error",
     "selective_limits",
 ]
@@ -75,27 +73,19 @@ def make_intervals(
         confidence: above 0 and below 1.
         kind: "pointwise": each interval of an item named beforehand holds with this confidence;
             "auto": the same, but lists have limits that allow for the choice of their items;
-            "simultaneous": the intervals of all candidates hold at once; "order": pointwise, from
-            order statistics of the rows, which are wide but assume only random signs.
+            "simultaneous": the intervals of all candidates hold at once.
 
     Raises:
-        InvalidInputError: a level outside (0, 1), an unknown kind, a decoder that the registry
-            `decoding.DECODERS` does not know, or too few rows for order statistics.
+        InvalidInputError: a level outside (0, 1), an unknown kind, or a decoder that the registry
+            `decoding.DECODERS` does not know.
     """
     check_confidence(confidence)
     if kind not in KINDS:
         raise InvalidInputError(
             f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
         )
-    known = kind_of_decoder(decoder)
-    if kind == "order" and decoder.spec.first_id is not None:
-        raise InvalidInputError(
-            "intervals of kind order come from the rows of a sketch, and a histogram has none: take"
-            " auto, pointwise or simultaneous"
-        )
-    if kind == "order":  # these come from the rows of the sums, so every decoder has the same
-        return OrderIntervals(Landed(decoder.spec, sketches), confidence, domain.size)
-    return known.limits(decoder, sketches, domain, confidence, kind)
+    limits = kind_of_decoder(decoder).limits
+    return limits(decoder, sketches, domain, confidence, kind)
 
 
 def predicted_range(intervals: Intervals) -> tuple[float, float] | None:

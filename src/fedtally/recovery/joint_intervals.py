@@ -90,7 +90,7 @@ class JointIntervals:
         confidence: level of each interval, above 0 and below 1.
         size: number of candidates.
         kappa: the scale of fitted items over that of phantoms.
-        kind: as for `make_intervals`, but "order".
+        kind: as for `make_intervals`.
         largest_error: the predicted largest error, if it is known already.
     """
 

@@ -11,7 +11,7 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.linear_system import F64, U64, Ids
 
-KINDS = ("auto", "pointwise", "simultaneous", "order")
+KINDS = ("auto", "pointwise", "simultaneous")
 # How far an exact answer may miss the truth: sums of frequencies are rounded in float64. Without
 # this slack an interval of width 0 around an exact estimate could exclude the true frequency.
 ROUNDING = 1e-12

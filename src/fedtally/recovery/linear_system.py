@@ -239,25 +239,6 @@ class Landed:
         )
         return median(largest)
 
-    def rows(self) -> list[Decoder]:
-        """Return, for each row, a decoder that estimates frequencies from that row alone."""
-        sums = np.ascontiguousarray(np.moveaxis(self.frequencies * self.weights, 2, 0))
-        found: list[Decoder] = []
-        for row in range(self.spec.rows):
-            if self.fresh:
-                pairs = zip(sums, self._tables, strict=True)
-                found.append(
-                    Summed(
-                        [
-                            kernels.Decoder(one[None, [row]], tables[:, [row]])
-                            for one, tables in pairs
-                        ]
-                    )
-                )
-            else:
-                found.append(kernels.Decoder(sums[:, [row]], self._tables[0][:, [row]]))
-        return found
-
     def cell_mean(self, values: F64) -> Decoder:
         """Return a decoder that gives the mean of `values` over an item's cells.
 

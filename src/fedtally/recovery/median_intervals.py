@@ -1,6 +1,6 @@
-"""Intervals around the paper's estimates, and intervals from order statistics of the rows.
+"""Intervals around the paper's estimates.
 
-Neither assumes normal errors: the error of a median over rows is rare and large, where the item
+They do not assume normal errors: the error of a median over rows is rare and large, where the item
 shares cells with heavy items. The limits come from ids that no client holds, which suffer the same
 collisions. docs/recovery.md has the construction and its measured coverage.
 """
@@ -12,10 +12,8 @@ from functools import cached_property
 
 import numpy as np
 from scipy import fft
-from scipy.special import bdtr
 
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import NUM_PHANTOMS, generator
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, listed_lows, or_none
 from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
@@ -49,7 +47,7 @@ class MedianIntervals:
         landed: the sums of each result.
         domain: the candidate items.
         confidence: of each interval, above 0 and below 1.
-        kind: as for `make_intervals`, except "order".
+        kind: as for `make_intervals`.
     """
 
     def __init__(
@@ -128,66 +126,6 @@ class MedianIntervals:
         # The signs are symmetric, so half of the errors of each size lie on either side.
         beyond = 1.0 - np.searchsorted(self._errors, np.abs(x) - ROUNDING) / len(self._errors)
         return np.where(x > 0, beyond / 2, 1.0 - beyond / 2)
-
-
-class OrderIntervals:
-    """Intervals from order statistics of the rows, which assume no distribution of the errors.
-
-    Under random signs an item's row estimates are independent and symmetric about its frequency. So
-    the k-th smallest and the k-th largest of L rows enclose it with probability at least
-    1 - 2 P(Bin(L, 1/2) < k).
-    """
-
-    def __init__(self, landed: Landed, confidence: float, size: int) -> None:
-        rows = landed.spec.rows
-        self._k, level = order_statistic(rows, confidence)
-        self._rows, self._landed, self._size = landed.rows(), landed, size
-        self.about = (
-            f"order statistics {self._k} and {rows + 1 - self._k} of {rows} rows, level {level:.4g}"
-        )
-
-    def at(self, ids: Ids) -> Limits:
-        """Return the limits of any ids, in frequencies."""
-        estimates = np.stack([ask(row, ids) for row in self._rows])
-        ends = (self._k - 1, len(self._rows) - self._k)
-        ordered = np.partition(estimates, ends, axis=0)
-        return Limits(ordered[ends[0]] - ROUNDING, ordered[ends[1]] + ROUNDING)
-
-    def centres(self, ids: Ids) -> None:
-        """Return None: the errors are not assumed to be normal."""
-
-    def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the same limits as for items named beforehand, in frequencies."""
-        return self.at(ids)
-
-    @cached_property
-    def predicted_linf(self) -> float:
-        """The median of the medians' largest error; for an even number of rows an upper bound."""
-        return _MedianLaw([self._landed]).largest_of(self._size)
-
-
-def order_statistic(rows: int, confidence: float) -> tuple[int, float]:
-    """Return the k whose k-th smallest and largest rows hold with `confidence`, and their level.
-
-    The largest such k is returned, since it gives the shortest interval.
-
-    >>> order_statistic(9, 0.9)
-    (2, 0.9609375)
-
-    Raises:
-        InvalidInputError: too few rows.
-    """
-    levels = [1.0 - 2.0 * float(bdtr(k - 1, rows, 0.5)) for k in range(1, rows // 2 + 1)]
-    sound = [k for k, level in enumerate(levels, start=1) if level >= confidence]
-    if not sound:
-        needed = int(np.ceil(1.0 - np.log2(1.0 - confidence)))
-        best = f"; {rows} rows give at most {levels[0]:.4g}" if levels else ""
-        raise InvalidInputError(
-            f"order statistics need at least {needed} rows for a confidence of {confidence:.12g},"
-            f" the sketches have {rows}{best}: lower the confidence, or take another kind of"
-            " interval"
-        )
-    return sound[-1], levels[sound[-1] - 1]
 
 
 class _MedianLaw:

@@ -10,9 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from fedtally.domain import OpenStrings, Unread
+from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import listed_kind, named_kind
 from fedtally.recovery.intervals import predicted_range
+from fedtally.report.standing import doubted
 from fedtally.report.wording import covers
 from fedtally.result import Estimate, Result, largest_uncertainty
 
@@ -102,8 +104,8 @@ def document(
         "recovery": result.recovery,
         "objective": result.objective,
         "intervals": intervals_fields(result),
-        "error": error_fields([*estimates, *queried]),
-        "estimates": [estimate_fields(estimate) for estimate in estimates],
+        "error": error_fields([*doubted(result, estimates), *queried]),
+        "estimates": listed_fields(result, estimates),
         "open": _open_fields(result),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
         "timings": result.timings,
@@ -125,6 +127,22 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
     if isinstance(estimate.item, Unread):
         return fields | {"item": None, "hash": estimate.item.removeprefix("#")}
     return fields
+
+
+def listed_fields(answer: Result | Merged, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """Return the fields of the estimates of a list, and whether each surely stands above noise.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
+    >>> [one["above_noise"] for one in listed_fields(result, result.estimates(["tea", "milk"]))]
+    [True, False]
+    """
+    found = answer.above_noise(estimates)
+    above: Sequence[bool | None] = [None] * len(estimates) if found is None else found
+    return [
+        estimate_fields(one) | {"above_noise": is_above}
+        for one, is_above in zip(estimates, above, strict=True)
+    ]
 
 
 def error_fields(estimates: Sequence[Estimate]) -> dict[str, float] | None:

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedtally.base.text import escaped
 from fedtally.report import page, summary, wording
-from fedtally.report.fields import error_fields, limits_fields, privacy_fields
+from fedtally.report.fields import error_fields, limits_fields, listed_fields, privacy_fields
+from fedtally.report.standing import doubted, standing
+from fedtally.report.tables import facts, heading
 from fedtally.report.terminal import (
     Screen,
     estimates_table,
-    facts,
-    heading,
     more_lines,
     no_candidates,
     none_listed,
     noted,
 )
+from fedtally.result import is_told_from_zero
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,12 +64,12 @@ def merged_document(
         "num_clients": merged.num_clients,
         "warnings": list(merged.warnings),
         "intervals": about and limits_fields(merged.confidence, merged.interval_kind, about),
-        "error": error_fields([*estimates, *queried]),
+        "error": error_fields([*doubted(merged, estimates), *queried]),
         "results": parts,
         "together": merged.joint_guarantee.to_dict(),
     }
     named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
-    return fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named
+    return fields | {"estimates": listed_fields(merged, estimates)} | named
 
 
 def merged_answer(
@@ -86,6 +87,7 @@ def merged_answer(
     from rich.console import Group
     from rich.text import Text
 
+    estimates = doubted(merged, estimates)
     of: dict[str, Any] = {"unit": merged.unit, "shares_counters": _shares_counters(merged)}
     parts: list[RenderableType] = [heading(_question(merged))]
     if estimates or not queried:
@@ -140,7 +142,7 @@ def write_merged_page(
     from fedtally import charts
 
     page.check_report_path(path)
-    results = merged.results
+    results, estimates = merged.results, doubted(merged, estimates)
     of = page.Listed(
         unit=merged.unit,
         confidence=merged.confidence,
@@ -149,15 +151,16 @@ def write_merged_page(
         draw=lambda narrow: charts.top_items(
             estimates,
             merged.num_contributions,
+            doubtful=[not is_told_from_zero(estimate) for estimate in estimates],
             confidence=merged.confidence,
             note=merged.not_private,
             unit=merged.unit,
             narrow=narrow,
         ),
+        standing=standing(merged) if estimates else None,
     )
     banners = [wording.banner(part.plan) for part in results]
     names = _names(paths)
-    is_exact = all(part.is_exact for part in results)
     said = {wording.privacy_sentence(part.plan) for part in results if part.plan.privacy}
     content = page.Content(
         **page.titled(page.Head(title, paths, day), "items"),
@@ -173,7 +176,7 @@ def write_merged_page(
             merged.unit,
             merged.confidence,
             holds=_holding(merged),
-            is_exact=is_exact,
+            is_exact=merged.is_exact,
         ),
         # who is in several results spends in each of them
         privacy=f"{said.pop()} in each result; {_together(merged, names)}"

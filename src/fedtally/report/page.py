@@ -25,7 +25,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.report import summary, wording
 from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
-from fedtally.report.standing import Standing, are_above, standing
+from fedtally.report.standing import Standing, doubted, standing
 from fedtally.report.tables import printable
 from fedtally.report.terminal import certainty, digits_of, has_widths
 from fedtally.result import Estimate, Result, is_told_from_zero
@@ -233,6 +233,7 @@ def _content(
     charged: str,
     head: Head,
 ) -> Content:
+    estimates = doubted(result, estimates)
     # a hash that nobody could read, and that may be noise, tells a reader nothing
     shown = [e for e in estimates if is_told_from_zero(e) or not isinstance(e.item, Unread)]
     of, plan = _listed(result, shown, len(estimates) - len(shown)), result.plan
@@ -251,7 +252,6 @@ def _content(
             result.confidence,
             holds=summary.holding(result),
             is_exact=result.is_exact,
-            above=are_above(of.standing, result, shown) if shown else None,
         ),
         privacy=wording.privacy_sentence(plan) if plan.privacy else "",
         tables=tables(of, shown, queried),

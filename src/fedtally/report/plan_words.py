@@ -72,10 +72,9 @@ def privacy(plan: Plan) -> str:
     epsilon = f"epsilon {rounded_up(found.epsilon):g}"
     if plan.privacy.not_private:
         return f"not private: nothing is guaranteed; the noise is for {epsilon}"
-    right = right_guesses(found)
-    if right == "100":
+    if right_guesses(found) == "100":
         return f"{epsilon} hides next to nothing: a guess may be right in nearly all cases"
-    return f"{epsilon}: a guess is right in at most {right} % of cases; 50 % is chance"
+    return f"{epsilon}: {wording.guesses(plan.privacy, plan.nouns[0])}"
 
 
 def effort(proposal: Proposal, bill: Bill) -> str:

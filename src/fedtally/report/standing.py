@@ -1,4 +1,4 @@
-"""The candidates that stand above noise, and the line below which nobody can tell."""
+"""The candidates that surely stand above noise, and the line below which nobody can tell."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedtally.merged import Merged
 from fedtally.recovery.linear_system import F64
-from fedtally.result import Estimate, Result
+from fedtally.result import Estimate, Result, with_doubts
 
 MOST = 1 << 20  # candidates that are looked at once more: seconds
 
@@ -47,7 +48,7 @@ class Standing:
         return float(np.sqrt(upper * lower)) if lower > 0 else upper / 2
 
 
-def standing(result: Result) -> Standing | None:
+def standing(result: Result | Merged) -> Standing | None:
     """Return which candidates stand above noise; None where nobody can say so.
 
     Nobody can where there are no intervals, where too many candidates would have to be decoded
@@ -58,7 +59,7 @@ def standing(result: Result) -> Standing | None:
     >>> found.above.tolist(), found.shares.tolist()
     ([0], [1.0])
     """
-    if result.plan.is_open or result.domain.size > MOST or not result.confidence:
+    if result.domain.size > MOST or result.above_noise([]) is None:
         return None
     limits = result.limits(kind="simultaneous")
     assert limits is not None
@@ -70,11 +71,14 @@ def standing(result: Result) -> Standing | None:
     )
 
 
-def are_above(
-    found: Standing | None, result: Result, estimates: Sequence[Estimate]
-) -> list[bool] | None:
-    """Return whether each estimate stands above noise; None where nobody can say so."""
-    if found is None:
-        return None
-    places = result.domain.locate([estimate.item for estimate in estimates])
-    return [bool(is_above) for is_above in np.isin(places, found.above)]
+def doubted(result: Result | Merged, listed: Sequence[Estimate]) -> list[Estimate]:
+    """Return the estimates of a list, with the lower limit 0 where an item may be nobody's.
+
+    All that terminals and pages say of an item that cannot be told from 0 they say of these.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
+    >>> [one.low for one in doubted(result, result.estimates(["tea", "milk"]))]
+    [1.0, 0.0]
+    """
+    return with_doubts(listed, result.above_noise(listed))

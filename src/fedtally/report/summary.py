@@ -10,7 +10,16 @@ from datetime import date
 import numpy as np
 
 from fedtally.base.text import escaped, shortened
-from fedtally.report.wording import counted, decimals, drawn_away, level, percent, points, those
+from fedtally.report.wording import (
+    NOT_ESTIMATED,
+    counted,
+    decimals,
+    drawn_away,
+    level,
+    percent,
+    points,
+    those,
+)
 from fedtally.result import Estimate, Result, is_told_from_zero, largest_uncertainty
 
 _LONGEST = 40  # columns of a name within a sentence
@@ -101,39 +110,35 @@ def verdict(
     *,
     holds: str = "is held by",
     is_exact: bool = False,
-    above: Sequence[bool] | None = None,
 ) -> list[str]:
     """Return what was found, and how sure it is, in a sentence each.
 
     Args:
-        listed: the top items.
+        listed: the top items, as `standing.doubted` returns them.
         number: how many clients, people or contributions took part.
         unit: the noun for them, in the plural.
         confidence: the confidence of the limits.
         holds: the verb between an item and the share that has it.
         is_exact: whether the counts have no error.
-        above: whether each of the items stands above noise by limits that all hold at once; None:
-            nobody can say so. Those of a list hold on average, and its first item may be noise.
 
+    >>> from dataclasses import replace
     >>> tea = Estimate("tea", 0.5, 0.49, 0.51, 500.0, 0.031, 0.467, 0.533)
     >>> for sentence in verdict([tea], 1000, "clients", 0.95):
     ...     print(sentence.partition(", and")[0])
     “tea” is held by 50.00 % of clients.
     Right within 1.00 points among these 1,000 clients
-    >>> verdict([tea], 1000, "clients", 0.95, above=[False])
+    >>> verdict([replace(tea, low=0.0)], 1000, "clients", 0.95)
     ['No item surely stands above noise among these 1,000 clients.']
     """
-    told = [estimate for estimate in listed if is_told_from_zero(estimate)]
-    kept = [True] * len(listed) if above is None else above
-    sure = [e for e, is_above in zip(listed, kept, strict=True) if is_above and e in told]
+    sure = [estimate for estimate in listed if is_told_from_zero(estimate)]
     if not sure:
-        some = "No item surely stands above noise" if told else "No item stands above noise"
-        return [f"{some if listed else 'No item is listed'} among {those(number, unit)}."]
+        some = "No item surely stands above noise" if listed else "No item is listed"
+        return [f"{some} among {those(number, unit)}."]
     digits = decimals([sure[min(1, len(sure) - 1)].frequency])
     first = f"{quoted(sure[0].item)} {holds} {percent(sure[0].frequency, digits)} of {unit}"
     if len(sure) > 1:
         first += f", then {quoted(sure[1].item)} with {percent(sure[1].frequency, digits)}"
-    return [f"{first}.", *_sure(told, number, unit, confidence, is_exact)]
+    return [f"{first}.", *_sure(sure, number, unit, confidence, is_exact)]
 
 
 def _sure(
@@ -141,7 +146,7 @@ def _sure(
 ) -> list[str]:
     off = largest_uncertainty(shown)
     if off is None:
-        return []
+        return [f"How far off these numbers may be was {NOT_ESTIMATED}."]
     here, wider = off
     among = f"among {those(number, unit)}"
     beyond = f"if they stand for more people ({level(confidence)})"

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import escaped
+from fedtally.base.text import escaped, one_of
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
-from fedtally.recovery.decoding import listed_kind, named_kind
-from fedtally.recovery.intervals import predicted_range
-from fedtally.recovery.limits import Intervals
-from fedtally.result import (
-    Estimate,
-    NameEvaluation,
-    Result,
-    largest_uncertainty,
-    uncertainty_of,
-)
+from fedtally.result import Estimate, NameEvaluation, largest_uncertainty, uncertainty_of
+
+if TYPE_CHECKING:  # an agent shows plans, and has no SciPy
+    from fedtally.recovery.limits import Intervals
+    from fedtally.result import Result
+
+if TYPE_CHECKING:
+    from fedtally.privacy.config import PrivacyConfig
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 EXACT = "each count is exact"
@@ -262,7 +260,7 @@ def cost(plan: Plan) -> str:
 
 
 def short_cost(plan: Plan) -> str:
-    """Return what a client uploads, beside the exact histogram, in words.
+    """Return what a client uploads, beside a histogram, in words.
 
     A histogram needs candidates that all clients know. Those of the input itself are none.
 
@@ -283,7 +281,8 @@ def short_cost(plan: Plan) -> str:
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
     over = "" if plan.domain["public"] else "over a declared list "
-    return f"{size(plan.bytes_per_client)} {per}; {over}an exact histogram {takes} {size(exact)}"
+    histogram = "an exact histogram" if plan.privacy is None else "a histogram"  # as noisy
+    return f"{size(plan.bytes_per_client)} {per}; {over}{histogram} {takes} {size(exact)}"
 
 
 def spelled(plan: Plan) -> str:
@@ -384,24 +383,40 @@ def privacy_sentence(plan: Plan) -> str:
         return f"{NO_PRIVACY}, and may show rare items"
     from fedtally.privacy import NOT_PRIVATE
     from fedtally.privacy.accounting import numbers
+
+    terms = plan.privacy
+    said_numbers = numbers(terms.guarantee.epsilon, terms.guarantee.delta)
+    if terms.not_private:
+        return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
+    return f"{guesses(terms, plan.nouns[0])} ({said_numbers})"
+
+
+def guesses(terms: PrivacyConfig, whom: str) -> str:
+    """Return how often a guess about one person is right, for each guess that may be meant.
+
+    Args:
+        terms: what the plan guarantees.
+        whom: the noun of who is guessed about.
+
+    >>> from fedtally.privacy.config import propose
+    >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, relation="replace-one")
+    >>> print(guesses(terms, "client").partition(" (")[2])
+    which of two sets of items does a client have?); 50 % is chance
+    """
     from fedtally.privacy.events import Relation
     from fedtally.privacy.guarantee_text import right_guesses
 
-    terms = plan.privacy
-    found, whom = terms.guarantee, plan.nouns[0]
-    said_numbers = numbers(found.epsilon, found.delta)
-    if terms.not_private:
-        return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
     question = {
         Relation.ZERO_OUT: f"does a {whom} have its items or none?",
         Relation.REPLACE_ONE: f"which of two sets of items does a {whom} have?",
         Relation.ADD_REMOVE: f"does a {whom} take part?",
     }[terms.event.relation]
-    said = f"a guess is right in at most {right_guesses(found)} % of cases ({question})"
+    right = right_guesses(terms.guarantee)
+    said = f"a guess is right in at most {right} % of cases ({question})"
     if terms.event.relation is not Relation.REPLACE_ONE:
         replaced = right_guesses(terms.replace_one)
         said += f", or {replaced} % (which of two sets of items does it have?)"
-    return f"{said}; 50 % is chance ({said_numbers})"
+    return f"{said}; 50 % is chance"
 
 
 def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
@@ -714,6 +729,8 @@ def expected_error(intervals: Intervals) -> str:
     0.039 to 0.111 points
     0.066 points
     """
+    from fedtally.recovery.intervals import predicted_range
+
     between = predicted_range(intervals)
     if between is None:
         return points(intervals.predicted_linf)
@@ -748,15 +765,6 @@ def those(number: int, unit: str) -> str:
     return f"these {number:,} {unit}" if number != 1 else f"this one {one_of(unit)}"
 
 
-def one_of(unit: str) -> str:
-    """Return the singular of what is counted.
-
-    >>> one_of("people"), one_of("contributions")
-    ('person', 'contribution')
-    """
-    return {"people": "person"}.get(unit, unit.removesuffix("s"))
-
-
 def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> str:
     """Return how far off estimates may be: among those that took part, and if they stand for more.
 
@@ -776,8 +784,7 @@ def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> 
     """
     here, more = _readings(shown)
     if found is not None:
-        largest = points(found) if found > _ROUNDING else "none"
-        here = f"largest error found: {largest}"
+        here = f"largest error found: {points(found)}" if found > _ROUNDING else "no error found"
     said = [f"{here} among {among}"] * bool(here)
     said += [f"{more} if they stand for more people"] * bool(more)
     return "; ".join(said) or "no item is shown"
@@ -873,10 +880,12 @@ def covered(
         listed: estimates in a list that they chose themselves.
         named: estimates of items named beforehand.
     """
+    from fedtally.recovery.decoding import listed_kind, named_kind
+
     kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
     said = []
     for kind in dict.fromkeys(kinds or [named_kind(asked)]):
-        each = " each" if kind in ("pointwise", "order") else ""
+        each = " each" if kind == "pointwise" else ""
         said.append(f"{level(confidence)}{each}, for {covers(kind)}")
     rows = [("Intervals", said[0]), *(("", more) for more in [*said[1:], about] if more)]
     if off := uncertainty_of([*listed, *named]):

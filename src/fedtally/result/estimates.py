@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from fedtally.recovery.intervals import Limits
+from fedtally.recovery.limits import Limits
 from fedtally.recovery.linear_system import F64
 
 
@@ -101,6 +101,25 @@ def is_told_from_zero(estimate: Estimate) -> bool:
     """
     is_exact = estimate.low == estimate.high == estimate.frequency  # then it may be known to be 0
     return estimate.low is None or estimate.low > 0 or is_exact
+
+
+def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> list[Estimate]:
+    """Return the estimates of a list, with the lower limit 0 where an item may be nobody's.
+
+    The limits of a list hold on average over its items, so that an item of a long list may be noise
+    although its own limits exclude 0. What a reader takes for sure holds for all items at once.
+
+    Args:
+        estimates: the list.
+        above: whether each of them stands above noise (`Tabular.above_noise`); None: unknown.
+
+    >>> [one.low for one in with_doubts([Estimate("tea", 0.1, 0.01, 0.2, 9.0)], [False])]
+    [0.0]
+    """
+    return [
+        one if is_above or one.low is None or one.low == one.high else replace(one, low=0.0)
+        for one, is_above in zip(estimates, above or [True] * len(estimates), strict=True)
+    ]
 
 
 def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | None:

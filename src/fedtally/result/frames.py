@@ -29,6 +29,15 @@ class Tabular(ABC):
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
         """Return the estimates of named items, in the order given."""
 
+    @abstractmethod
+    def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
+        """Return whether each estimate of a list surely stands above noise.
+
+        It does if its limits exclude 0, where the limits of all candidates hold at once. So with
+        the confidence of the limits, somebody holds each item that does. The answer is None where
+        there are no limits, or where the domain is open, so that nobody has the candidates.
+        """
+
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
         """Return how far the estimates of named items may be off; None without a confidence.
 

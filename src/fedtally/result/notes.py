@@ -206,10 +206,8 @@ def _on_sketch(result: Result) -> Iterator[str]:
     if plan.is_histogram:
         return
     if plan.domain_size <= plan.rows * plan.width:
-        yield (
-            "an exact histogram (one-hot vectors) is no larger than this sketch, and has no"
-            " collisions"
-        )
+        histogram = "an exact histogram" if plan.privacy is None else "a histogram"
+        yield f"{histogram} (one-hot vectors) is no larger than this sketch, and has no collisions"
     if plan.rows % 2 == 0 and result.recovery == Recovery.MEDIAN:
         yield (
             f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"

@@ -41,7 +41,14 @@ from fedtally.recovery.median import check_landed
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.result import files, notes, told
-from fedtally.result.estimates import Estimate, Uncertainty, clip_limits, uncertainty
+from fedtally.result.estimates import (
+    Estimate,
+    Uncertainty,
+    clip_limits,
+    is_told_from_zero,
+    uncertainty,
+    with_doubts,
+)
 from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
 from fedtally.result.files import check_table_fits
 from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
@@ -169,6 +176,7 @@ class Result(Tabular):
                 f" out, got {self.recovery}"
             )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
+        self._made: dict[tuple[str, float], Intervals] = {}
         self.evaluation: Evaluation | NameEvaluation | None = None
         # each adds noise to each of its sums
         self._silos_in_sums = sum(sketch.num_silos for sketch in self.sketches)
@@ -353,14 +361,23 @@ class Result(Tabular):
 
     @cached_property
     def intervals(self) -> Intervals | None:
-        """The intervals that give items their limits; None where the confidence is 0.
+        """The intervals that give items their limits; None where the confidence is 0."""
+        return None if self.confidence == 0 else self.intervals_of(self.interval_kind)
 
-        Raises `InvalidInputError` where there are too few rows for order statistics.
+    def intervals_of(self, kind: str, confidence: float | None = None) -> Intervals:
+        """Return the intervals of another kind, or of another confidence, of the same estimates.
+
+        Args:
+            kind: the kind, one of `make_intervals`'s.
+            confidence: the level, above 0 and below 1; None: that of the result.
         """
-        return None if self.confidence == 0 else self._intervals_of(self.interval_kind)
+        level = self.confidence if confidence is None else confidence
+        if (kind, level) not in self._made:
+            self._made[kind, level] = self._make_intervals(kind, level)
+        return self._made[kind, level]
 
-    def _intervals_of(self, kind: str) -> Intervals:
-        made = make_intervals(self._recovered, self.sketches, self.domain, self.confidence, kind)
+    def _make_intervals(self, kind: str, confidence: float) -> Intervals:
+        made = make_intervals(self._recovered, self.sketches, self.domain, confidence, kind)
         terms = self.plan.privacy
         if terms is None or terms.event.relation != "add-remove":
             return made
@@ -372,7 +389,7 @@ class Result(Tabular):
             if terms.by_clients
             else terms.stddev * len(self.sketches) ** 0.5
         )
-        return NoisyNumberIntervals(made, stddev / self.num_contributions, self.confidence)
+        return NoisyNumberIntervals(made, stddev / self.num_contributions, confidence)
 
     def decoded(
         self,
@@ -577,6 +594,22 @@ class Result(Tabular):
             labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids)
         )
 
+    def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
+        """Return whether each estimate of a list surely stands above noise.
+
+        >>> import fedtally
+        >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
+        >>> result.above_noise(result.estimates(["tea", "milk"]))
+        [True, False]
+        """
+        if self.plan.is_open or self.confidence == 0:
+            return None
+        if not estimates:
+            return []
+        ids = self.domain.encode([estimate.item for estimate in estimates])
+        above: list[bool] = (self.intervals_of("simultaneous").at(ids).low > 0).tolist()
+        return above
+
     def _no_candidates(self, named: Sequence[str | int]) -> OutsideDomainError:
         """Return the error on items that this result cannot have an estimate of."""
         there = self.domain.contains(named)
@@ -674,9 +707,8 @@ class Result(Tabular):
         check_table_fits(self.domain.size, memory, self._bytes_of_messages())
         if self.confidence == 0:
             return None
-        intervals = self.intervals if kind is None else self._intervals_of(kind)
-        assert intervals is not None
-        parts = [intervals.at(ids_between(self.domain, *block)) for block in self._block_bounds()]
+        intervals = self.intervals_of(self.interval_kind if kind is None else kind)
+        parts = [intervals.at(ids_between(self.domain, *block)) for block in self.block_bounds()]
         return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
 
     def to_arrow(self, memory: int | None = None) -> Any:
@@ -796,10 +828,12 @@ class Result(Tabular):
         from fedtally import charts
 
         drawn = self.top(k) if estimates is None else estimates
+        drawn = with_doubts(drawn, self.above_noise(drawn))
         return charts.top_items(
             drawn,
             self.num_contributions,
             truth=self.true_frequencies([estimate.item for estimate in drawn]),
+            doubtful=[not is_told_from_zero(estimate) for estimate in drawn],
             confidence=self.confidence,
             note=self.not_private,
             unit=self.unit,
@@ -836,7 +870,7 @@ class Result(Tabular):
         self.evaluation = evaluate(self, k)
         return self.evaluation
 
-    def _block_bounds(self) -> Iterator[tuple[int, int]]:
+    def block_bounds(self) -> Iterator[tuple[int, int]]:
         """Yield the first position, and the one after the last, of each block of candidates."""
         check_enumerable(self.domain)
         for start in range(0, self.domain.size, BLOCK):
@@ -848,7 +882,7 @@ class Result(Tabular):
         Args:
             progress: called as ("decode", candidates done, candidates).
         """
-        for start, stop in self._block_bounds():
+        for start, stop in self.block_bounds():
             ids = ids_between(self.domain, start, stop)
             yield start, ids, ask(self.decoder, ids)
             if progress is not None:

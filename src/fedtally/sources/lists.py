@@ -262,7 +262,7 @@ def domain_of(value: Any) -> Domain | str:
         UnreadableFileError: the file cannot be read.
 
     >>> domain_of(["tea", "coffee"]).size, domain_of([3, 9]), domain_of("range:1..9").size
-    (2, IntegerSet(size=2, public=False), 9)
+    (2, IntegerSet(size=2, public=True), 9)
     """
     if isinstance(value, Domain):
         return value
@@ -292,13 +292,15 @@ def domain_of(value: Any) -> Domain | str:
     first = first.as_py() if hasattr(first, "as_py") else first  # an Arrow column's
     # A set has no order, and the order of a dictionary is part of a plan: sorted, it has one.
     items = sorted(value) if isinstance(value, set | frozenset) else value
-    return Dictionary(items) if first is None or isinstance(first, str) else IntegerSet(items)
+    if first is None or isinstance(first, str):
+        return Dictionary(items)
+    return IntegerSet(items, public=True)  # whoever writes a list down declares it, of any items
 
 
 def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] | None) -> Domain:
     """Return the domain that a plan describes.
 
-    A range, a grid or an open domain is in the plan as a whole. Of a dictionary the plan holds the
+    A range, a grid or an open domain is in the plan as a whole. Of a list the plan holds the
     digest alone: the candidates come from a file, and the digest tells whether it is the right one.
 
     Args:
@@ -322,7 +324,7 @@ def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] |
                 f" {os.fspath(candidates)}"
             )
         return load(meta, {})
-    if meta.get("kind") != Dictionary.kind or not meta.get("public"):
+    if meta.get("kind") not in (Dictionary.kind, IntegerSet.kind) or not meta.get("public"):
         raise InvalidInputError(
             "the candidates of this plan are the distinct items of one input, which nobody else"
             " has: plan with --domain FILE, range:FIRST..LAST or grid:..."
@@ -332,7 +334,9 @@ def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] |
             "the plan holds only the digest of its candidates: name the file that it was planned"
             " with, one candidate a line, or FILE:COLUMN (--candidates)"
         )
-    domain = read_candidates(candidates, is_checked=True)
+    domain: Domain = read_candidates(candidates, is_checked=True)
+    if meta.get("kind") == IntegerSet.kind:
+        domain = IntegerSet(domain.labels(range(domain.size)), public=True)
     if any(meta.get(name) != value for name, value in domain.describe().items()):
         raise InvalidInputError(
             f"{os.fspath(candidates)} holds other candidates than those of the plan: the same lines"

@@ -1,9 +1,10 @@
-"""Durable state: the operator's ledger, a client's record, the campaigns of a server.
+"""Durable state: the operator's ledger, a client's record, the campaigns and batches of servers.
 
 All SQL of the package is here. A `Ledger` lives in an SQLite file or in a PostgreSQL database, a
-`ClientRecord` in an SQLite file. `Campaigns` is an SQLite file too: it holds what a campaign's
-server must not lose, erases it when it is done, and has guarantees of its own
-(`store/campaigns.py`). Ledger and record give the same guarantees:
+`ClientRecord` in an SQLite file. `Campaigns` and `Batches` are SQLite files too: they hold what a
+campaign's server, and one of two servers, must not lose, erase it when it is done, and have
+guarantees of their own (`store/campaigns.py`, `store/batches.py`). Ledger and record give the same
+guarantees:
 
 - *Reserved before opened.* `reserve` and `take_part` return when the fact is on disk. From then on
   it counts as spent, whatever happens next.
@@ -22,12 +23,12 @@ server must not lose, erases it when it is done, and has guarantees of its own
   restored from a backup does not know what was spent since. Do not continue with it: start a
   population of another name with a smaller grant.
 
-Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. Importing this package
-imports SQLAlchemy, which is slow: import it inside the functions that need it.
+Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. A name of this package
+imports SQLAlchemy on first use, which is slow: import it inside the functions that need it.
 
 The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
-`client_record`, `writes` (how many writes has a file seen?), and `marks` (does a file lag behind
-what was said?).
+`batches`, `client_record`, `claims` (which process writes?), `writes` (how many writes has a file
+seen?), and `marks` (does a file lag behind what was said?).
 
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge
@@ -44,23 +45,67 @@ epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distributio
 b'the noised sketch'
 """
 
-from fedtally.store.campaigns import (
-    IMPOSSIBLE,
-    Campaigns,
-    CampaignStatus,
-    CampaignStore,
-    EndedSession,
-    OpenSession,
-    SavedSession,
-)
-from fedtally.store.client_record import ClientRecord, Journal, Part
-from fedtally.store.database import WAIT_SECONDS, StoreError
-from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtally.base.lazy import loader
+
+if TYPE_CHECKING:
+    from fedtally.store.batches import Batch, Batches, BatchStore
+    from fedtally.store.campaigns import (
+        IMPOSSIBLE,
+        Campaigns,
+        CampaignStatus,
+        CampaignStore,
+        EndedSession,
+        OpenSession,
+        SavedSession,
+    )
+    from fedtally.store.client_record import ClientRecord, Journal, Part
+    from fedtally.store.database import WAIT_SECONDS, StoreError
+    from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
+
+# Loaded on first use: an agent has a client's record, and neither campaigns nor a ledger.
+_HOMES = {
+    "batches": (
+        "Batch",
+        "Batches",
+        "BatchStore",
+    ),
+    "campaigns": (
+        "IMPOSSIBLE",
+        "Campaigns",
+        "CampaignStatus",
+        "CampaignStore",
+        "EndedSession",
+        "OpenSession",
+        "SavedSession",
+    ),
+    "client_record": (
+        "ClientRecord",
+        "Journal",
+        "Part",
+    ),
+    "database": (
+        "WAIT_SECONDS",
+        "StoreError",
+    ),
+    "ledger": (
+        "EXPORT",
+        "Landing",
+        "Ledger",
+        "Reservation",
+    ),
+}
 
 __all__ = [
     "EXPORT",
     "IMPOSSIBLE",
     "WAIT_SECONDS",
+    "Batch",
+    "BatchStore",
+    "Batches",
     "CampaignStatus",
     "CampaignStore",
     "Campaigns",
@@ -75,3 +120,5 @@ __all__ = [
     "SavedSession",
     "StoreError",
 ]
+
+__getattr__ = loader(__name__, _HOMES)

@@ -1,32 +1,25 @@
 """The memory of a campaign's server: sessions, the clients that were asked, the sums that landed.
 
 `Campaigns` is an SQLite file of one campaign, which may also hold a ledger. `Campaigns.claim` gives
-the `CampaignStore` of its plan to one process. A process that claims the campaign later gets a
-higher *epoch*. Each writing transaction first compares the epoch, so that the earlier process can
-write nothing any more.
+the `CampaignStore` of its plan to one process; the process that had claimed it before can write
+nothing any more (`store/claims.py`).
 
 Rows of sessions and of sums change and are erased. Nothing of an erased row stays in the file:
 SQLite overwrites what it deletes (`secure_delete`), and keeps no write-ahead log. Three kinds of
 rows are append-only: the clients that were asked, the sessions that landed, and the reasons why
 other sessions did not land.
 
-If an operator *puts back* a copy of the file, such as a backup, then the file does not know what
-was sent after the copy was made. Therefore a *mark* outside of the file, on another disk if
-possible, holds the number of the last write. A file with fewer writes (`store/writes.py`) than its
-mark says is refused. `Campaigns.give_up` makes such a file usable, and ends all sessions that it
-holds.
+A copy of the file that was *put back* is refused. `Campaigns.give_up` makes such a file usable, and
+ends all sessions that it holds.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -40,12 +33,11 @@ from fedtally.secagg import wire
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch, summed
+from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import (
     CHANGES,
     MOST_NAME_BYTES,
-    Database,
     SqliteConnection,
-    StoreError,
     driver_connection,
     file_url,
     opened,
@@ -54,9 +46,8 @@ from fedtally.store.database import (
     time_column,
 )
 from fedtally.store.ledger import Ledger, Reservation
-from fedtally.store.marks import hold_mark, read_mark, write_mark
+from fedtally.store.marks import hold_mark, read_mark
 from fedtally.store.writes import (
-    count_write,
     is_of_one_moment,
     set_writes,
     write_tables,
@@ -64,23 +55,16 @@ from fedtally.store.writes import (
 )
 
 IMPOSSIBLE = "impossible sum: "  # how `SavedSession.why` begins where no clients have such a sum
-# Bytes in hexadecimal: a fingerprint and a session of `secagg`. What lands is named by its session
-# or, if another protocol summed it, by a name of up to 64 bytes. SQLite enforces none of these
-# lengths: they say what a column holds. They must not change, since existing files have them in
-# their schema.
-_FINGERPRINT = sa.String(2 * hashlib.sha256().digest_size)
+# Bytes in hexadecimal: a session of `secagg`. What lands is named by its session or, if another
+# protocol summed it, by a name of up to 64 bytes. SQLite enforces neither of these lengths: they
+# say what a column holds. They must not change, since existing files have them in their schema.
 _SESSION = sa.String(2 * wire.SESSION_BYTES)
 _SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
 _metadata = sa.MetaData()
-_runs = sa.Table(
-    "fedtally_runs",
+_runs = run_table(
     _metadata,
-    sa.Column("plan", _FINGERPRINT, primary_key=True),
-    sa.Column("owner", sa.String(200), nullable=False),  # the name of the run in the ledger
-    sa.Column("epoch", sa.BigInteger, nullable=False),  # the number of claims
     # Always 0: `store/writes.py` counts the writes of the file. The column is part of the schema.
     sa.Column("writes", sa.BigInteger, nullable=False, default=0),
-    info=CHANGES,
 )
 _sessions = sa.Table(
     "fedtally_campaign_sessions",
@@ -230,7 +214,7 @@ class CampaignStatus:
     released: tuple[int, ...] = ()
 
 
-class Campaigns(Database):
+class Campaigns(ClaimedDatabase):
     """The SQLite file of a campaign that a server runs.
 
     Made by `open`. Several threads and processes may use one file, each through a `Campaigns` of
@@ -245,6 +229,9 @@ class Campaigns(Database):
     )
     _beside = frozenset({"ledger"})
     _metadata = _metadata
+    _runs = _runs
+    _put_back = "give up its sessions first (fedtally campaign restore, or Campaigns.give_up)"
+    _lost_mark = _put_back
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False) -> Self:
@@ -293,35 +280,8 @@ class Campaigns(Database):
             )
         owner, place = checked_name(owner=owner), real_path(mark)
         seconds(clock())  # before a client is asked for its items: sums land with their time
-        with self._marked(plan, place) as connection:
-            self._check_alone(connection, plan)
-            row, marked = _run(connection, plan), read_mark(place, plan.fingerprint)
-            writes = _writes(connection, row)
-            if marked is not None and writes < marked:
-                raise _put_back(self.name, place, writes, marked)
-            if _lacks_mark(writes, marked):
-                raise InvalidInputError(
-                    f"there is no mark at {place}, and {self.name} has {writes} writes: name the"
-                    " mark of this campaign; if that is lost, give up the sessions first"
-                    " (fedtally campaign restore, or Campaigns.give_up)"
-                )
-            # The mark is written before the first write to the file. So a file with writes that
-            # has no mark has lost its mark. And it has the number of the file before each write:
-            # see `store/writes.py`.
-            write_mark(place, plan.fingerprint, writes)
-            if row is None:
-                connection.execute(
-                    sa.insert(_runs).values(plan=plan.fingerprint, owner=owner, epoch=0)
-                )
-            connection.execute(
-                sa.update(_runs)
-                .where(_runs.c.plan == plan.fingerprint)
-                .values(epoch=_runs.c.epoch + 1)
-            )
-            written = count_write(driver_connection(connection))
-            claimed = _run(connection, plan)
-            assert claimed is not None
-        store = CampaignStore(self, plan, claimed, written, place, clock, ledger)
+        claimed = self._claim(plan.fingerprint, place, owner)
+        store = CampaignStore(self, plan, claimed, clock, ledger)
         # An earlier process may have died after it released sums and before it erased them.
         with hold_mark(place):
             store._erase_released()
@@ -348,8 +308,8 @@ class Campaigns(Database):
             UnreadableFileError: this file is damaged.
         """
         place, released = real_path(mark), _released_rounds(ledger, plan)
-        with self._marked(plan, place) as connection:
-            row = _run(connection, plan)
+        with self._marked(plan.fingerprint, place) as connection:
+            row = self._run(connection, plan.fingerprint)
             if row is None:
                 raise InvalidInputError(
                     f"{self.name} holds nothing of this plan: there is nothing to give up; begin"
@@ -391,40 +351,14 @@ class Campaigns(Database):
             set_writes(driver_connection(connection), writes)
         return ended
 
-    @contextmanager
-    def _marked(self, plan: Plan, mark: Path) -> Iterator[sa.Connection]:
-        """Give a writing transaction of a campaign; the mark then has its number of writes."""
-        # Held before the mark is read, and until it is written: see `CampaignStore._write`.
-        with hold_mark(mark):
-            with self._transaction(write=True) as connection:
-                yield connection
-                writes = writes_of(driver_connection(connection))
-            write_mark(mark, plan.fingerprint, writes)
-
-    def _check_alone(self, connection: sa.Connection, plan: Plan) -> None:
-        """Refuse a file that holds another campaign.
-
-        The number of writes is that of the file. If two campaigns wrote into one file, the writes
-        of one would hide that those of the other are lost.
-        """
-        other = connection.execute(sa.select(_runs.c.plan).where(_runs.c.plan != plan.fingerprint))
-        if (found := other.scalar()) is not None:
-            raise InvalidInputError(
-                f"{self.name} holds the campaign of plan {found[:16]}: a file is for one campaign,"
-                " so name another file"
-            )
-
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
         """Return whether `claim` refuses the file: its mark has more writes, or is gone."""
-        with self._transaction(write=False) as connection:
-            writes = _writes(connection, _run(connection, plan))
-        marked = read_mark(real_path(mark), plan.fingerprint)
-        return writes < (marked or 0) or _lacks_mark(writes, marked)
+        return self._is_put_back(plan.fingerprint, real_path(mark))
 
     def holds(self, plan: Plan) -> bool:
         """Return whether the campaign of a plan was ever claimed from this file."""
         with self._transaction(write=False) as connection:
-            return _run(connection, plan) is not None
+            return self._run(connection, plan.fingerprint) is not None
 
     def list(self) -> list[CampaignStatus]:
         """Return the status of the campaign in the file, without its plan.
@@ -446,7 +380,7 @@ class Campaigns(Database):
             InvalidInputError: the file holds nothing of this plan.
         """
         with self._transaction(write=False) as connection:
-            if _run(connection, plan) is None:
+            if self._run(connection, plan.fingerprint) is None:
                 raise InvalidInputError(
                     f"{self.name} holds nothing of plan {plan.fingerprint[:16]}: its campaign has"
                     " not begun, or runs with another file"
@@ -486,24 +420,19 @@ class CampaignStore:
         self,
         campaigns: Campaigns,
         plan: Plan,
-        run: sa.Row[Any],
-        writes: int,
-        mark: Path,
+        claim: Claim,
         clock: Callable[[], int],
         ledger: Ledger | None,
     ) -> None:
         self._campaigns, self._plan, self._name = campaigns, plan, plan.fingerprint
-        self._epoch, self._owner, self._mark = run.epoch, run.owner, mark
-        self._written = writes  # as this process knows
-        self._marked = writes  # what the mark surely counts, on the disk too
-        self._clock, self._ledger = clock, ledger
+        self._claim, self._clock, self._ledger = claim, clock, ledger
 
     # ---- sessions ----
 
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
         """Write a session, and whom it asks, if the file holds the version just before this one."""
         self._check(plan)
-        with self._write() as connection:
+        with self._claim.write() as connection:
             self._save(connection, session)
             if asked:
                 # JSON has no newline in it, so that one call makes the texts of all clients.
@@ -520,7 +449,7 @@ class CampaignStore:
         changes.
         """
         self._check(plan)
-        with self._write() as connection:
+        with self._claim.write() as connection:
             if not self._land(connection, session.session, sketch):
                 return False
             self._save(connection, session)
@@ -551,7 +480,7 @@ class CampaignStore:
     def forget(self, plan: Plan, session: bytes) -> None:
         """Erase an ended session; the clients that it asked, and its landing, stay recorded."""
         self._check(plan)
-        with self._write() as connection:
+        with self._claim.write() as connection:
             connection.execute(_FORGET, {"of": session.hex()})
 
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
@@ -607,7 +536,7 @@ class CampaignStore:
         A sum that had landed before does not count again, and nothing changes.
         """
         self._check(plan)
-        with self._write() as connection:
+        with self._claim.write() as connection:
             return self._land(connection, session, sketch)
 
     def _land(self, connection: SqliteConnection, session: bytes, sketch: CountSketch) -> bool:
@@ -658,10 +587,10 @@ class CampaignStore:
         # them: two releases would have two noises. A copy from before is behind the mark, which
         # counts a write before the release lands, even if this process dies before it erases the
         # sums. And no process claims a copy of that write, since the mark is held to the end.
-        with hold_mark(self._mark):
-            with self._write_held():
+        with hold_mark(self._claim.mark):
+            with self._claim.write_held():
                 pass
-            self._books().land_all(kept, self._owner, self._clock())
+            self._books().land_all(kept, self._claim.owner, self._clock())
             self._erase_released()
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
@@ -684,14 +613,14 @@ class CampaignStore:
         gone = _released_rounds(self._ledger, self._plan)
         if gone:
             mine = [{"of": self._name, "number": round} for round in sorted(gone)]
-            with self._write_held() as connection:
+            with self._claim.write_held() as connection:
                 connection.executemany(_ERASE_SUMS, mine)
 
     def _reservation(self, release: int) -> Reservation:
         privacy = self._plan.privacy
         assert privacy is not None
         charge = Charge(privacy.population, self._name, release, privacy.event)
-        return self._books().reserve(charge, self._owner, seconds(self._clock()))
+        return self._books().reserve(charge, self._claim.owner, seconds(self._clock()))
 
     def _books(self) -> Ledger:
         assert self._ledger is not None  # `claim` refuses privacy without a ledger
@@ -707,89 +636,16 @@ class CampaignStore:
             StoreError: the mark cannot be read or written.
         """
         self._check(plan)
-        with hold_mark(self._mark):
-            with self._campaigns._sqlite(write=False) as connection:
-                writes = self._own_writes(connection)
-            self._bring_mark(writes)
+        self._claim.check()
 
     def _check(self, plan: Plan) -> None:
         if plan.fingerprint != self._name:
             raise InvalidInputError("this store was claimed for another plan")
 
-    def _own_writes(self, connection: SqliteConnection) -> int:
-        """Return the number of writes so far, if this process is the last one that claimed."""
-        known = {"of": self._name, "epoch": self._epoch}
-        if connection.execute(_FIND_EPOCH, known).fetchone() is None:
-            raise OvertakenError(
-                f"another process runs the campaign of plan {self._name[:16]}: this one must"
-                " neither write nor speak; stop it"
-            )
-        # If this process went on writing, the mark would fall to the number of writes of the copy,
-        # and nobody could tell any more that the file is a copy.
-        writes = writes_of(connection)
-        if writes < self._written:
-            raise OvertakenError(
-                f"a copy of {self._campaigns.name} was put back while this process runs the"
-                " campaign: it must neither write nor speak; stop it, and give up the sessions"
-                " (fedtally campaign restore, or Campaigns.give_up)"
-            )
-        return writes
-
-    @contextmanager
-    def _write(self) -> Iterator[SqliteConnection]:
-        """Give a transaction, if no later process has claimed; the mark is written after it."""
-        # The mark is held before it is read, and until it is written: of two processes on two
-        # copies of the file, the second one sees what the first one wrote.
-        with hold_mark(self._mark), self._write_held() as connection:
-            yield connection
-
-    @contextmanager
-    def _write_held(self) -> Iterator[SqliteConnection]:
-        """Do as `_write`; the mark is held by the caller."""
-        with self._campaigns._sqlite(write=True) as connection:
-            # More than this process knows of, if an earlier write failed and was committed all the
-            # same.
-            self._bring_mark(self._own_writes(connection))
-            writes = count_write(connection)
-            yield connection
-        # The mark is written after the commit: a crash in between leaves a file with more writes
-        # than its mark says, and such a file is not taken for a copy that was put back. A message
-        # leaves only after its state and then the mark are written. So the mark counts the writes
-        # of all that clients were told.
-        self._written = writes
-        write_mark(self._mark, self._name, writes)
-        self._marked = writes
-
-    def _bring_mark(self, writes: int) -> None:
-        """Bring the mark up to the writes of the file, unless it is there.
-
-        Before something is said, since a write whose mark failed is in the file. Before the next
-        write, since a copy without this one must be behind the mark (`store/writes.py`).
-        """
-        try:
-            marked = read_mark(self._mark, self._name)
-        except UnreadableFileError as error:
-            # The driver takes an UnreadableFileError for a damaged session, which it may give up.
-            raise StoreError(str(error)) from error
-        if marked is not None and marked > writes:
-            raise OvertakenError(
-                f"another copy of {self._campaigns.name} runs the campaign, as the mark"
-                f" {self._mark} shows: this process must neither write nor speak; stop it"
-            )
-        if self._marked != writes:
-            write_mark(self._mark, self._name, writes)
-            self._marked = writes
-
 
 # ---- rows ----
 
 # The statements that each phase, or each driver, runs, compiled once: see `prepared`.
-_FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
-_FIND_EPOCH = prepared(
-    sa.select(_runs.c.epoch).where(
-        (_runs.c.plan == sa.bindparam("of")) & (_runs.c.epoch == sa.bindparam("epoch"))
-    )
-)
 _ADD_SESSION = prepared(sa.insert(_sessions))
 # Not the keys, which stay: SQLite would write their index again, and look the plan up.
 _SAVE = prepared(
@@ -847,15 +703,6 @@ _ERASE_SUMS = prepared(
     )
 )
 _ADD_FAILED = prepared(sa.insert(_failed))
-
-
-def _run(connection: sa.Connection, plan: Plan) -> sa.Row[Any] | None:
-    return connection.exec_driver_sql(_FIND_RUN, {"of": plan.fingerprint}).first()
-
-
-def _writes(connection: sa.Connection, run: sa.Row[Any] | None) -> int:
-    """Return the writes of the file; 0 if it knows nothing of the campaign of the run."""
-    return 0 if run is None else writes_of(driver_connection(connection))
 
 
 def _released_rounds(ledger: Ledger | None, plan: Plan) -> set[int]:
@@ -950,17 +797,4 @@ def _status(connection: sa.Connection, plan: str) -> CampaignStatus:
             for row in connection.execute(_opened(plan))
         ),
         tuple(sorted(ended, key=lambda one: one.round)),
-    )
-
-
-def _lacks_mark(writes: int, marked: int | None) -> bool:
-    """Tell whether the mark is gone."""
-    return writes > 0 and marked is None
-
-
-def _put_back(name: str, mark: Path, writes: int, marked: int) -> InvalidInputError:
-    return InvalidInputError(
-        f"{name} has {writes} writes, and the mark {mark} of this campaign says {marked}: a copy"
-        " was put back, which does not know what clients were told since; give up its sessions"
-        " first (fedtally campaign restore, or Campaigns.give_up)"
     )

@@ -60,7 +60,7 @@ class Pace:
 
     def __post_init__(self) -> None:
         self._now = self.clock if self.steady is None else self.steady
-        self._idle_since = self.due = self._now()
+        self._idle_since = self.due = self._check_at = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
         self._warned: set[bytes] = set()  # the sessions whose silent clients were told
         self._is_silent = False
@@ -82,8 +82,7 @@ class Pace:
             self._idle_since += late  # this process was suspended: nobody could reach it
         self._warn_of_silence()
         try:
-            if late >= 0 and not self.driver.running():
-                self.driver.check_claim()
+            self._check_claim()
             pause = self.driver.tick(self.clock()) - self.clock()
         except (OvertakenError, OverspentError):
             raise
@@ -113,6 +112,13 @@ class Pace:
         self.driver.give_up_silent()
         self.due = now  # they end with the next step
         return None
+
+    def _check_claim(self) -> None:
+        """Check the claim about once a second, however often clients wake the engine."""
+        now = self._now()
+        if now >= self._check_at and not self.driver.running():
+            self.driver.check_claim()
+            self._check_at = now + LONGEST_PAUSE
 
     def _goes_on(self, running: list[RunningSession]) -> bool:
         """Return whether there is more than invitations that nobody answers.

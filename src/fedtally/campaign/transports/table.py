@@ -27,7 +27,7 @@ class EngineOption(NamedTuple):
     Args:
         name: the keyword of the function that opens the engine.
         metavar: what stands for the value in a usage line.
-        help: what the value is.
+        help: what the option does, in a clause.
         is_path: whether the value is a path.
         default: the value that stands for none; None: the engine needs one.
     """
@@ -89,9 +89,9 @@ _HTTPS_NEEDS = "prometheus_client", "starlette", "uvicorn", "uvloop"
 def _https(listen: str, linger: str, operate: str, log: str) -> Engine:
     if any(find_spec(name) is None for name in _HTTPS_NEEDS):
         raise MissingExtraError("--engine https needs pip install 'fedtally[https]'")
-    from fedtally.campaign.transports.https.engine import Https
     from fedtally.campaign.transports.https.listen import Address
     from fedtally.campaign.transports.https.operate import LEVELS
+    from fedtally.campaign.transports.https.process import Https
     from fedtally.campaign.transports.https.tokens import Tokens
 
     if log not in LEVELS:
@@ -116,7 +116,7 @@ ENGINES = {
                 EngineOption(
                     "agents",
                     "DIR",
-                    "the folder of the agents' sockets; CLIENT.sock is the client CLIENT.",
+                    "Reach the agents' sockets in this folder, for sockets",
                     is_path=True,
                 ),
             ),
@@ -129,36 +129,36 @@ ENGINES = {
                 EngineOption(
                     "connection",
                     "NAME",
-                    "the SuperLink's name in Flower's config.toml. It runs on this machine.",
+                    "Reach the SuperLink of this name in Flower's config.toml, for flower",
                 ),
             ),
             _flower,
         ),
         EngineRow(
             "https",
-            "clients that ask over HTTPS, behind nginx (fedtally agent join)",
+            "devices over HTTPS, behind nginx",
             (
                 EngineOption(
                     "listen",
                     "ADDRESS",
-                    "unix:PATH, which nginx reaches, or 127.0.0.1:PORT for a try.",
+                    "Listen on unix:PATH behind nginx, or on 127.0.0.1:PORT, for https",
                 ),
                 EngineOption(
                     "linger",
                     "S",
-                    "say so long that the campaign is over, in seconds (86400).",
+                    "Say for S seconds that the campaign is over, for https [86400]",
                     default="86400",
                 ),
                 EngineOption(
                     "operate",
                     "ADDRESS",
-                    "answer /healthz, /readyz and /metrics there; as for --listen (nowhere).",
+                    "Show health and metrics on this address, for https [nowhere]",
                     default="",
                 ),
                 EngineOption(
                     "log",
                     "LEVEL",
-                    "JSON lines on stderr: off, info, or debug, which names clients (off).",
+                    "Write JSON lines: off, info, or debug with names, for https [off]",
                     default="off",
                 ),
             ),

@@ -6,6 +6,7 @@ Only this module imports `dask` (extra `dask`). Dask moves rows and tallies, and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,17 +31,19 @@ _FAN_IN = 8  # tallies that one task adds up
 def tally_dask(
     frame: Any,
     *,
+    # keywords: written by tools/keywords.py
     item: str | tuple[str, str] | None = None,
     client: str | None = None,
-    round: str | None = None,
     count: str | None = None,
-    domain: Domain | str | Sequence[str | int] | None = None,
+    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
+    outside: str | None = None,
     num_rounds: int | None = None,
     max_items: int | None = None,
+    round: str | None = None,
     seed: int | str | bytes | None = None,
-    outside: str | None = None,
-    private: bool = False,
     memory: int | str | None = None,
+    # end of keywords
+    private: bool = False,
 ) -> pa.Table:
     """Count a Dask data frame on the workers that hold it, for a campaign over all of it.
 
@@ -60,17 +63,28 @@ def tally_dask(
 
     Args:
         frame: a Dask data frame.
-        item: as for `estimate`.
-        client: as for `estimate`; not with `round`, since a client's draws depend on all rounds.
-        round: as for `estimate`.
-        count: as for `estimate`.
-        domain: the candidates of the campaign, as for `estimate`, but not open.
-        num_rounds: of the campaign (1).
-        max_items: of the campaign (1).
-        seed: of the campaign, as for `partial_tally`.
-        outside: as for `partial_tally`.
+        item: the table's column of the items, or for a grid a pair (latitude, longitude), also
+            written "latitude,longitude"; by default the only column that plays no other part, or
+            the one called "item".
+        client: the table's column of the clients; None: each row is a client of its own. It does
+            not go with `round`, since a client's draws depend on all rounds.
+        count: the table's column of the number of clients that each row stands for.
+        domain: the candidates of the campaign, as for `estimate`, but not open; None: the distinct
+            items of the input.
+        outside: the fate of items outside the domain: "error" (the default) or "drop" (the default
+            with `private`).
+        num_rounds: the number of rounds, of which each client has one, drawn uniformly (1); not
+            where the rows name their rounds.
+        max_items: the most items of one client, drawn uniformly from its distinct items (1).
+        round: the table's column of natural rounds; None: clients are split over rounds at random.
+            A client in several of them contributes to each.
+        seed: the seed of the campaign. It is needed where the candidates are the items of the
+            input, or clients are named. With `private` it is a secret of the workers, and the
+            campaign has another.
+        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
+            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
+            one, too; the libraries, and the distinct items and the answer, come on top.
         private: as for `partial_tally`.
-        memory: as for `estimate`, for each partition that is being counted.
 
     Returns:
         The tally of all partitions, as `merge_tallies` returns it.

@@ -55,13 +55,12 @@ from fedtally.engines.local.tally import (
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.planner import rare_names
-from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
+from fedtally.planner.draft import Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import Keys
 from fedtally.planner.seeds import with_even_seed
 from fedtally.privacy.events import Relation
-from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch
@@ -85,8 +84,6 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     """
     report, spec = progress or (lambda *_: None), simulation.spec
     # refused now, and not after the work: an option that no result of this campaign can answer
-    if spec.decoding.confidence and spec.decoding.intervals == "order":
-        order_statistic(spec.rows or DEFAULT_ROWS, spec.decoding.confidence)
     spec.decoding.check_domain(declared(spec.domain, source))
     words = None if simulation.dictionary is None else _words(simulation.dictionary)
     seed = spec.plan.seed if spec.plan is not None else campaign_seed(simulation.seed)
@@ -165,7 +162,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         truth=truth,
         warnings=[
             *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
-            *notes.warnings(source, tally, plan, attended),
+            *notes.warnings(source, tally, plan, attended, simulation.outside == "drop"),
             *notes.of_cohorts(plan, traffic),
             *([] if rare is None else rare.notes),
         ],

@@ -19,10 +19,8 @@ from fedtally.engines.local.seeds import population_rng
 from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.recovery.decoding import CONFIDENCE
 from fedtally.result import Result
 from fedtally.sketch import Schedule
-from fedtally.sketch.schedule import AUTO
 from fedtally.sources import (
     Columns,
     Source,
@@ -71,63 +69,65 @@ def for_python(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def estimate(
     data: Any,
     *,
+    # keywords: written by tools/keywords.py
     item: str | tuple[str, str] | None = None,
     client: str | None = None,
-    silo: str | None = None,
-    round: str | None = None,
     count: str | None = None,
     clients: Any = None,
-    silos: Any = None,
     rounds: Any = None,
     counts: Any = None,
     domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
-    encoding: Encoding | str = AUTO,
-    rows: int | None = None,
-    width: int | None = None,
-    max_bytes: int | str | None = None,
-    num_rounds: int | None = None,
-    schedule: Schedule | str = AUTO,
-    max_items: int | None = None,
+    outside: str | None = None,
+    dictionary: Any = None,
+    name_length: int | None = None,
+    allow_rare_names: bool = False,
+    top: int = 20,
+    evaluate: bool = False,
     recovery: str = "auto",
     objective: str = "linf",
-    confidence: float = CONFIDENCE,
+    confidence: float = 0.95,
     intervals: str = "auto",
-    plan: Plan | str | os.PathLike[str] | None = None,
-    secure_sum: str | None = None,
-    adversary: str | None = None,
-    max_corrupt: float | None = None,
-    max_cohort: int | None = None,
-    max_dropout: float | None = None,
-    cohort: int | None = None,
-    cohort_min: int | None = None,
-    validity: str | None = None,
+    max_bytes: int | str | None = None,
+    tau: float | None = None,
+    failure_probability: float = 0.1,
+    width: int | None = None,
+    rows: int | None = None,
+    encoding: Encoding | str = "auto",
+    sizing: Sizing | str | None = None,
+    pilot_share: float | None = None,
+    num_rounds: int | None = None,
+    max_items: int | None = None,
+    round: str | None = None,
+    schedule: Schedule | str = "auto",
     epsilon: float | None = None,
     delta: float | None = None,
-    mechanism: str | None = None,
+    population: str | None = None,
+    ledger: str | os.PathLike[str] | None = None,
     trust: str | None = None,
+    mechanism: str | None = None,
     neighbours: str | None = None,
+    not_private: bool = False,
     max_rounds: int | None = None,
     max_clients: int | None = None,
     certify: bool = False,
-    population: str | None = None,
-    tau: float | None = None,
-    failure_probability: float = 0.1,
+    secure_sum: str | None = None,
     dropout: float = 0.0,
-    not_private: bool = False,
+    adversary: str | None = None,
+    max_dropout: float | None = None,
+    max_corrupt: float | None = None,
+    max_cohort: int | None = None,
+    validity: str | None = None,
+    screen: Screen | str | None = None,
+    cohort: int | None = None,
+    cohort_min: int | None = None,
+    silo: str | None = None,
     people: int | None = None,
     silos_per_person: int | None = None,
+    silos: Any = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
     seed: int | str | bytes | None = None,
-    evaluate: bool = False,
-    outside: str | None = None,
     memory: int | str | None = None,
-    top: int = 20,
-    ledger: str | os.PathLike[str] | None = None,
-    sizing: Sizing | str | None = None,
-    pilot_share: float | None = None,
-    allow_rare_names: bool = False,
-    dictionary: Any = None,
-    name_length: int | None = None,
-    screen: Screen | str | None = None,
+    # end of keywords
 ) -> Result:
     """Estimate how frequent each item is among simulated clients, through sketches.
 
@@ -142,99 +142,113 @@ def estimate(
         item: the table's column of the items, or for a grid a pair (latitude, longitude), also
             written "latitude,longitude"; by default the only column that plays no other part, or
             the one called "item".
-        client: the table's column of the clients; None: each row is a client of its own.
-        silo: the table's column of the silos, such as hospitals: then each holds the rows of its
-            people, whom `client` names, and a person is what is counted and protected.
-        round: the table's column of natural rounds; None: clients are split over rounds at random.
+        client: the table's column of the clients; None: each row is a client of its own, and with
+            `epsilon` each row is protected as a person.
         count: the table's column of the number of clients that each row stands for.
         clients: with a column of items, the client of each row.
-        silos: with a column of items, the silo of each row.
         rounds: with a column of items, the natural round of each row.
         counts: with a column of items, the number of clients that each row stands for.
         domain: the candidate items: a `Domain`, a list or another column of distinct items, text
-            that `domain.parse` reads, the path of a file with one item a line, "open" for strings
-            of which nobody has the list, "input" for the distinct items of the input, or None: the
-            own domain of a synthetic source, "input" elsewhere.
-        encoding: "sketch", or "histogram", with a counter for each candidate, or "auto": a
-            histogram where it costs no more than a sketch may, or is worth its bytes.
-        rows: rows of the sketch (7).
+            that `domain.parse` reads such as range:1..9 or grid:25..50,-130..-60,0.1, the path of a
+            file with one item a line, or FILE:COL, a table's column, "open" for strings that nobody
+            has listed, "input" for the distinct items of the input, or None: the own domain of a
+            synthetic source, "input" elsewhere.
+        outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
+            default with `epsilon`).
+        dictionary: a public list of words that may be the names of an open domain: the path of a
+            file, FILE or FILE:COLUMN, or a column of text. Words are named sooner; no frequency
+            changes.
+        name_length: with `tau` and an open domain, bytes that 9 of 10 frequent names do not exceed
+            (16); longer names need more clients.
+        allow_rare_names: whether an open domain without `epsilon` is counted even if whoever opens
+            a sum can read what single clients hold.
+        top: the number of items that are listed, and that `evaluate` compares.
+        evaluate: whether the answer is compared with the truth, which a simulation knows.
+        recovery: the decoder of the sums: "joint", which fits the heavy items together and needs 3
+            rows, "median", the paper's decoder, "belief", which starts from joint and has smaller
+            errors where messages settle, "direct", the counters of a histogram, or "auto": direct
+            for a histogram, and for a sketch belief from 5 rows on, up to 2^17 candidates and 2^24
+            of candidates x rows x batches, else joint from 3 rows on, up to 2^28 candidates. Plans
+            rest on joint under auto.
+        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
+            shrinkage.
+        confidence: the confidence of the intervals, below 1; 0 for none.
+        intervals: the kind of the intervals: "auto", for a list such that they allow for its
+            choice, for named items pointwise; or for both "pointwise", each holds with the
+            `confidence`, or "simultaneous", all hold at once.
+        max_bytes: the upload per client and round (32,000), where no `width` is given: bytes, or a
+            text such as "16kB".
+        tau: the largest error of any frequency; the sketch is made as small as it may be.
+        failure_probability: the probability with which `tau` may be exceeded.
         width: counters per row; by default the widest that fits `max_bytes`.
-        max_bytes: upload per client and round (32,000), where no width is given: bytes, or a text
-            such as "16kB".
-        num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
+        rows: rows of the sketch (7; with `tau` chosen).
+        encoding: what a client sends: "sketch", or "histogram", with a counter for each candidate,
+            or "auto": a histogram where it costs no more than a sketch may, or is worth its bytes.
+        sizing: the way to find the sketch for `tau`: "model" (the default, from a pilot), or the
+            paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
+        pilot_share: the share of the clients that are the pilot, and not in the campaign (as many
+            as `tau` needs, at most 0.1).
+        num_rounds: the number of rounds, of which each client has one, drawn uniformly (1); not
+            where the rows name their rounds.
+        max_items: the most items of one client, drawn uniformly from its distinct items (1).
+        round: the table's column of natural rounds; None: clients are split over rounds at random.
+            A client in several of them contributes to each.
         schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a
             trusted aggregator, or of two servers, batches; "batched:auto": as many batches as are
             best.
-        max_items: the most items of one client, drawn uniformly from its distinct items (1).
-        recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
-            paper's decoder, "belief", which starts from joint and has smaller errors where messages
-            settle, "direct", the counters of a histogram, or "auto": direct for a histogram, and
-            for a sketch belief from 5 rows on, up to 2^17 candidates and 2^24 of candidates x rows
-            x batches, else joint, if there are so many rows, up to 2^28 candidates.
-        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
-            shrinkage.
-        confidence: of the intervals, below 1; 0 for none.
-        intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
-            or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
-        plan: use this plan's sizes, schedule and hash seed: a `Plan`, or the path of its file.
-        secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
-            or "two-server"; by default what the plan says, else ideal.
-        adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
+        epsilon: the epsilon of an (epsilon, delta)-differentially private campaign; None: it is not
+            private.
+        delta: the delta of the guarantee (1e-6, or a tenth of one over the number of clients if
+            that is less); 0 asks for the mechanism geometric, whose guarantee needs none.
+        population: the population whose budget is charged ("clients").
+        ledger: the path or URL of the ledger that is charged; None: none is.
+        trust: who adds the noise: "central", the party that opens the sums (the default with an
+            ideal secure sum), or "distributed", clients or servers that do not trust each other.
+        mechanism: the noise that an aggregator adds: "rounded-gaussian", or for a histogram
+            "geometric"; None or "auto": the one with the smaller error, and with a `ledger`
+            "rounded-gaussian", which composes better.
+        neighbours: the change that must not show: "zero-out" (the default), a client's items are
+            taken away, "replace-one", they are replaced, or "add-remove", the client itself is
+            taken away.
+        not_private: whether a seed, the truth, and the input's own items as candidates are allowed
+            with `epsilon`. The result is marked not private.
+        max_rounds: the most natural rounds that one client takes part in (all).
+        max_clients: with the neighbours "add-remove", a public bound on the number of clients.
+        certify: whether the worst pair of candidates is looked for, which needs less noise; with
+            the neighbours "replace-one".
+        secure_sum: who adds up: "ideal", a trusted server, or the real protocol between clients:
+            "secagg" or "two-server"; by default what the plan says, else ideal.
+        dropout: the share of each cohort's clients that drop out of it, at a stage drawn for each.
+        adversary: the server that "secagg" protects from: "semi-honest", which follows the protocol
+            (the default), or "active", which may lie.
+        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
+            at least 0.05).
         max_corrupt: the share of a cohort that may collude with the server (0.05).
-        max_cohort: the most clients that sum together; larger rounds are split.
+        max_cohort: the most clients that sum together; larger rounds are split (2000; with the
+            adversary active 200).
+        validity: what "two-server" asks of a report: "proofs", so that one that has not the form of
+            one item is refused by name, or "none"; by default ("auto") proofs where they can be
+            had: for one item a client.
+        screen: what happens to cohorts of "secagg" whose sums honest clients cannot have: "refuse",
+            "warn" or "off" ("warn", where the plan allows it; docs/screening.md).
         cohort: the clients of a full cohort of "secagg", instead of `max_cohort`: for a real
             campaign, whose sessions open with `cohort_min` to `cohort` clients (by default five
             quarters of `cohort_min`).
         cohort_min: the fewest clients with which a session may open (four fifths of `cohort`).
             Noise by clients is sized for so few.
-        validity: of "two-server": "proofs", so that a report that has not the form of one item is
-            refused by name, or "none"; by default ("auto") proofs where they can be had: for one
-            item a client.
-        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
-            at least 0.05).
-        epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
-        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less; 0
-            asks for the mechanism "geometric", whose guarantee needs none.
-        mechanism: the noise that an aggregator adds: "rounded-gaussian", or for a histogram
-            "geometric"; None or "auto": the one with the smaller error, and with a ledger
-            "rounded-gaussian", which composes better.
-        trust: "central", an aggregator that adds the noise (the default with an ideal secure sum),
-            or "distributed".
-        neighbours: "zero-out" (the default), "replace-one" or "add-remove".
-        max_rounds: the most natural rounds that one client takes part in (all).
-        max_clients: with "add-remove", a public bound on the number of clients.
-        certify: with "replace-one", look for the worst pair of candidates, which needs less noise.
-        population: whose budget is charged ("clients").
-        tau: the largest error of any frequency; the sketch is made as small as it may be.
-        failure_probability: with which tau may be exceeded (0.1).
-        dropout: the share of each cohort's clients that drop out of it.
-        not_private: with epsilon, allow a seed, the truth, and the input's own items as candidates.
-            The result is marked not private.
-        people: the most people of a silo (as many as the largest has; with epsilon it must be
+        silo: the table's column of the silos, such as hospitals: then each holds the rows of its
+            people, whom `client` names, and a person is what is counted and protected.
+        people: the most people of a silo (as many as the largest has; with `epsilon` it must be
             given, since that is private).
-        silos_per_person: the most silos that one person is counted in (1), drawn uniformly.
+        silos_per_person: the most silos that one person is counted in (1), drawn uniformly; more
+            costs more noise.
+        silos: with a column of items, the silo of each row.
+        plan: a plan whose sizes, schedule and hash seed are used: a `Plan`, or the path of its
+            .toml or .json file.
         seed: the seed of hashes and draws: an int, text or bytes; None: from the operating system.
-        evaluate: compare with the truth, which a simulation knows.
-        outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
-            default with epsilon).
         memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
             beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
             one, too; the libraries, and the distinct items and the answer, come on top.
-        top: the k of the evaluation (20).
-        ledger: the path or URL of the ledger that is charged; None: none is.
-        sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
-            paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
-        pilot_share: the share of the clients that are the pilot, and not in the campaign (as many
-            as tau needs, at most 0.1).
-        allow_rare_names: with an open domain and without epsilon, run even if whoever opens a sum
-            can read what single clients hold.
-        dictionary: a public list of words that may be the names of an open domain: the path of a
-            file, FILE or FILE:COLUMN, or a column of text. Words are named sooner; no frequency
-            changes.
-        name_length: with tau and an open domain, bytes that 9 of 10 frequent names do not exceed
-            (16).
-        screen: with "secagg", what happens to cohorts whose sums honest clients cannot have:
-            "refuse", "warn" or "off" ("warn", where the plan allows it; docs/screening.md).
 
     Returns:
         The estimates of all candidates.

@@ -16,6 +16,7 @@ def warnings(
     tally: Tally,
     plan: Plan,
     attended: Sequence[int] | None,
+    drops: bool = False,
 ) -> list[str]:
     """Return the notes on the source, dropped rows and privacy.
 
@@ -24,25 +25,33 @@ def warnings(
         tally: the counted rows.
         plan: the plan of the campaign.
         attended: the clients by the number of their rounds, as `Result.attendance` has them.
+        drops: whether the caller asked to drop items outside the domain.
     """
     notes = []
     if source.about:
         notes.append(source.about)
     if plan.privacy is not None:
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
+        if drops:  # nobody may know how many there are
+            notes.append(
+                f"shares are of all {plan.nouns[1]}: with epsilon, whoever has nothing in the"
+                " domain counts too"
+            )
     elif tally.missing:
         notes.append(skipped(tally))
     if tally.headers and plan.privacy is None:
         one, many = "1 row repeats the header and is", "{:,} rows repeat the header and are"
         rows = one if tally.headers == 1 else many.format(tally.headers)
         notes.append(
-            f"{rows} counted: were files joined? Remove such rows, or name the files by a pattern,"
-            " 'parts/*.csv'"
+            f"{rows} counted: is the first row an item (--no-header), or were files joined? Name"
+            " files by a pattern, 'parts/*.csv'"
         )
     if tally.outside and plan.privacy is None:
         # Where rows have counts, a row stands for several clients.
         of = f"{tally.most_clients:,} clients" if tally.has_counts else f"{tally.rows:,} rows"
-        notes.append(f"{tally.outside:,} of {of} skipped: outside the domain")
+        notes.append(
+            f"{tally.outside:,} of {of} skipped: outside the domain; shares are of the others"
+        )
     return notes
 
 

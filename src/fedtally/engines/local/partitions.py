@@ -6,6 +6,7 @@ can count: Dask, Spark, Ray, Beam, or a shell on several machines.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -31,20 +32,22 @@ def partial_tally(
     data: Any,
     *,
     partition: str | int,
+    # keywords: written by tools/keywords.py
     item: str | tuple[str, str] | None = None,
     client: str | None = None,
-    round: str | None = None,
     count: str | None = None,
     clients: Any = None,
     rounds: Any = None,
     counts: Any = None,
-    domain: Domain | str | Sequence[str | int] | None = None,
+    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None,
+    outside: str | None = None,
     num_rounds: int | None = None,
     max_items: int | None = None,
+    round: str | None = None,
     seed: int | str | bytes | None = None,
-    outside: str | None = None,
-    private: bool = False,
     memory: int | str | None = None,
+    # end of keywords
+    private: bool = False,
 ) -> pa.Table:
     """Count one partition of a table, for a campaign over all of it.
 
@@ -65,24 +68,32 @@ def partial_tally(
             the rounds.
         partition: the name of the partition, which differs from those of all others. One that is
             counted twice under one name, as after a worker died, counts once.
-        item: as for `estimate`.
-        client: as for `estimate`; not with `round`, since a client's draws depend on all rounds.
-        round: as for `estimate`.
-        count: as for `estimate`.
-        clients: as for `estimate`.
-        rounds: as for `estimate`.
-        counts: as for `estimate`.
-        domain: the candidates of the campaign, as for `estimate`, but not open.
-        num_rounds: of the campaign (1).
-        max_items: of the campaign (1).
-        seed: of the campaign. It is needed where the candidates are the items of the input, or
-            clients are named. With `private` it is a secret of the workers, and the campaign has
-            another.
+        item: the table's column of the items, or for a grid a pair (latitude, longitude), also
+            written "latitude,longitude"; by default the only column that plays no other part, or
+            the one called "item".
+        client: the table's column of the clients; None: each row is a client of its own. It does
+            not go with `round`, since a client's draws depend on all rounds.
+        count: the table's column of the number of clients that each row stands for.
+        clients: with a column of items, the client of each row.
+        rounds: with a column of items, the natural round of each row.
+        counts: with a column of items, the number of clients that each row stands for.
+        domain: the candidates of the campaign, as for `estimate`, but not open; None: the distinct
+            items of the input.
         outside: the fate of items outside the domain: "error" (the default) or "drop" (the default
             with `private`).
+        num_rounds: the number of rounds, of which each client has one, drawn uniformly (1); not
+            where the rows name their rounds.
+        max_items: the most items of one client, drawn uniformly from its distinct items (1).
+        round: the table's column of natural rounds; None: clients are split over rounds at random.
+            A client in several of them contributes to each.
+        seed: the seed of the campaign. It is needed where the candidates are the items of the
+            input, or clients are named. With `private` it is a secret of the workers, and the
+            campaign has another.
+        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
+            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
+            one, too; the libraries, and the distinct items and the answer, come on top.
         private: whether the campaign has an epsilon. Then each row is read by itself, and clients
             without items take part.
-        memory: as for `estimate`.
 
     Returns:
         The tally, to be sent to where the partitions meet: a `pyarrow.Table` with the columns

@@ -80,44 +80,28 @@ class Simulation:
     Args:
         spec: the campaign that is asked for, with the share of its clients that drop out, and the
             permission to use the truth, a seed or the input's own items where it is private.
-        seed: the seed of hashes and draws: an int, text or bytes; None: from the operating system.
-        evaluate: compare with the truth, which a simulation knows.
-        outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
-            default with epsilon).
-        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB); at least 1 MiB. Rows
-            of clients beyond it go to disk. Reading takes half a gigabyte of it, and takes that of
-            a smaller one, too; the libraries, and the distinct items and the answer, come on top.
-        top: the k of the evaluation (20).
-        ledger: the path or URL of the ledger that is charged; None: none is.
-        sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
-            paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
-        pilot_share: the share of the clients that are the pilot, and not in the campaign (as many
-            as tau needs, at most 0.1).
-        allow_rare_names: with an open domain and without epsilon, run even if whoever opens a sum
-            can read what single clients hold.
-        dictionary: a public list of words that may be the names of an open domain: the path of a
-            file, FILE or FILE:COLUMN, or a column of text; None: there is none.
-        name_length: with an open domain, bytes that 9 of 10 frequent names do not exceed (16).
-        screen: with the secure sum "secagg", what happens to cohorts whose sums honest clients
-            cannot have: "refuse", "warn" or "off" ("warn", where the plan allows it).
+
+    The other fields are keywords of `fedtally.estimate`, which says what they mean.
 
     Raises:
         InvalidInputError: options are out of bounds, or do not go together.
     """
 
     spec: CampaignSpec
-    seed: int | str | bytes | None = None
-    evaluate: bool = False
+    # keywords: written by tools/keywords.py
     outside: str | None = None
-    memory: int | str | None = None
-    top: int = 20
-    ledger: str | os.PathLike[str] | None = None
-    sizing: Sizing | str | None = None
-    pilot_share: float | None = None
-    allow_rare_names: bool = False
     dictionary: Any = None
     name_length: int | None = None
+    allow_rare_names: bool = False
+    top: int = 20
+    evaluate: bool = False
+    sizing: Sizing | str | None = None
+    pilot_share: float | None = None
+    ledger: str | os.PathLike[str] | None = None
     screen: Screen | str | None = None
+    seed: int | str | bytes | None = None
+    memory: int | str | None = None
+    # end of keywords
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool):

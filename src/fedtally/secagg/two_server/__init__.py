@@ -42,6 +42,7 @@ accepted accepted
 [1, -1]
 """
 
+from fedtally.secagg.two_server.journal import Journal, MemoryJournal, Reports
 from fedtally.secagg.two_server.proofs import ReportProof
 from fedtally.secagg.two_server.proven import make_proven_report
 from fedtally.secagg.two_server.reports import (
@@ -58,9 +59,8 @@ from fedtally.secagg.two_server.reports import (
 from fedtally.secagg.two_server.servers import (
     BatchState,
     Helper,
-    Journal,
     Leader,
-    MemoryJournal,
+    LostReportError,
     Outcome,
 )
 
@@ -72,11 +72,13 @@ __all__ = [
     "Journal",
     "Kind",
     "Leader",
+    "LostReportError",
     "MemoryJournal",
     "Outcome",
     "Refused",
     "Report",
     "ReportProof",
+    "Reports",
     "TwoServerParameters",
     "Validity",
     "Verdict",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret
-from fedtally.crypto.prg import Lanes, Masking
+from fedtally.crypto.prg import Lanes, Masking, lane
 from fedtally.flp.fields import Array
 from fedtally.secagg.packing import centred, unpack
 from fedtally.secagg.two_server.proofs import (
@@ -82,12 +82,24 @@ class Check(ABC):
         """Return what the helper holds of a report, as `of_leader`; it can be wiped."""
 
     @abstractmethod
-    def leader_sum(self, held: Sequence[Any], drawn: I64 | None) -> bytes:
-        """Return the leader's share of the sum of held reports, with the noise that was drawn."""
+    def nothing(self) -> Array:
+        """Return a server's share of the sum of no reports: an array of its own."""
 
     @abstractmethod
-    def helper_sum(self, held: Sequence[Any], drawn: I64 | None) -> bytes:
-        """Return the helper's share of the sum of held reports, with the noise that was drawn."""
+    def add_leader(self, total: Array, held: Sequence[Any]) -> None:
+        """Add reports that the leader holds to its share of a sum, in its place."""
+
+    @abstractmethod
+    def add_helper(self, total: Array, held: Sequence[Any]) -> None:
+        """Add reports that the helper holds to its share of a sum, in its place."""
+
+    @abstractmethod
+    def message(self, total: Array, drawn: I64 | None) -> bytes:
+        """Return a server's share of a sum with the noise that it drew, encoded; it may change it.
+
+        Raises:
+            InvalidInputError: the noise is not what the parameters are for.
+        """
 
     @abstractmethod
     def whole(self, own: bytes, other: bytes) -> Any:
@@ -137,20 +149,27 @@ class NoProofs(Check):
         seed.wipe()  # the key of the mask is all that the helper needs
         return mask
 
-    def leader_sum(self, held: Sequence[bytes], drawn: I64 | None) -> bytes:
-        """Return the sum of the masked vectors."""
-        total = self._noise(drawn)
+    def nothing(self) -> Lanes:
+        """Return lanes of 0."""
+        parameters = self.parameters
+        length = parameters.length + parameters.checksum_entries
+        return np.zeros(length, lane(parameters.bits))
+
+    def add_leader(self, total: Lanes, held: Sequence[bytes]) -> None:
+        """Add the masked vectors."""
         for share in held:
             total += self._vector(share)
-        return packed(self.parameters, total)
 
-    def helper_sum(self, held: Sequence[Secret], drawn: I64 | None) -> bytes:
-        """Return the noise less the sum of the masks."""
-        total = self._noise(drawn)
+    def add_helper(self, total: Lanes, held: Sequence[Secret]) -> None:
+        """Subtract the masks."""
         masking = Masking(total)
         for key in held:
             masking.subtract(key)
         masking.wipe()
+
+    def message(self, total: Lanes, drawn: I64 | None) -> bytes:
+        """Return the lanes with the noise, packed."""
+        total += self._noise(drawn)
         return packed(self.parameters, total)
 
     def whole(self, own: bytes, other: bytes) -> Lanes:
@@ -213,13 +232,21 @@ class Proofs(Check):
         sealed = part.payload[:SEALED_BYTES]
         return self.proof._read_helper(part.bound, Digests(*signed), sealed, key)
 
-    def leader_sum(self, held: Sequence[LeaderShare], drawn: I64 | None) -> bytes:
-        """Return the sum of the words, mod p."""
-        return self.proof.add(held, drawn)
+    def nothing(self) -> Array:
+        """Return words of 0."""
+        return self.proof.nothing()
 
-    def helper_sum(self, held: Sequence[HelperShare], drawn: I64 | None) -> bytes:
-        """Return the sum of the masks, mod p."""
-        return self.proof.add(held, drawn)
+    def add_leader(self, total: Array, held: Sequence[LeaderShare]) -> None:
+        """Add the words, mod p."""
+        self.proof.accumulate(total, held)
+
+    def add_helper(self, total: Array, held: Sequence[HelperShare]) -> None:
+        """Add the masks, mod p."""
+        self.proof.accumulate(total, held)
+
+    def message(self, total: Array, drawn: I64 | None) -> bytes:
+        """Return the words with the noise, encoded."""
+        return self.proof.share_of(total, drawn)
 
     def whole(self, own: bytes, other: bytes) -> Array:
         """Return counters and checksum words of the sum, mod p."""

@@ -492,7 +492,7 @@ class ReportProof:
             InvalidInputError: there are fewer than min_batch reports or more than n_max, one is
                 there twice or is of another context, or the noise is not as above.
         """
-        parameters, field = self.parameters, self.circuit.field
+        parameters = self.parameters
         low, high = parameters.min_batch, parameters.n_max
         ids = {self._of_this_context(share.bound).id for share in shares}
         if not low <= len(shares) <= high:
@@ -501,14 +501,32 @@ class ReportProof:
             raise InvalidInputError(
                 f"a report must be in a batch once, got {len(shares)} reports of {len(ids)} ids"
             )
-        parameters.check_noise(noise)
-        total = field.words([0] * (self.circuit.counters + self.circuit.checksum))
-        if noise is not None:
-            entries_within(parameters.length, parameters.noise, noise=noise)
-            total[: self.circuit.counters] = field.words(noise)
-        # 2^20 reports of words below 2^32, and one noise, fit 64 bits
+        total = self.nothing()
+        self.accumulate(total, shares)
+        return self.share_of(total, noise)
+
+    def nothing(self) -> Array:
+        """Return the sum of no reports: counters and checksum words, each 0."""
+        return np.zeros(self.circuit.counters + self.circuit.checksum, self.circuit.field.dtype)
+
+    def accumulate(self, total: Array, shares: Sequence[LeaderShare | HelperShare]) -> None:
+        """Add reports to a server's share of a sum, mod p, in its place; at most n_max of them."""
+        # 2^20 reports of words below 2^32, and one sum, fit 64 bits
         for share in shares:
             total += self.circuit.truncate(self._words_of([share])[0])
+        total[...] = self.circuit.field.reduce(total)
+
+    def less(self, total: Array, part: Array) -> Array:
+        """Return a server's share of a sum without that of some of its reports: a new array."""
+        return self.circuit.field.reduce(total - part)
+
+    def share_of(self, total: Array, noise: npt.NDArray[np.int64] | None) -> bytes:
+        """Return a server's share of a sum with its noise, as `add`; it changes the sum."""
+        parameters, field = self.parameters, self.circuit.field
+        parameters.check_noise(noise)
+        if noise is not None:
+            entries_within(parameters.length, parameters.noise, noise=noise)
+            total[: self.circuit.counters] += field.words(noise)
         return field.encode(field.reduce(total))
 
     def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:

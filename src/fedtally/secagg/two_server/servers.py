@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import ExitStack, closing
 from enum import Enum, StrEnum
-from itertools import pairwise
-from typing import Any, Protocol
+from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
-from fedtally.crypto.hpke import OVERHEAD_BYTES, PrivateKey
-from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, verify
-from fedtally.errors import InvalidInputError
+from fedtally.crypto.hpke import OVERHEAD_BYTES, PrivateKey, seal
+from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, Secret, verify
+from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.flp.fields import Array
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server.checks import Check, check_of
+from fedtally.secagg.two_server.journal import Journal, Reports
 from fedtally.secagg.two_server.proofs import ReportProof
 from fedtally.secagg.two_server.reports import (
     BATCH,
@@ -50,6 +53,8 @@ _NUMBERS = struct.Struct("<II")  # first and last round
 _LENGTH = struct.Struct("<I")
 CLOCK_SKEW = 3_600  # seconds that a client's clock may be ahead of a server's
 CHECKS_OF_A_FRAME = 4096
+# of reports that are read from the disk together
+_READ_BYTES, _READ_AT_ONCE = 1 << 21, 1024
 _REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # in the journal: an identity, and the verdict
 _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 
@@ -79,40 +84,8 @@ class BatchState(Enum):
     ABORTED = "aborted"
 
 
-class Journal(Protocol):
-    """The facts that a server must never forget: values under names, each written once for ever.
-
-    Each server has its own, and all its batches share it. A restart, a second process or a restored
-    backup must not make it forget: the sums of two batches that overlap give their difference away,
-    and two noises for one sum average. docs/protocol_two_server.md lists the names, and before
-    which message each is written.
-    """
-
-    def kept(self, name: bytes) -> bytes | None:
-        """Return what is kept under a name, or None."""
-
-    def keep(self, name: bytes, value: bytes) -> bytes:
-        """Keep a value under a name, unless one is kept there; return the one that is kept.
-
-        It is one transaction, on disk before the call returns: of two processes that keep at once,
-        both get the value of one. After an error the caller does not know whether the value was
-        kept, and sends nothing.
-        """
-
-
-class MemoryJournal:
-    """A journal that ends with the process: for simulation and tests alone."""
-
-    def __init__(self) -> None:
-        self._values: dict[bytes, bytes] = {}
-
-    def kept(self, name: bytes) -> bytes | None:
-        """Return what is kept under a name, or None."""
-        return self._values.get(name)
-
-    def keep(self, name: bytes, value: bytes) -> bytes:
-        """Keep a value under a name, unless one is kept there; return the one that is kept."""
-        return self._values.setdefault(name, value)
+class LostReportError(FedtallyError):
+    """Refuse to go on with a report whose frame is gone, or is not the one that was accepted."""
 
 
 class _Server(ABC):
@@ -131,6 +104,7 @@ class _Server(ABC):
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
         noise_source: bytes = b"caller",
+        reports: Reports | None = None,
     ) -> None:
         self._check: Check = check_of(terms)
         parameters = self._check.parameters
@@ -153,13 +127,17 @@ class _Server(ABC):
         self._allow_list, self._journal, self._draw = allow_list, journal, noise
         self._reserve, self._noise_source = reserve, noise_source
         self._state = BatchState.COLLECTING
-        self._identities: set[bytes] = set()  # whose report is held
-        self._held: dict[bytes, Any] = {}  # by id; what its check made of a report
-        self._valid: set[bytes] = set()  # of a leader: ids that were found valid
+        # By id; what its check made of a report, or None: its frame lies in `reports`. No more of a
+        # report is in memory then, since there may be a million of them.
+        self._reports = reports
+        self._held: dict[bytes, Any] = {}
+        # Those whose share is in `_sum`, and are not read again for the sum of a batch: of a leader
+        # all that were found valid, of a helper that has a disk all that it checked.
+        self._added: dict[bytes, Any] = {}
+        self._sum: Array | None = None
+        self._out: set[bytes] = set()  # of a leader: ids that were refused
         self._refused: list[Refused] = []  # of a leader
-        self._counted: frozenset[bytes] = (
-            frozenset()
-        )  # ids of the closed batch, or of a stopped leader
+        self._counted: frozenset[bytes] = frozenset()  # ids of the closed batch
         # A key is destroyed after the last sum of its plan, so that nobody reads its reports later;
         # one that another plan still needs would stay.
         if journal.keep(b"key" + key.public, self._context) != self._context:
@@ -173,6 +151,8 @@ class _Server(ABC):
         if recorded is not None:
             self._check_noise_source(journal.kept(self._name_of_noise()))
             self._close(recorded)
+        elif reports is not None:
+            self._held = dict.fromkeys(reports.ids())
 
     @property
     def state(self) -> BatchState:
@@ -196,7 +176,11 @@ class _Server(ABC):
         )
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) + len(self._added)
+
+    def _knows(self, id: bytes) -> bool:
+        """Tell whether a report was taken, and is held or was refused."""
+        return id in self._held or id in self._added or id in self._out
 
     def receive(self, frame: bytes, now: int) -> Outcome:
         """Take the report of a client; a copy of a report that was taken changes nothing.
@@ -234,7 +218,8 @@ class _Server(ABC):
         # what the journal keeps came in time, and may come again after a restart
         if kept is None and not now - self._max_age <= part.bound.time <= now + CLOCK_SKEW:
             return Outcome.OTHER_TIME
-        if identity in self._identities:
+        id = part.bound.id
+        if kept == this and self._knows(id):
             return Outcome.ACCEPTED
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
@@ -248,12 +233,104 @@ class _Server(ABC):
         # identities that work together find two reports of one id with 2^64 hashes. The second
         # would take the place of the first, here or after a restart, and be counted by the verdict
         # on that one.
-        id = part.bound.id
-        if any(self._journal.keep(one, this) != this for one in (self._name_of_id(id), name)):
+        names = (self._name_of_id(id), name)
+        if self._reports is not None:
+            self._drop(held)  # it can be read: that is all that it was needed for
+            held, is_kept = None, self._reports.put(id, frame, names)
+        else:
+            is_kept = all(self._journal.keep(one, this) == this for one in names)
+        if not is_kept:
             return Outcome.SECOND_REPORT
         self._held[id] = held
-        self._identities.add(identity)
         return Outcome.ACCEPTED
+
+    def withdraw(self, ids: Iterable[bytes]) -> None:
+        """Forget reports, as if they had not come; the same bytes may come again.
+
+        For a group of reports that could not be written, and for one that raised `LostReportError`.
+
+        Raises:
+            LocalProtocolError: one of them was checked, and is in a sum.
+        """
+        ids = list(ids)
+        if any(id in self._added for id in ids):
+            raise LocalProtocolError("a report that was checked is in the sum; restart first")
+        for id in ids:
+            self._drop(self._held.pop(id, None))
+
+    # ---- what is read back ----
+
+    def _pages(
+        self, ids: Sequence[bytes]
+    ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
+        """Yield held reports a page at a time: ids, and what the check made of each report."""
+        size = max(1, min(_READ_AT_ONCE, _READ_BYTES // self._payload_bytes()))
+        for start in range(0, len(ids), size):
+            some = ids[start : start + size]
+            with ExitStack() as read:
+                yield some, self._page(some, read)
+
+    def _page(self, ids: Sequence[bytes], read: ExitStack) -> list[Any]:
+        """Return reports; those that are read for it are wiped at the end of `read`."""
+        if self._reports is None:
+            return [self._held[id] if id in self._held else self._added[id] for id in ids]
+        page = []
+        for id, frame in zip(ids, self._reports.frames(ids), strict=True):
+            page.append(self._read(id, frame))
+            read.callback(self._drop, page[-1])
+        return page
+
+    def _read(self, id: bytes, frame: bytes | None) -> Any:
+        """Return what the check makes of a frame from the disk.
+
+        Raises:
+            LostReportError: it is not the one that was accepted.
+        """
+        # The check of it counts for these bytes alone: with others the sum would have what nobody
+        # looked at.
+        kept = self._journal.kept(self._name_of_id(id))
+        if frame is None or hashlib.sha256(frame).digest() != kept:
+            raise LostReportError(
+                f"report {id.hex()} {'is missing' if frame is None else 'is another one'}, and was"
+                " accepted: check the disk; to go on without it, `withdraw` its id"
+            )
+        part = self._parse(frame)
+        assert part is not None  # it was accepted
+        part = self._unsealed(part)
+        return self._take(part, self._check.digests(self._kind, part))
+
+    def _total_of(self, ids: Sequence[bytes]) -> Array:
+        """Return this server's share of the sum of held reports, without noise.
+
+        `_sum` stays as it is: after a refusal more reports may come.
+        """
+        total, proof = self._check.nothing(), self._check.proof
+        if proof is not None and self._sum is not None:
+            self._read_into(total, self._lacking(ids))
+            total = proof.less(self._sum, total)
+        self._read_into(total, [id for id in ids if id not in self._added])
+        return total
+
+    def _copied_sum(self) -> Array:
+        """Return a copy of `_sum` to add to; it takes its place when nothing can fail any more."""
+        return self._check.nothing() if self._sum is None else self._sum.copy()
+
+    def _lacking(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Return the ids whose shares are in `_sum`, and that are not among these."""
+        if sum(id in self._added for id in ids) == len(self._added):
+            return []
+        counted = set(ids)
+        return [id for id in self._added if id not in counted]
+
+    def _read_into(self, total: Array, ids: Sequence[bytes]) -> None:
+        """Add reports to this server's share of a sum, in its place."""
+        with closing(self._pages(ids)) as pages:
+            for _, held in pages:
+                self._add(total, held)
+
+    @abstractmethod
+    def _add(self, total: Array, held: Sequence[Any]) -> None:
+        """Add reports to this server's share of a sum, in its place."""
 
     def _is_counted(self, frame: bytes) -> bool:
         """Tell whether a frame is a copy of a report in the batch, or of one a stopped leader held.
@@ -261,7 +338,7 @@ class _Server(ABC):
         Its sender may have missed the first answer.
         """
         part = self._parse(frame)
-        if part is None or part.bound.id not in self._counted:
+        if part is None or not (part.bound.id in self._counted or self._knows(part.bound.id)):
             return False
         return (
             self._journal.kept(self._name_of_report(part.bound.identity))
@@ -291,7 +368,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _drop(self, held: Any) -> None:
-        """Wipe what is kept of a report, if it is secret."""
+        """Wipe what is kept of a report, if it is secret; None: nothing is."""
 
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
@@ -321,8 +398,13 @@ class _Server(ABC):
 
     # ---- what the journal keeps ----
 
+    @property
+    def _range(self) -> tuple[bytes, bytes]:
+        """The context, and the first and last round."""
+        return self._context, _NUMBERS.pack(self._rounds[0], self._rounds[-1])
+
     def _name_of_noise(self) -> bytes:
-        return b"noise" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1])
+        return b"noise" + b"".join(self._range)
 
     def _check_noise_source(self, kept: bytes | None) -> None:
         """Refuse a batch whose noise another kind of caller drew."""
@@ -337,12 +419,10 @@ class _Server(ABC):
         return b"batch" + self._context + _NUMBERS.pack(rounds[0], rounds[-1])
 
     def _name_of_report(self, identity: bytes) -> bytes:
-        return (
-            b"report" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1]) + identity
-        )
+        return b"report" + b"".join(self._range) + identity
 
     def _name_of_id(self, id: bytes) -> bytes:
-        return b"id" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1]) + id
+        return b"id" + b"".join(self._range) + id
 
     def _record(self, query: bytes, message: bytes) -> bytes:
         """Keep a query with its message, once for these rounds; return what is kept.
@@ -371,12 +451,12 @@ class _Server(ABC):
         """Go on from the batch in the journal: take no more reports, and forget the held ones."""
 
     def _forget(self, query: bytes, state: BatchState) -> None:
-        self._state = state
-        self._counted = frozenset(self._ids_of(query, Kind.QUERY, LEADER)[1])
+        self._state, self._sum = state, None
         for held in self._held.values():
             self._drop(held)
-        self._held.clear()
-        self._identities.clear()
+        for gone in (self._held, self._added, self._out):
+            gone.clear()
+        self._counted = frozenset(self._ids_of(query, Kind.QUERY, LEADER)[1])
 
 
 def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
@@ -421,6 +501,8 @@ class Helper(_Server):
         noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
             server of another source does not go on from that journal. `FrequencyServer` names the
             plan.
+        reports: the place of the reports until the batch is closed; None: this server holds them in
+            memory, and has lost them after a restart.
 
     A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
     other.
@@ -440,18 +522,26 @@ class Helper(_Server):
 
         More reports may come until a batch is answered.
         """
-        return frame_of(
-            Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held))
-        )
+        return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, self._ids()))
 
-    def checks(self) -> list[bytes]:
-        """Return the checks of all reports that are held, for the leader: frames.
+    def _ids(self) -> list[bytes]:
+        """Return the ids of all reports that are held, in order."""
+        return sorted([*self._held, *self._added])
+
+    def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
+        """Return the checks of reports that are held, for the leader: frames.
 
         A report gets the same check whenever it is asked for, also after a restart. There are none
         where reports have no proofs.
 
+        Args:
+            ids: up to 4,096 ids that the leader asks for, in any order; those that are not held
+                have no check. None: all reports that are held.
+
         Raises:
+            BatchRefusedError: there are more ids.
             LocalProtocolError: the batch is closed, and the keys of its reports are wiped.
+            LostReportError: a frame is gone, or is another one.
         """
         if (proof := self._check.proof) is None:
             return []
@@ -459,14 +549,35 @@ class Helper(_Server):
             raise LocalProtocolError(
                 f"this batch is {self._state.value}; reports are checked before it is answered"
             )
-        ids, frames = sorted(self._held), []
-        for start in range(0, len(ids), CHECKS_OF_A_FRAME):
-            some = ids[start : start + CHECKS_OF_A_FRAME]
-            checks = proof.check([self._held[id] for id in some], self._key)
-            body = BATCH.pack(self._rounds[0], self._rounds[-1], len(some))
-            body += b"".join(id + check for id, check in zip(some, checks, strict=True))
-            frames.append(frame_of(Kind.CHECKS, self._context, HELPER, body))
-        return frames
+        if ids is not None and len(ids) > CHECKS_OF_A_FRAME:
+            raise BatchRefusedError(
+                f"checks are asked for at most {CHECKS_OF_A_FRAME} ids at once, got {len(ids)}"
+            )
+        wanted = self._ids() if ids is None else sorted(filter(self._knows, set(ids)))
+        return [
+            self._checks_of(wanted[start : start + CHECKS_OF_A_FRAME], proof)
+            for start in range(0, len(wanted), CHECKS_OF_A_FRAME)
+        ]
+
+    def _sum_up(self, ids: Sequence[bytes], held: Sequence[Any]) -> None:
+        """Add reports that were read to the sum, those that are not in it."""
+        new = [(id, one) for id, one in zip(ids, held, strict=True) if id in self._held]
+        total = self._copied_sum()
+        self._add(total, [one for _, one in new])
+        self._sum = total
+        for id, _ in new:
+            self._added[id] = self._held.pop(id)
+
+    def _checks_of(self, ids: list[bytes], proof: ReportProof) -> bytes:
+        """Return a frame of checks."""
+        body = [BATCH.pack(self._rounds[0], self._rounds[-1], len(ids))]
+        with closing(self._pages(ids)) as pages:
+            for page, held in pages:
+                checks = proof.check(held, self._key)
+                body += [id + check for id, check in zip(page, checks, strict=True)]
+                if self._reports is not None:
+                    self._sum_up(page, held)
+        return frame_of(Kind.CHECKS, self._context, HELPER, b"".join(body))
 
     def answer(self, query: bytes) -> bytes:
         """Return the sum of the masks of a batch, once.
@@ -480,6 +591,7 @@ class Helper(_Server):
             BatchRefusedError: the query is malformed, is of other rounds or other reports than are
                 held, has fewer than min_batch or more than n_max reports, overlaps another batch,
                 or is a second query; or the answer was recorded with noise of another source.
+            LostReportError: a frame is gone, or is another one; nothing was drawn.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
@@ -505,17 +617,18 @@ class Helper(_Server):
     def _summed(self, rounds: range, ids: list[bytes]) -> bytes:
         """Return the answer: new noise less the masks of these reports."""
         self._check_batch(rounds, len(ids))
-        unknown = sum(id not in self._held for id in ids)
+        unknown = sum(not self._knows(id) for id in ids)
         if unknown:
             raise BatchRefusedError(
                 f"{unknown} of {len(ids)} reports of the query are not held here"
             )
+        total = self._total_of(ids)
         self._make_reservation()
         # Charged first: noise of a batch that could not be charged would be drawn again later, and
         # two noises for one sum average. The noise is the helper's own, since the leader knows the
         # noise that it drew itself.
         batch = name_of_batch(self._context, rounds, ids)
-        share = self._check.helper_sum([self._held[id] for id in ids], self._drawn())
+        share = self._check.message(total, self._drawn())
         return frame_of(Kind.ANSWER, self._context, HELPER, batch + share)
 
     @property
@@ -525,12 +638,18 @@ class Helper(_Server):
     def _close(self, recorded: bytes) -> None:
         query, _ = _parts(recorded, self._answer_bytes)
         self._forget(query, BatchState.DONE)
+        if self._reports is not None:
+            self._reports.erase()  # the answer is in the journal, and can be had again
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
         return self._check.of_helper(part, signed, self._key)
 
+    def _add(self, total: Array, held: Sequence[Any]) -> None:
+        self._check.add_helper(total, held)
+
     def _drop(self, held: Any) -> None:
-        held.wipe()
+        if held is not None:
+            held.wipe()
 
 
 class Leader(_Server):
@@ -551,6 +670,8 @@ class Leader(_Server):
         noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
             server of another source does not go on from that journal. `FrequencyServer` names the
             plan.
+        reports: the place of the reports until the batch is closed; None: this server holds them in
+            memory, and has lost them after a restart.
 
     A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
@@ -602,6 +723,7 @@ class Leader(_Server):
             BatchRefusedError: the frame is malformed or of other rounds, or a check cannot be read:
                 it is dropped, and nothing of it is decided.
             LocalProtocolError: the batch is closed, or reports have no proofs.
+            LostReportError: a frame is gone, or is another one; nothing is decided.
         """
         if (proof := self._check.proof) is None:
             raise LocalProtocolError("reports of these parameters have no proofs, and no checks")
@@ -623,20 +745,52 @@ class Leader(_Server):
             raise BatchRefusedError(
                 f"the checks are of rounds {first} .. {last}, not {shown(self._rounds)}"
             )
-        new = {
-            id: entry[ID_BYTES:]
-            for id, entry in zip(ids, entries, strict=True)
-            if id in self._held and id not in self._valid
-        }
-        try:
-            verdicts = proof.decide([self._held[id] for id in new], list(new.values()))
-        except InvalidInputError as error:
-            raise BatchRefusedError(f"a check cannot be read: {error}") from error
-        for id, verdict in zip(new, verdicts, strict=True):
+        # a report that is decided stays so
+        new = {entry[:ID_BYTES]: entry[ID_BYTES:] for entry in entries}
+        self._decide({id: check for id, check in new.items() if id in self._held}, proof)
+
+    def _decide(self, checks: dict[bytes, bytes], proof: ReportProof) -> None:
+        """Find reports valid and add them to the sum, or refuse them: all of them, or none."""
+        total = self._copied_sum()
+        decided: list[tuple[bytes, bytes, Verdict]] = []
+        with closing(self._pages(list(checks))) as pages:
+            for page, shares in pages:
+                try:
+                    verdicts = proof.decide(shares, [checks[id] for id in page])
+                except InvalidInputError as error:
+                    raise BatchRefusedError(f"a check cannot be read: {error}") from error
+                found = list(zip(page, shares, verdicts, strict=True))
+                # What is added is what was judged, and never read again.
+                self._add(total, [share for _, share, verdict in found if verdict is Verdict.VALID])
+                decided += [(id, share.bound.identity, verdict) for id, share, verdict in found]
+        self._sum = total
+        for id, identity, verdict in decided:
+            held = self._held.pop(id)
             if verdict is Verdict.VALID:
-                self._valid.add(id)
+                self._added[id] = held
             else:  # its identity stays taken: a copy of the report changes nothing
-                self._refused.append(Refused(self._held.pop(id).bound.identity, verdict))
+                self._out.add(id)
+                self._refused.append(Refused(identity, verdict))
+
+    @property
+    def unjudged(self) -> int:
+        """How many reports are held and wait for their check; 0 where reports have no proofs."""
+        return 0 if self._check.proof is None else len(self._held)
+
+    def to_check(self, most: int = CHECKS_OF_A_FRAME) -> list[bytes]:
+        """Return ids of reports that wait for their check, to ask `Helper.checks` for them.
+
+        Each call begins with those that were not returned for the longest time. So whoever calls it
+        until it has returned `unjudged` ids has asked for all of them, also for those of which the
+        helper knows nothing.
+
+        Args:
+            most: the largest number of ids, 1 to 4,096.
+        """
+        some = list(islice(self._held, min(self.unjudged, validate.integer(1, 4096, most=most))))
+        for id in some:
+            self._held[id] = self._held.pop(id)
+        return some
 
     def stop(self) -> None:
         """Take no more reports, before the helper is asked for its offer.
@@ -647,7 +801,6 @@ class Leader(_Server):
         """
         if self._state is BatchState.COLLECTING:
             self._state = BatchState.STOPPED
-            self._counted = frozenset(self._held)  # copies of these are still accepted
 
     def query(self, offer: bytes) -> bytes:
         """Close the batch over the reports that both servers hold; return the query.
@@ -662,6 +815,8 @@ class Leader(_Server):
             BatchRefusedError: the offer is malformed or of other rounds, too few reports are
                 common, or a round is in another batch.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
+            LostReportError: a frame is gone, or is another one; nothing was drawn, and the leader
+                stays stopped.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
@@ -676,10 +831,11 @@ class Leader(_Server):
             rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
             # only reports that both hold: a mask without its vector, or a vector without its mask,
             # would make the whole sum useless
-            ids = [id for id in offered if self._may_count(id)]
+            ids = [id for id in offered if id in self._countable]
             self._check_batch(rounds, len(ids))
+            total = self._total_of(ids)
             self._make_reservation()
-            share = self._check.leader_sum([self._held[id] for id in ids], self._drawn())
+            share = self._check.message(total, self._drawn())
             query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
             recorded = self._record(query, share)
         except BatchRefusedError:
@@ -774,21 +930,54 @@ class Leader(_Server):
         return entries.copy()
 
     def _hear_once(self, answer: bytes) -> None:
-        name = b"answer" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1])
+        name = b"answer" + b"".join(self._range)
         heard = hashlib.sha256(answer).digest()
+        # The helper forgets how it answered once the sum has landed. So the answer is here before
+        # the fact that it was heard, and it is sealed: with the share of the journal it is the sum.
+        if self._reports is not None and self._journal.kept(name) in (None, heard):
+            own = self._key.public
+            sealed = seal(own, Secret(answer), Label.TWO_SERVER_ANSWER, *self._range)
+            self._reports.keep_answer(sealed)
         if self._journal.keep(name, heard) != heard:
             raise BatchRefusedError(
                 "another answer to this query was heard before; the helper answers once"
             )
 
-    def _may_count(self, id: bytes) -> bool:
-        """Return whether a report may be in the batch."""
-        if self._check.proof is None:
-            return id in self._held
-        return id in self._valid
+    @property
+    def kept_answer(self) -> bytes | None:
+        """The answer that was heard before a restart, for `finish`; None: ask the helper again."""
+        sealed = None if self._reports is None else self._reports.answer()
+        if sealed is None:
+            return None
+        try:
+            opened = self._key.open(sealed, Label.TWO_SERVER_ANSWER, *self._range)
+        except RejectedError:  # the disk changed it
+            return None
+        return bytes(opened.reveal())
+
+    def erase(self) -> None:
+        """Erase the reports and the answer, after the sum has landed or was lost.
+
+        Raises:
+            LocalProtocolError: the batch is not closed yet.
+        """
+        if self._is_open:
+            raise LocalProtocolError(
+                f"this batch is {self._state.value}; its reports are erased after its sum landed"
+            )
+        if self._reports is not None:
+            self._reports.erase()
+
+    @property
+    def _countable(self) -> dict[bytes, Any]:
+        """The reports that may be in the batch."""
+        return self._held if self._check.proof is None else self._added
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
         return self._check.of_leader(part, signed)
+
+    def _add(self, total: Array, held: Sequence[Any]) -> None:
+        self._check.add_leader(total, held)
 
     def _drop(self, held: Any) -> None:
         """Wipe nothing: without its mask, what a leader holds says nothing."""

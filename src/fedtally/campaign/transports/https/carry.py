@@ -119,9 +119,9 @@ async def carry(
     Return why it ended; None: it was told to.
 
     Args:
-        url: as for `join`, and so are `token` and `tell`.
-        token: of the client.
-        socket: of the agent.
+        url: the campaign's address.
+        token: the client's token.
+        socket: the agent's socket.
         verify: how the server's certificate is checked.
         tell: takes what the operator should know.
     """

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import httpx
 
-from fedtally.campaign.transports.https.wire import FRAME_TYPE, HANDLED, WAIT_SECONDS, digest
+from fedtally.campaign.transports.https.resource import FRAME_TYPE, HANDLED, WAIT_SECONDS, digest
 from fedtally.campaign.transports.pipe import PipeError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind, RemoteProtocolError
@@ -41,7 +41,7 @@ class Over(Enum):
 
 
 class Pause(NamedTuple):
-    """What is done next: ask again, after so many seconds."""
+    """What is done next: wait, and ask again."""
 
     seconds: float
 
@@ -50,7 +50,7 @@ class Heard(NamedTuple):
     """A response.
 
     Args:
-        status: of the response.
+        status: the status of the response.
         type: the type of the content, without its parameters.
         retry_after: the header of that name.
         date: the header of that name.
@@ -80,7 +80,7 @@ class Talk:
     """What a client says next, from what it heard.
 
     Args:
-        token: of the client, for this campaign.
+        token: the client's token for this campaign.
         random: returns a uniform number, at least 0 and below 1.
         tell: takes what the operator should know, in words.
         now: the time, Unix seconds.
@@ -235,7 +235,7 @@ async def join(
         answer: returns the agent's answer to a frame; empty: it has none. If it raises an OSError
             or a `PipeError`, the agent is away, and gets the frame again later.
         clock: returns the time, Unix seconds.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
         random: returns a uniform number, at least 0 and below 1.
         tell: takes what the operator should know, in words.
     """

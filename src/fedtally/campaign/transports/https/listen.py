@@ -36,8 +36,8 @@ class Address:
     """Where to listen.
 
     Args:
-        path: of the Unix socket; None: a port.
-        port: of this machine.
+        path: the Unix socket; None: a port.
+        port: the port on this machine.
     """
 
     path: Path | None

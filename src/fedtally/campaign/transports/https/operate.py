@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fedtally.campaign.driver import Driver, Receipt, RunningSession
-from fedtally.campaign.transports.https.server import HttpsLoop, Observer
+from fedtally.campaign.transports.https.loop import HttpsLoop, Observer
 from fedtally.secagg.server import ClientId
 from fedtally.store import EndedSession, StoreError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from fedtally.campaign.folder import CampaignFolder
-from fedtally.campaign.transports.https.wire import WAIT_SECONDS, step_path
+from fedtally.campaign.transports.https.resource import WAIT_SECONDS, step_path
 from fedtally.campaign.transports.pace import longest_answer
 from fedtally.errors import InvalidInputError
 

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fedtally.campaign.driver import Driver, Receipt
-from fedtally.campaign.transports.https.wire import (
+from fedtally.campaign.transports.https.resource import (
     FRAME_TYPE,
     HANDLED,
     WAIT_SECONDS,
@@ -138,7 +138,7 @@ class HttpsLoop:
     """Carry the frames of one campaign between its driver and the clients that ask for them.
 
     Args:
-        driver: of the campaign.
+        driver: the campaign's driver.
         names: says which client a token stands for.
         phase: the seconds of a phase. Clients in no session ask at least once in it.
         clock: returns the time, Unix seconds.

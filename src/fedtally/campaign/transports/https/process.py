@@ -22,13 +22,13 @@ from fedtally.campaign.driver import Driver
 from fedtally.campaign.folder import CANCELLED, CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
 from fedtally.campaign.transports.https.listen import Address, Listening, new_event_loop, served
+from fedtally.campaign.transports.https.loop import HttpsLoop, Names, draw, ended, serving
 from fedtally.campaign.transports.https.operate import (
     Instruments,
     json_log,
     lingering,
     operated,
 )
-from fedtally.campaign.transports.https.server import HttpsLoop, Names, draw, ended, serving
 from fedtally.campaign.transports.pace import Ending
 from fedtally.errors import OvertakenError
 

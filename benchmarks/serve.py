@@ -1,0 +1,324 @@
+"""A campaign over HTTPS beside one on Unix sockets: the CPU of a client's part in a round.
+
+Each server is a process as operators run it; the clients are simulated in this process. Two rounds
+of different sizes tell the price of a client: their difference holds no start of a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import httpx
+
+from benchmarks.deploy import DOMAIN, KEY, plan_of
+from benchmarks.measure import Goal, Report, machine
+from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.https.carry import tls
+from fedtally.campaign.transports.https.join import TIMEOUT, join
+from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+from fedtally.campaign.transports.https.resource import step_path
+from fedtally.campaign.transports.https.tokens import mint
+from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
+from fedtally.crypto.keys import SigningKey
+from fedtally.plan import Plan
+from fedtally.secagg import wire
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.client import Client, MemoryJournal, read_invite
+from fedtally.secagg.config import SecAggConfig
+from fedtally.secagg.messages import Kind
+from fedtally.secagg.params import Adversary, ClientPolicy
+
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+# The least of `python -m benchmarks deploy --part flower`: CPU seconds of all processes in a
+# client-round, of 3 semi-honest nodes.
+FLOWER_SECONDS = 9.7
+DEADLINES = Deadlines(gather=2, phase=60, session=3600)
+MOST = 1 << 24
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Device:
+    """A client that answers frames, and keeps what it contributed."""
+
+    plan: Plan
+    number: int
+    identity: SigningKey | None = None
+    allow_list: AllowList | None = None
+    sent: dict[bytes, Any] = field(default_factory=dict)
+    sessions: dict[bytes, Client] = field(default_factory=dict)
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+
+    def answer(self, frame: bytes) -> bytes:
+        """Return the answer to a frame; empty: there is none."""
+        message = wire.parse(frame)
+        if message is None:
+            return b""
+        if message.kind is Kind.INVITE and message.session not in self.sessions:
+            self.sessions[message.session] = self._join(frame, message.session)
+        client = self.sessions.get(message.session)
+        return b"" if client is None else client.receive(frame, int(time.time())) or b""
+
+    def _join(self, frame: bytes, session: bytes) -> Client:
+        assert isinstance(self.plan.secure_sum, SecAggConfig)
+        fingerprint = bytes.fromhex(self.plan.fingerprint)
+        found = read_invite(frame, server_key=KEY.public, fingerprint=fingerprint)
+        assert found is not None
+        client = FrequencyClient(self.plan, DOMAIN, [1 + self.number])
+        contribution = client.contribution
+
+        def noted(round: int, random: Any = None) -> Any:
+            vector = contribution(round, random)
+            self.sent[session] = vector.copy()
+            return vector
+
+        client.contribution = noted  # type: ignore[method-assign]
+        adversary = self.plan.secure_sum.parameters.adversary
+        return client.join(
+            found.round,
+            ClientPolicy(adversary=Adversary(adversary), min_honest=2),
+            journal=self.journal,
+            random=secrets.token_bytes,
+            identity=self.identity,
+            allow_list=self.allow_list,
+        )
+
+
+def folder_of(place: Path, plan: Plan, **more: Any) -> CampaignFolder:
+    """Return the folder of a campaign, in a folder of its own."""
+    create_key_files(place / "server.key", "server", lambda size: bytes(range(size)))
+    plan.save(place / "plan.toml")
+    return CampaignFolder.create(
+        place / "campaign",
+        place / "plan.toml",
+        server_key=place / "server.key",
+        mark=place / "mark",
+        **({"deadlines": DEADLINES} | more),
+    )
+
+
+@contextmanager
+def nginx(place: Path, folder: CampaignFolder, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Let the documented nginx end TLS before the socket `c.sock` of a campaign."""
+    words = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout"
+        " tls.key -out tls.crt -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run(words.split(), cwd=place, check=True, capture_output=True)
+    files = [str(place / name) for name in ("tls.crt", "tls.key", "errors.log")]
+    front = Front((f"127.0.0.1:{port}",), "localhost", *files)
+    made = conf([Backend.of(folder, place / "c.sock")], front)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = " ".join(f"{kind}_temp_path {place}/{kind};" for kind in kinds)
+    user = "user root;" if os.getuid() == 0 else ""
+    (place / "nginx.conf").write_text(
+        f"{user} daemon off; master_process off; pid {place}/pid; error_log {place}/log crit;\n"
+        f"events {{ worker_connections 8192; }} http {{ {paths}\n{made} }}\n"
+    )
+    command = [NGINX, "-c", str(place / "nginx.conf"), "-e", str(place / "log")]
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    import socket
+
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        return int(tried.getsockname()[1])
+
+
+def cpu_of(process: int) -> float:
+    """Return the CPU seconds of a process that runs."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def started(folder: CampaignFolder, *options: str) -> subprocess.Popen[bytes]:
+    """Start the server of a campaign as operators do."""
+    verb = "resume" if folder.has_begun else "run"
+    words = ["campaign", verb, str(folder.path), *options, "--quiet"]
+    return subprocess.Popen([sys.executable, "-m", "fedtally", *words], stdout=subprocess.DEVNULL)
+
+
+async def joined(url: str, token: str, device: Device, ca: Path, hook: Any = None) -> Any:
+    """Let a device take part until it hears that the campaign is over."""
+
+    async def answer(frame: bytes) -> bytes:
+        if hook is not None:
+            hook(frame)
+        return device.answer(frame)
+
+    async with httpx.AsyncClient(verify=tls(ca), timeout=TIMEOUT) as http:
+        return await join(
+            http,
+            url,
+            token,
+            answer,
+            clock=time.time,
+            sleep=asyncio.sleep,
+            random=secrets.SystemRandom().random,
+            tell=lambda text: None,
+        )
+
+
+class Spent(NamedTuple):
+    """CPU seconds of a round."""
+
+    server: float
+    proxy: float
+    clients: float
+
+
+async def _until_exit(process: subprocess.Popen[bytes], tasks: list[Any]) -> float:
+    """Return the CPU seconds of a process once it has ended, and end the clients."""
+    code, usage = await asyncio.to_thread(lambda: os.wait4(process.pid, 0)[1:])
+    process.returncode = os.waitstatus_to_exitcode(code)
+    assert process.returncode == 0, "the campaign did not land"
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return float(usage.ru_utime + usage.ru_stime)
+
+
+async def over_https(place: Path, clients: int) -> Spent:
+    """Return what a round over HTTPS costs, through nginx with TLS."""
+    plan = plan_of(clients, 1)
+    folder = folder_of(place, plan)
+    tokens = list(mint(folder.path, clients, secrets.token_bytes).values())
+    port = free_port()
+    with nginx(place, folder, port) as proxy:
+        options = ("--engine", "https", "--listen", f"unix:{place / 'c.sock'}", "--linger", "0")
+        process = started(folder, *options)
+        while not (place / "c.sock").exists():
+            await asyncio.sleep(0.05)
+        before, proxied = time.process_time(), cpu_of(proxy.pid)
+        url = f"https://localhost:{port}{step_path(plan.fingerprint).removesuffix('/step')}"
+        tasks = [
+            asyncio.create_task(joined(url, token, Device(plan, number), place / "tls.crt"))
+            for number, token in enumerate(tokens)
+        ]
+        server = await _until_exit(process, tasks)
+        return Spent(server, cpu_of(proxy.pid) - proxied, time.process_time() - before)
+
+
+async def over_sockets(place: Path, clients: int) -> Spent:
+    """Return what a round on Unix sockets costs."""
+    plan = plan_of(clients, 1)
+    folder, sockets = folder_of(place, plan), place / "sockets"
+    sockets.mkdir(mode=0o750)
+
+    async def serve(device: Device) -> Any:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(PipeError, asyncio.CancelledError):
+                while True:
+                    await write_frame(writer, device.answer(await read_frame(reader, MOST)))
+            writer.close()
+
+        return await asyncio.start_unix_server(handle, sockets / f"c{device.number}.sock")
+
+    async with AsyncExitStack() as stack:
+        before = time.process_time()
+        for number in range(clients):
+            await stack.enter_async_context(await serve(Device(plan, number)))
+        process = started(folder, "--agents", str(sockets))
+        server = await _until_exit(process, [])
+        return Spent(server, 0.0, time.process_time() - before)
+
+
+async def polled(place: Path, times: int) -> float:
+    """Return the server's CPU seconds of a poll of a client in no session, on one connection."""
+    folder = folder_of(place, plan_of(20, 1))
+    [token] = mint(folder.path, 1, secrets.token_bytes).values()
+    process = started(folder, "--engine", "https", "--listen", f"unix:{place / 'c.sock'}")
+    try:
+        while not (place / "c.sock").exists():
+            await asyncio.sleep(0.05)
+        transport = httpx.AsyncHTTPTransport(uds=str(place / "c.sock"))
+        async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT) as http:
+            url = f"http://here{step_path(folder.plan.fingerprint)}"
+            named = {"authorization": f"Bearer {token}"}
+            for number in range(times + 50):
+                if number == 50:  # the first ones import and warm up
+                    before = cpu_of(process.pid)
+                assert (await http.post(url, headers=named)).status_code in (204, 503)
+            return (cpu_of(process.pid) - before) / times
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _marginal(carry: Any, few: int, many: int) -> Spent:
+    """Return what one more client costs."""
+    found = []
+    for clients in (few, many):
+        with tempfile.TemporaryDirectory() as place:
+            found.append(asyncio.run(carry(Path(place), clients)))
+    return Spent(*((b - a) / (many - few) for a, b in zip(*found, strict=True)))
+
+
+def measure(report: Report, quick: bool) -> None:
+    """Measure a client's part in a round, and a poll."""
+    few, many, times = (10, 20, 200) if quick else (20, 220, 5000)
+    https, sockets = _marginal(over_https, few, many), _marginal(over_sockets, few, many)
+    with tempfile.TemporaryDirectory() as place:
+        poll = asyncio.run(polled(Path(place), times))
+    name = "server's CPU of a client-round: https / sockets"
+    report.goals += [
+        Goal(name, https.server / sockets.server, 4, "x", at_most=True),
+        Goal(
+            "all processes' CPU of a client-round: Flower's / https",
+            FLOWER_SECONDS / sum(https),
+            150,
+            "x",
+        ),
+        Goal(
+            "CPU of a poll in no session / of a client-round",
+            poll / https.server,
+            1 / 8,
+            at_most=True,
+        ),
+    ]
+    report.notes.append(
+        f"a client-round over HTTPS, ms of CPU: {https.server * 1e3:.2f} the server,"
+        f" {https.proxy * 1e3:.2f} nginx with TLS, {https.clients * 1e3:.2f} the client; on Unix"
+        f" sockets: {sockets.server * 1e3:.2f} the server, {sockets.clients * 1e3:.2f} the client"
+    )
+    report.notes.append(f"a poll of a client in no session: {poll * 1e3:.3f} ms of CPU")
+
+
+@click.command("serve")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--quick", is_flag=True, help="A small round, to see that it runs.")
+@click.option("--crashes", is_flag=True, help="Kill servers at every call of the store instead.")
+def command(as_json: bool, quick: bool, crashes: bool) -> None:
+    """Measure a campaign over HTTPS, or look whether a crash loses anybody."""
+    if crashes:
+        from benchmarks import serve_crashes
+
+        serve_crashes.run(quick)
+        return
+    report = Report(machine())
+    measure(report, quick)
+    report.emit(as_json)

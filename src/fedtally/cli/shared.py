@@ -1,0 +1,229 @@
+"""The options that commands share, made of `fedtally.options`, and the inputs that they name."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import click
+
+from fedtally.base import validate
+from fedtally.cli.console import check_standard_input, note
+from fedtally.cli.layout import Decorator, SectionOption, options
+from fedtally.errors import InvalidInputError
+from fedtally.options import OPTIONS, Check, Door, Option, help_of, options_of, read_positive
+
+if TYPE_CHECKING:
+    from fedtally.domain import Domain, OpenStrings
+    from fedtally.sources import Source
+
+
+def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader of a text whose error says what is wrong: click shows the text alone."""
+
+    def convert(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return convert
+
+
+positive = _reader(read_positive)
+
+
+class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no arguments of it
+    """The names that an option knows; whoever means another option is told so."""
+
+    def __init__(self, check: Check) -> None:
+        super().__init__(check.choices)
+        self.check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self.check.own and ":" in str(value):
+            return value
+        return super().convert(value, param, ctx)
+
+    def fail(self, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
+        super().fail(f"{message} {self.check.instead}".rstrip(), param, ctx)
+
+
+# What click must know to take the values of each kind of check.
+_SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
+    "flag": lambda check: {"is_flag": True},
+    "text": lambda check: {"multiple": check.is_many},
+    "path": lambda check: {"type": click.Path()},
+    "choice": lambda check: {"type": _Choice(check)},
+    "int": lambda check: {"type": click.INT},
+    "range": lambda check: {"type": click.IntRange(*check.bounds)},
+    "float": lambda check: {"type": click.FLOAT},
+    "read": lambda check: {"type": _reader(check.read)},
+}
+
+
+def _click(known: Option) -> Decorator:
+    """Return the decorator of an option."""
+    settings = _SETTINGS[known.check.kind](known.check)
+    if known.default is not None:
+        settings["default"] = known.default
+    return click.option(
+        known.flag,
+        known.name,
+        cls=SectionOption,
+        section=known.section,
+        is_often=known.is_often,
+        required=known.is_required,
+        needs=known.needs,
+        metavar=known.check.metavar,
+        help=help_of(known),
+        **settings,
+    )
+
+
+def shared(place: str) -> Decorator:
+    """Return the decorator of all options that `fedtally.options` gives a command."""
+    return options(*map(_click, options_of(place)))
+
+
+def asked(place: str, given: dict[str, Any], *doors: Door) -> dict[str, Any]:
+    """Return the options of a command that Python takes by some doors, by their keywords."""
+    return {known.name: given[known.name] for known in options_of(place) if known.door in doors}
+
+
+json_option = _click(OPTIONS["as_json"])
+details_option = _click(OPTIONS["details"])
+
+
+def use_threads(threads: int | None) -> None:
+    """Bound the threads of the kernels in this process."""
+    if threads is not None:
+        os.environ["FEDTALLY_NUM_THREADS"] = str(threads)
+
+
+def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
+    """Return the bytes of the names that are planned for.
+
+    Raises:
+        InvalidInputError: longer than the longest that can be read.
+    """
+    from fedtally.base import validate
+    from fedtally.planner.names import NAME_LENGTH
+
+    if options["name_length"] is None:
+        return min(NAME_LENGTH, domain.max_length)
+    return validate.integer(1, domain.max_length, name_length=options["name_length"])
+
+
+def read_open_domain(
+    options: dict[str, Any], *more: str
+) -> Domain | Literal["input", "open"] | None:
+    """Return the candidates, of which nobody has the list where `--domain` is open.
+
+    It is "open" where nothing else is said, so that a plan may say it.
+
+    Args:
+        options: the options of the command, with those of `open_options`.
+        more: names of further options that go with an open domain alone.
+
+    Raises:
+        InvalidInputError: as `read_domain`; or an option goes with an open domain, and there is
+            none.
+    """
+    from fedtally.domain import OpenStrings
+    from fedtally.domain.open_strings import USUAL_LENGTH
+
+    length, form = options["max_length"], options["normalise"]
+    if options["domain"] == OpenStrings.kind:
+        if length is None and form is None:
+            return "open"
+        return OpenStrings(USUAL_LENGTH if length is None else length, normalise=form)
+    for name in ("max_length", "normalise", *more):
+        if options[name]:
+            flag = f"--{name.replace('_', '-')}"
+            raise InvalidInputError(f"{flag} goes with --domain open: leave it out")
+    return read_domain(options["domain"])
+
+
+def read_domain(text: str | None) -> Domain | Literal["input"] | None:
+    """Return the candidates that `--domain` names: a range, a grid, those in a file, or "input".
+
+    Raises:
+        InvalidInputError: the text is no file, and has none of these forms; or it is "open", which
+            not all commands know.
+    """
+    from fedtally.domain import parse
+    from fedtally.sources import list_path, read_candidates
+
+    if text == "open":
+        raise InvalidInputError(
+            "--domain open is not for this command, which looks at a list of candidates: try an"
+            " open domain with fedtally estimate or simulate; give a file, range:A..B or"
+            " grid:S..N,W..E,STEP here"
+        )
+    if text is None:
+        return None
+    if text == "input":
+        return "input"
+    if text.startswith(("range:", "grid:")):
+        return parse(text)
+    if not os.path.exists(list_path(text)[0]):
+        meant = validate.did_you_mean(text, ("input", "open")) or validate.did_you_mean_file(text)
+        raise InvalidInputError(
+            f"--domain {text}: there is no such file; give a FILE or FILE:COL, input, open,"
+            f" range:A..B or grid:S..N,W..E,STEP{meant}"
+        )
+    return read_candidates(text)
+
+
+def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
+    """Return items in the type of the domain; a command line names them all as text.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> as_named(IntegerRange(1, 9), ["7", "8"])
+    [7, 8]
+
+    Raises:
+        InvalidInputError: the domain holds integers, and a text is none.
+    """
+    if domain.kind not in ("range", "integers"):
+        return list(texts)
+    for text in texts:
+        if not re.fullmatch("-?[0-9]{1,30}", text):
+            raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
+    # Integers beyond 64 bits stay text, which the domain refuses with an error of its own. NumPy
+    # could not hold them.
+    return (
+        list(texts)
+        if any(abs(int(text)) >= 2**63 for text in texts)
+        else [int(text) for text in texts]
+    )
+
+
+def open_input(text: str, options: dict[str, Any]) -> Source:
+    """Return the source that an argument and the data options name."""
+    from fedtally.engines.local.seeds import population_rng
+    from fedtally.sources import Columns, item_columns, open_source
+
+    check_standard_input(text)
+    if text == "-" and sys.stdin.isatty():
+        note("reading items from the terminal, one a line; end with Ctrl-D", options["quiet"])
+    columns = Columns(
+        item_columns(options["item"], options["domain"]),
+        options["client"],
+        options.get("round"),
+        options["count"],
+        options.get("silo"),
+    )
+    return open_source(
+        text,
+        columns,
+        format=options["format"],
+        delimiter=options["delimiter"],
+        header=not options["no_header"],
+        encoding=options["text_encoding"],
+        rng=population_rng(options["seed"]),
+    )

@@ -1,0 +1,1140 @@
+"""The options that commands share and the keywords of the library: each is written here alone.
+
+From here come the options of the command line, the keywords of `fedtally.estimate` and of the
+tallies of partitions, the fields of what is asked of a campaign, and the page of all options.
+To add an option, add a field to its section and run `tools/keywords.py`.
+
+1. A help text is one clause of at most 12 words, and its first word is a verb.
+2. `more` is for the reference and for docstrings: a noun phrase that needs no name beside it.
+3. `{name}` in a text is another option, as its reader types it.
+4. Options stand in the order of their use, and so do sections.
+5. This file imports neither click nor NumPy, for which no `--help` waits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Self, dataclass_transform
+
+from fedtally.base import validate
+from fedtally.errors import InvalidInputError
+
+# The names in `fedtally.sketch.Recovery`, `fedtally.base.encoding.Encoding` and
+# `fedtally.engines.local.simulation.Sizing`, whose modules import NumPy; a test compares.
+DECODERS = ("joint", "median", "belief", "direct")
+ENCODINGS = ("auto", "sketch", "histogram")
+SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
+
+
+# ---- checks: from what is typed to a value; what is wrong is a ValueError ----
+
+
+@dataclass(frozen=True)
+class Check:
+    """What an option takes.
+
+    Args:
+        kind: the form of its values: "text", "path", "flag", "choice", "int", "range", "float" or
+            "read".
+        metavar: the name of a value in a help text.
+        read: makes a value of a text, for the kind "read".
+        choices: the values of the kind "choice".
+        bounds: the least and the largest integer of the kind "range"; None: there is none.
+        own: the form of values of the user's own, which the kind "choice" takes, too.
+        is_many: whether the option may be repeated.
+        instead: a hint for whoever names no choice.
+    """
+
+    kind: str
+    metavar: str | None = None
+    read: Callable[[str], Any] = str
+    choices: tuple[str, ...] = ()
+    bounds: tuple[int | None, int | None] = (None, None)
+    own: str = ""
+    is_many: bool = False
+    instead: str = ""
+
+
+def read_size(text: str) -> int:
+    """Return the number of bytes in a text such as 32kB, 1.5MB, 64KiB or 17, at least 1.
+
+    >>> read_size("32kB"), read_size("64KiB"), read_size("1.5 mb"), read_size("17")
+    (32000, 65536, 1500000, 17)
+    """
+    try:
+        return validate.size(size=text)
+    except InvalidInputError as error:
+        raise ValueError(str(error).removeprefix("size ")) from None
+
+
+def read_positive(text: str) -> int:
+    """Return the integer in a text, at least 1 and of at most 18 digits.
+
+    >>> read_positive("12"), read_positive("1_000_000"), read_positive("1e6")
+    (12, 1000000, 1000000)
+    """
+    plain = text.strip().replace("_", "")
+    # 1e6 and 2.5e6, but nothing that a float would round
+    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
+        plain = f"{Decimal(plain):f}".removesuffix(".0")
+    if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
+        raise ValueError(f"{text!r} is no integer of 1 or more")
+    return int(plain)
+
+
+def read_share(text: str) -> float:
+    """Return the share in a text such as 0.001 or 0.1%; its bounds are checked where it is used.
+
+    >>> read_share("0.001"), read_share("0.1%"), read_share("0.1 %"), read_share("1e-3")
+    (0.001, 0.001, 0.001, 0.001)
+    """
+    number = text.strip().removesuffix("%")
+    try:
+        # decimals: 0.1 / 100 in binary need not be the number that 0.001 is
+        return float(Decimal(number.strip()) / (100 if number != text.strip() else 1))
+    except (ArithmeticError, ValueError):  # the latter: a signalling NaN
+        raise ValueError(f"{text!r} is no share: write it as 0.001 or 0.1%") from None
+
+
+def read_list(text: str) -> tuple[str, ...]:
+    """Return the values between the commas.
+
+    >>> read_list("hybrid, fresh")
+    ('hybrid', 'fresh')
+    """
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _text(metavar: str, *, is_many: bool = False) -> Check:
+    return Check("text", metavar, is_many=is_many)
+
+
+def _path(metavar: str = "FILE") -> Check:
+    return Check("path", metavar)
+
+
+def _choice(*choices: str, own: str = "", instead: str = "") -> Check:
+    metavar = f"[{'|'.join((*choices, *own.split()))}]"
+    return Check("choice", metavar, choices=choices, own=own, instead=instead)
+
+
+def _positive(metavar: str) -> Check:
+    return Check("read", metavar, read_positive)
+
+
+def _size(metavar: str = "SIZE") -> Check:
+    return Check("read", metavar, read_size)
+
+
+def _share(metavar: str) -> Check:
+    return Check("read", metavar, read_share)
+
+
+def _number(metavar: str) -> Check:
+    return Check("float", metavar)
+
+
+def _integer(metavar: str) -> Check:
+    return Check("int", metavar)
+
+
+def _between(metavar: str, low: int, high: int | None = None) -> Check:
+    return Check("range", metavar, bounds=(low, high))
+
+
+_FLAG = Check("flag")
+_OWN_DECODER = "module:Class"
+_DECODER = _choice("auto", *DECODERS)
+_TRUST = _choice("central", "distributed")
+
+
+# ---- options ----
+
+
+class Door(StrEnum):
+    """Where Python takes an option: all but `NONE` are keywords of `fedtally.estimate`."""
+
+    SOURCE = "source"  # a column of a table, or one beside a column of items
+    REQUEST = "request"  # a field of `planner.request.Request`
+    MARK = "mark"  # what `Request.resolve` takes beside the request, and silos
+    SIMULATION = "simulation"  # a field of `engines.local.simulation.Simulation`
+    NONE = "none"  # the command line alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option, as one command has it.
+
+    Attributes:
+        help: one clause of at most 12 words, verb first.
+        check: what it takes.
+        default: the value where it is not given.
+        usual: the default in words, where its value does not say it.
+        more: what a reference adds, as a noun phrase.
+        door: where Python takes it.
+        type: its annotation, where the field has another.
+        flag: how it is typed, with `{name}` for its name; empty: it is a keyword alone.
+        is_often: whether it is one of the few that `-h` shows.
+        is_required: whether a command fails without it.
+        needs: another option as it is typed, without which this one does nothing.
+        section: the heading of its help, where it is not its own section's.
+        name: the name of the field, which is the keyword.
+        places: the commands and functions that take it, as each has it.
+    """
+
+    help: str
+    check: Check
+    default: Any = None
+    usual: str = ""
+    more: str = ""
+    door: Door = Door.NONE
+    type: str = ""
+    flag: str = "--{name}"
+    is_often: bool = False
+    is_required: bool = False
+    needs: str = ""
+    section: str = ""
+    name: str = ""
+    places: Mapping[str, Option] = field(default_factory=dict, repr=False)
+
+    def on(self, *places: str, **own: Any) -> Self:
+        """Return the option, which these commands or functions take, too.
+
+        Args:
+            places: the commands, in the words that follow `fedtally`, and functions.
+            own: what is different there: fields of this class.
+        """
+        here = replace(self, places={}, **own)
+        return replace(self, places={**self.places, **dict.fromkeys(places, here)})
+
+    def named(self, name: str, type: str, section: str) -> Option:
+        """Return the option, and as each place has it, with its name, type, flag and section."""
+        flag = self.flag.replace("{name}", name.replace("_", "-"))
+        places = {where: here.named(name, type, section) for where, here in self.places.items()}
+        return replace(
+            self,
+            name=name,
+            type=self.type or type,
+            flag=flag,
+            section=self.section or section,
+            places=places,
+        )
+
+    def shown_default(self) -> str:
+        """Return the default for people; empty: it has none to show."""
+        return self.usual or str(self.default or "")
+
+
+def option(help: str, check: Check, **settings: Any) -> Any:
+    """Return the option that a field of a section is: `Option` says what the settings are."""
+    return Option(help=help, check=check, **settings)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+def _section(cls: type[Any]) -> Any:
+    """Make a dataclass of a section: a field for each option, with the option as its metadata."""
+    for name, type_ in cls.__annotations__.items():
+        known: Option = getattr(cls, name).named(name, type_, cls.__name__)
+        setattr(cls, name, field(default=known.default, metadata={"option": known}))
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
+# Commands that read a table, and functions that count one in partitions.
+_READERS = ("estimate", "simulate")
+_TALLIES = ("partial_tally", "tally_dask", "tally_spark")
+
+
+@_section
+class Data:
+    """What is counted, and where it is read."""
+
+    item: str | tuple[str, str] | None = option(
+        "Count the items in this column; LAT,LON for a grid",
+        _text("COL"),
+        usual="the only one, or `item`",
+        more="the table's column of the items, or for a grid a pair (latitude, longitude), also"
+        ' written "latitude,longitude"; by default the only column that plays no other part, or'
+        ' the one called "item"',
+        door=Door.SOURCE,
+        is_often=True,
+    ).on(*_READERS, *_TALLIES)
+    client: str | None = (
+        option(
+            "Take the rows of one name in this column as one client",
+            _text("COL"),
+            usual="each row is a client",
+            more="the table's column of the clients; None: each row is a client of its own, and"
+            " with {epsilon} each row is protected as a person",
+            door=Door.SOURCE,
+            is_often=True,
+        )
+        .on(*_READERS)
+        .on(
+            *_TALLIES,
+            more="the table's column of the clients; None: each row is a client of its own. It does"
+            " not go with {round}, since a client's draws depend on all rounds",
+        )
+    )
+    count: str | None = option(
+        "Take each row for as many clients as this column says",
+        _text("COL"),
+        usual="1 each",
+        more="the table's column of the number of clients that each row stands for",
+        door=Door.SOURCE,
+    ).on(*_READERS, *_TALLIES)
+    format: str | None = option(
+        "Read the file in this format",
+        _choice("csv", "tsv", "json", "parquet", "feather", "text"),
+        usual="by its name",
+    ).on(*_READERS)
+    delimiter: str | None = option(
+        "Split the columns of CSV at this character",
+        _text("CHAR"),
+        usual="a comma; a tab for TSV",
+    ).on(*_READERS)
+    no_header: bool = option(
+        "Read the first row as data, and call columns 1, 2, ...", _FLAG, default=False
+    ).on(*_READERS)
+    text_encoding: str = option(
+        "Read text in this encoding, such as latin-1", _text("NAME"), default="utf8"
+    ).on(*_READERS)
+    clients: Any = option(
+        "Name the client of each item",
+        _text("COLUMN"),
+        more="with a column of items, the client of each row",
+        door=Door.SOURCE,
+        flag="",
+    ).on("partial_tally")
+    rounds: Any = option(
+        "Name the natural round of each item",
+        _text("COLUMN"),
+        more="with a column of items, the natural round of each row",
+        door=Door.SOURCE,
+        flag="",
+    ).on("partial_tally")
+    counts: Any = option(
+        "Give the number of clients of each item",
+        _text("COLUMN"),
+        more="with a column of items, the number of clients that each row stands for",
+        door=Door.SOURCE,
+        flag="",
+    ).on("partial_tally")
+
+
+@_section
+class Candidates:
+    """Which items can be named: those of a list, or strings that the sums show."""
+
+    domain: Any = (
+        option(
+            "Name the candidates: FILE, FILE:COL, range:A..B, grid:..., open or input",
+            _text("DOMAIN"),
+            usual="input; synthetic: its range",
+            more="the candidate items: a `Domain`, a list or another column of distinct items, text"
+            " that `domain.parse` reads such as range:1..9 or grid:25..50,-130..-60,0.1, the path"
+            ' of a file with one item a line, or FILE:COL, a table\'s column, "open" for strings'
+            ' that nobody has listed, "input" for the distinct items of the input, or None: the'
+            ' own domain of a synthetic source, "input" elsewhere',
+            door=Door.REQUEST,
+            type="Domain | str | os.PathLike[str] | Sequence[str | int] | None",
+            is_often=True,
+        )
+        .on(*_READERS)
+        .on(
+            "plan",
+            help="Name the candidates: FILE, range:A..B, grid:... or open",
+            usual="",
+            section="Fleet",
+        )
+        .on(
+            *_TALLIES,
+            more="the candidates of the campaign, as for `estimate`, but not open; None: the"
+            " distinct items of the input",
+        )
+    )
+    outside: str | None = (
+        option(
+            "Refuse items outside the domain, or drop them",
+            _choice("error", "drop"),
+            usual="error; with {epsilon} drop",
+            more='the fate of items outside a declared domain: "error" (the default) or "drop" (the'
+            " default with {epsilon})",
+            door=Door.SIMULATION,
+        )
+        .on(*_READERS)
+        .on(
+            *_TALLIES,
+            more='the fate of items outside the domain: "error" (the default) or "drop" (the'
+            " default with `private`)",
+        )
+    )
+    dictionary: Any = option(
+        "Read names of an open domain sooner, from this public list",
+        _path("FILE[:COL]"),
+        more="a public list of words that may be the names of an open domain: the path of a file,"
+        " FILE or FILE:COLUMN, or a column of text. Words are named sooner; no frequency changes",
+        door=Door.SIMULATION,
+    ).on("estimate")
+    max_length: int | None = option(
+        "Name no string of an open domain longer than this",
+        _positive("BYTES"),
+        usual="64",
+        more="with {domain} open, the longest string that is named; longer ones are counted",
+    ).on(*_READERS, "plan")
+    normalise: str | None = option(
+        "Count strings of an open domain by their Unicode normal form",
+        _choice("nfc"),
+        usual="as they are",
+        more="with {domain} open, the normal form C of Unicode: strings count as one, however they"
+        " are written",
+    ).on(*_READERS, "plan")
+    name_length: int | None = option(
+        "Plan for names of an open domain of at most this length",
+        _positive("BYTES"),
+        usual="16",
+        more="with {tau} and an open domain, bytes that 9 of 10 frequent names do not exceed (16);"
+        " longer names need more clients",
+        door=Door.SIMULATION,
+    ).on("estimate", "plan", "simulate")
+    allow_rare_names: bool = option(
+        "Allow sums that show single clients' strings, without {epsilon}",
+        _FLAG,
+        default=False,
+        more="whether an open domain without {epsilon} is counted even if whoever opens a sum can"
+        " read what single clients hold",
+        door=Door.SIMULATION,
+    ).on(*_READERS, "plan")
+
+
+@_section
+class Answer:
+    """What is shown, and how it is read from the sums."""
+
+    top: int = (
+        option(
+            "Show this many items",
+            _integer("K"),
+            default=20,
+            more="the number of items that are listed, and that {evaluate} compares",
+            door=Door.SIMULATION,
+            is_often=True,
+        )
+        .on("estimate", "demo", "merge")
+        .on("report", help="List this many items")
+        .on("campaign result", check=_between("N", 0))
+    )
+    query: tuple[str, ...] = (
+        option("Estimate this item, too; may be repeated", _text("ITEM", is_many=True), default=())
+        .on("estimate", "merge")
+        .on("demo", is_often=True)
+    )
+    evaluate: bool = option(
+        "Compare with the truth, which a simulation knows",
+        _FLAG,
+        default=False,
+        more="whether the answer is compared with the truth, which a simulation knows",
+        door=Door.SIMULATION,
+        is_often=True,
+    ).on("estimate")
+    min_frequency: float | None = option(
+        "Leave out estimates below this share, such as 0.001 or 0.1%",
+        _share("F"),
+        usual="none",
+    ).on("estimate", "demo")
+    details: bool = (
+        option("Print how the answer was made, with every note", _FLAG, default=False)
+        .on("estimate", "query", "merge", "campaign result")
+        .on("demo", is_often=True)
+        .on("plan", help="Print the whole account: privacy, sums, stages, sizes", is_often=True)
+    )
+    recovery: str = (
+        option(
+            "Decode the sums in this way",
+            _DECODER,
+            default="auto",
+            more='the decoder of the sums: "joint", which fits the heavy items together and needs 3'
+            ' rows, "median", the paper\'s decoder, "belief", which starts from joint and has'
+            ' smaller errors where messages settle, "direct", the counters of a histogram, or'
+            ' "auto": direct for a histogram, and for a sketch belief from 5 rows on, up to 2^17'
+            " candidates and 2^24 of candidates x rows x batches, else joint from 3 rows on, up to"
+            " 2^28 candidates. Plans rest on joint under auto",
+            door=Door.REQUEST,
+        )
+        .on("estimate")
+        .on("demo", is_often=True)
+        .on("plan", help="Plan for this decoder")
+        .on(
+            "simulate",
+            help="Decode the sums in this way, or by a decoder of yours",
+            check=_choice("auto", *DECODERS, own=_OWN_DECODER),
+            section="Study",
+            is_often=True,
+        )
+        .on("query", help="Decode the sums anew, in this way", default=None, usual="as saved")
+    )
+    objective: str = option(
+        "Make small the largest error, or the sum of squares",
+        _choice("linf", "l2"),
+        default="linf",
+        more='what is made small: "linf", the largest error, or "l2", the sum of squares, by'
+        " shrinkage",
+        door=Door.REQUEST,
+    ).on("estimate", "demo")
+    confidence: float = (
+        option(
+            "Set the confidence of the intervals; 0 for none, which is faster",
+            _number("P"),
+            default=0.95,
+            more="the confidence of the intervals, below 1; 0 for none",
+            door=Door.REQUEST,
+        )
+        .on("estimate")
+        .on("demo", is_often=True)
+        .on("query", default=None, usual="as saved")
+    )
+    intervals: str = (
+        option(
+            "Choose what the confidence holds for: each interval, or all",
+            _choice("auto", "pointwise", "simultaneous"),
+            default="auto",
+            more='the kind of the intervals: "auto", for a list such that they allow for its'
+            ' choice, for named items pointwise; or for both "pointwise", each holds with the'
+            ' {confidence}, or "simultaneous", all hold at once',
+            door=Door.REQUEST,
+        )
+        .on("estimate", "demo")
+        .on("query", default=None, usual="as saved")
+    )
+
+
+@_section
+class Files:
+    """What is written."""
+
+    save: str | None = option(
+        "Save the whole result, for fedtally query and merge",
+        _path("RESULT"),
+        is_often=True,
+    ).on("estimate", "demo")
+    report: str | None = (
+        option("Write a report to share, one .html file (extra `report`)", _path(), is_often=True)
+        .on("estimate", "demo", "merge")
+        .on("plan", help="Write a page of error against bytes, .html (extra `report`)")
+    )
+    output: str | None = (
+        option("Write all estimates, as .csv or .parquet", _path())
+        .on("estimate", "demo", "merge")
+        .on("simulate", help="Write all repeats, as .csv or .parquet", is_often=True)
+    )
+    plot: str | None = (
+        option("Draw the top items, as .png, .svg or .pdf (extra `plot`)", _path())
+        .on("estimate", "demo")
+        .on("plan", "simulate", help="Draw error against bytes (extra `plot`)")
+    )
+    title: str | None = option(
+        "Give the report this title",
+        _text("TEXT"),
+        usual="made of the source's name",
+        needs="--report FILE.html",
+    ).on("estimate", "demo", "merge", "report")
+
+
+@_section
+class Size:
+    """What an upload may cost, or the error that it must keep."""
+
+    max_bytes: int | str | None = (
+        option(
+            "Bound the upload per client and round, such as 16kB or 64KiB",
+            _size(),
+            usual="32kB",
+            more="the upload per client and round (32,000), where no {width} is given: bytes, or a"
+            ' text such as "16kB"',
+            door=Door.REQUEST,
+            is_often=True,
+        )
+        .on("estimate", "plan")
+        .on("simulate", is_often=False)
+        .on("demo", usual="8kB")
+    )
+    tau: float | None = option(
+        "Take the smallest sketch whose largest error stays below this share",
+        _share("ERR"),
+        more="the largest error of any frequency; the sketch is made as small as it may be",
+        door=Door.REQUEST,
+        is_often=True,
+    ).on("estimate", "plan", "simulate")
+    failure_probability: float = option(
+        "Allow a larger error than {tau} with this probability",
+        _number("P"),
+        default=0.1,
+        more="the probability with which {tau} may be exceeded",
+        door=Door.REQUEST,
+    ).on("estimate", "plan")
+    width: int | None = (
+        option(
+            "Set the counters per row of the sketch",
+            _positive("W"),
+            usual="what fits {max_bytes}",
+            more="counters per row; by default the widest that fits {max_bytes}",
+            door=Door.REQUEST,
+        )
+        .on("estimate")
+        .on("demo", is_often=True)
+        .on(
+            "simulate",
+            help="Compare these numbers of counters per row",
+            check=Check("read", "LIST", read_list),
+            default="200,1000",
+            usual="",
+            section="Study",
+            is_often=True,
+        )
+    )
+    rows: int | None = (
+        option(
+            "Set the rows of the sketch",
+            _positive("L"),
+            usual="7; with {tau} chosen",
+            more="rows of the sketch (7; with {tau} chosen)",
+            door=Door.REQUEST,
+        )
+        .on("estimate")
+        .on("demo", usual="7", is_often=True)
+        .on("plan", usual="chosen")
+        .on("simulate", section="Study", default="7", usual="", is_often=True)
+    )
+    encoding: Any = option(
+        "Send a sketch, or a histogram: a counter for each candidate",
+        _choice(*ENCODINGS, instead="The encoding of text files is --text-encoding."),
+        default="auto",
+        more='what a client sends: "sketch", or "histogram", with a counter for each candidate, or'
+        ' "auto": a histogram where it costs no more than a sketch may, or is worth its bytes',
+        door=Door.REQUEST,
+        type="Encoding | str",
+    ).on("estimate", "demo", "plan")
+    sizing: Any = option(
+        "Find the size for {tau} by the model, or the paper's formulas",
+        _choice(*SIZINGS),
+        usual="model",
+        more='the way to find the sketch for {tau}: "model" (the default, from a pilot), or the'
+        ' paper\'s "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth)',
+        door=Door.SIMULATION,
+        type="Sizing | str | None",
+    ).on("estimate")
+    pilot_share: float | None = option(
+        "Take this share of the clients as the pilot, outside the estimates",
+        _number("SHARE"),
+        usual="what {tau} needs, at most 0.1",
+        more="the share of the clients that are the pilot, and not in the campaign (as many as"
+        " {tau} needs, at most 0.1)",
+        door=Door.SIMULATION,
+    ).on("estimate")
+
+
+@_section
+class Rounds:
+    """When clients take part, and with how much."""
+
+    num_rounds: int | None = (
+        option(
+            "Split the clients at random over this many rounds",
+            _positive("M"),
+            usual="1",
+            more="the number of rounds, of which each client has one, drawn uniformly (1); not"
+            " where the rows name their rounds",
+            door=Door.REQUEST,
+            flag="--rounds",
+            is_often=True,
+        )
+        .on("estimate", "plan", *_TALLIES)
+        .on("demo", usual="10")
+        .on("simulate", section="Study", default="10", usual="")
+    )
+    max_items: int | None = (
+        option(
+            "Count at most K items of each client, drawn at random",
+            _positive("K"),
+            usual="1",
+            more="the most items of one client, drawn uniformly from its distinct items (1)",
+            door=Door.REQUEST,
+            is_often=True,
+        )
+        .on("estimate", *_TALLIES)
+        .on("plan", help="Plan for clients of at most K items", section="Fleet")
+    )
+    round: str | None = option(
+        "Take the rounds from this column, instead of {num_rounds}",
+        _text("COL"),
+        more="the table's column of natural rounds; None: clients are split over rounds at random."
+        " A client in several of them contributes to each",
+        door=Door.SOURCE,
+    ).on("estimate", *_TALLIES)
+    schedule: Any = option(
+        "Hash as shared, fresh, hybrid, batched:B or batched:auto over the rounds",
+        _text("NAME"),
+        default="auto",
+        more='a schedule, or "auto": shared for one round, else hybrid, and under noise of a'
+        ' trusted aggregator, or of two servers, batches; "batched:auto": as many batches as'
+        " are best",
+        door=Door.REQUEST,
+        type="Schedule | str",
+    ).on("estimate", "demo", "plan")
+
+
+@_section
+class Privacy:
+    """What an answer may tell of one client."""
+
+    epsilon: float | None = (
+        option(
+            "Make the campaign (epsilon, delta)-differentially private",
+            _number("E"),
+            usual="off",
+            more="the epsilon of an (epsilon, delta)-differentially private campaign; None: it is"
+            " not private",
+            door=Door.REQUEST,
+            is_often=True,
+        )
+        .on("estimate")
+        .on("demo", help="Add the noise of this epsilon; marks the run not private")
+        .on("simulate", help="Add the noise of this epsilon")
+        .on(
+            "plan",
+            help="Plan differential privacy with this epsilon; none for no privacy",
+            check=_text("E"),
+            usual="the least for {tau} and {max_bytes}",
+        )
+        .on(
+            "ledger grant",
+            help="Grant this total; replaces an earlier grant",
+            usual="",
+            section="Budget",
+            is_required=True,
+        )
+    )
+    delta: float | None = (
+        option(
+            "Set the delta of the guarantee; 0 for histograms alone",
+            _number("D"),
+            usual="1e-6, or 0.1/clients if less",
+            more="the delta of the guarantee (1e-6, or a tenth of one over the number of clients if"
+            " that is less); 0 asks for the mechanism geometric, whose guarantee needs none",
+            door=Door.REQUEST,
+        )
+        .on("estimate", "demo", "plan", "simulate")
+        .on(
+            "ledger grant",
+            help="Grant this total for good, below 1/clients; 0 for geometric noise",
+            usual="",
+            section="Budget",
+            is_required=True,
+        )
+    )
+    population: str | None = (
+        option(
+            "Charge the budget of this population",
+            _text("NAME"),
+            usual="clients",
+            more='the population whose budget is charged ("clients")',
+            door=Door.REQUEST,
+        )
+        .on("estimate", "plan")
+        .on(
+            "ledger grant",
+            help="Grant to this population; those that overlap are one",
+            usual="",
+            section="Ledger",
+            is_required=True,
+        )
+        .on(
+            "ledger show",
+            "ledger export",
+            help="Show this population alone",
+            usual="all",
+            section="Ledger",
+        )
+    )
+    ledger: str | os.PathLike[str] | None = (
+        option(
+            "Charge this ledger: see fedtally ledger",
+            _text("PATH|URL"),
+            usual="none",
+            more="the path or URL of the ledger that is charged; None: none is",
+            door=Door.SIMULATION,
+        )
+        .on("estimate")
+        .on(
+            "campaign init",
+            help="Charge this ledger, for a plan with privacy",
+            section="Files",
+        )
+        .on(
+            "ledger grant",
+            "ledger show",
+            "ledger export",
+            help="Use this SQLite file, or postgresql://...",
+            usual="",
+            section="Ledger",
+            is_required=True,
+        )
+    )
+    trust: str | None = (
+        option(
+            "Let the aggregator add the noise, or clients or servers",
+            _TRUST,
+            usual="central with ideal sums",
+            more='who adds the noise: "central", the party that opens the sums (the default with an'
+            ' ideal secure sum), or "distributed", clients or servers that do not trust each other',
+            door=Door.REQUEST,
+        )
+        .on("estimate", "plan")
+        .on("simulate", help="Add noise to shared sums, or to every round", usual="central")
+    )
+    mechanism: str | None = option(
+        "Add this noise; geometric is for histograms and needs no delta",
+        _choice("auto", "rounded-gaussian", "geometric"),
+        usual="auto: the smaller error",
+        more='the noise that an aggregator adds: "rounded-gaussian", or for a histogram'
+        ' "geometric"; None or "auto": the one with the smaller error, and with a {ledger}'
+        ' "rounded-gaussian", which composes better',
+        door=Door.REQUEST,
+    ).on("estimate", "plan")
+    neighbours: str | None = option(
+        "Hide this change: items removed or replaced, or a client removed",
+        _choice("zero-out", "replace-one", "add-remove"),
+        usual="zero-out",
+        more='the change that must not show: "zero-out" (the default), a client\'s items are taken'
+        ' away, "replace-one", they are replaced, or "add-remove", the client itself is taken away',
+        door=Door.REQUEST,
+    ).on("estimate", "plan")
+    not_private: bool = (
+        option(
+            "Allow {seed}, {evaluate} and {domain} input with {epsilon}, and say so",
+            _FLAG,
+            default=False,
+            more="whether a seed, the truth, and the input's own items as candidates are allowed"
+            " with {epsilon}. The result is marked not private",
+            door=Door.MARK,
+        )
+        .on("estimate")
+        .on("plan", help="Allow --like a RESULT that is not private")
+    )
+    max_rounds: int | None = option(
+        "Bound the natural rounds of one client",
+        _positive("K"),
+        usual="all",
+        more="the most natural rounds that one client takes part in (all)",
+        door=Door.REQUEST,
+    ).on("estimate")
+    max_clients: int | None = option(
+        "Bound the clients in public, for {neighbours} add-remove",
+        _positive("N"),
+        more='with the neighbours "add-remove", a public bound on the number of clients',
+        door=Door.REQUEST,
+    ).on("estimate")
+    certify: bool = option(
+        "Look at all pairs of candidates, for less noise with replace-one",
+        _FLAG,
+        default=False,
+        more="whether the worst pair of candidates is looked for, which needs less noise; with the"
+        ' neighbours "replace-one"',
+        door=Door.REQUEST,
+    ).on("estimate")
+
+
+@_section
+class Trust:
+    """Who adds up what clients send, and who may lie or drop out."""
+
+    secure_sum: str | None = option(
+        "Sum by a trusted server, or by the real protocol, simulated",
+        _choice("ideal", "secagg", "two-server"),
+        usual="ideal",
+        more='who adds up: "ideal", a trusted server, or the real protocol between clients:'
+        ' "secagg" or "two-server"; by default what the plan says, else ideal',
+        door=Door.REQUEST,
+        is_often=True,
+    ).on("estimate", "plan")
+    dropout: float = option(
+        "Let this share of the clients drop out",
+        _number("SHARE"),
+        default=0.0,
+        usual="0",
+        more="the share of each cohort's clients that drop out of it, at a stage drawn for each",
+        door=Door.MARK,
+    ).on("estimate")
+    adversary: str | None = option(
+        "Protect from a server that follows secagg, or from one that lies",
+        _choice("semi-honest", "active"),
+        usual="semi-honest",
+        more='the server that "secagg" protects from: "semi-honest", which follows the protocol'
+        ' (the default), or "active", which may lie',
+        door=Door.REQUEST,
+    ).on("estimate", "plan")
+    max_dropout: float | None = (
+        option(
+            "Keep the sum of a cohort if this share drops out",
+            _number("SHARE"),
+            usual="0.05, or {dropout} if more",
+            more="the share of a cohort that may drop out without loss of the sum (as many as do,"
+            " at least 0.05)",
+            door=Door.REQUEST,
+        )
+        .on("estimate")
+        .on("plan", usual="0.05")
+    )
+    max_corrupt: float | None = option(
+        "Protect even if this share of a cohort helps the server",
+        _number("SHARE"),
+        usual="0.05",
+        more="the share of a cohort that may collude with the server (0.05)",
+        door=Door.REQUEST,
+    ).on("estimate", "plan")
+    max_cohort: int | None = option(
+        "Sum at most N clients together; larger rounds are split",
+        _positive("N"),
+        usual="2000; active 200",
+        more="the most clients that sum together; larger rounds are split (2000; with the adversary"
+        " active 200)",
+        door=Door.REQUEST,
+    ).on("estimate", "plan")
+    validity: str | None = option(
+        "Ask for proofs that reports to two servers have the right form",
+        _choice("auto", "proofs", "none"),
+        usual="auto: where they can be had",
+        more='what "two-server" asks of a report: "proofs", so that one that has not the form of'
+        ' one item is refused by name, or "none"; by default ("auto") proofs where they can be'
+        " had: for one item a client",
+        door=Door.REQUEST,
+    ).on("estimate", "plan")
+    screen: Any = option(
+        "Leave out, or report, secagg cohorts whose sums no honest clients have",
+        _choice("refuse", "warn", "off"),
+        usual="warn where the plan allows it",
+        more='what happens to cohorts of "secagg" whose sums honest clients cannot have: "refuse",'
+        ' "warn" or "off" ("warn", where the plan allows it; docs/screening.md)',
+        door=Door.SIMULATION,
+        type="Screen | str | None",
+    ).on("estimate", "campaign init")
+    cohort: int | None = option(
+        "Plan sessions of secagg that open with at most N clients",
+        _positive("N"),
+        usual="5/4 of {cohort_min}",
+        more='the clients of a full cohort of "secagg", instead of {max_cohort}: for a real'
+        " campaign, whose sessions open with {cohort_min} to {cohort} clients (by default five"
+        " quarters of {cohort_min})",
+        door=Door.REQUEST,
+    ).on("plan")
+    cohort_min: int | None = option(
+        "Open a session of secagg with at least N clients",
+        _positive("N"),
+        usual="4/5 of {cohort}",
+        more="the fewest clients with which a session may open (four fifths of {cohort}). Noise by"
+        " clients is sized for so few",
+        door=Door.REQUEST,
+    ).on("plan")
+
+
+@_section
+class Silos:
+    """Many people behind one client, such as the patients of a hospital."""
+
+    silo: str | None = option(
+        "Read the silo, such as a hospital, from this column",
+        _text("COL"),
+        more="the table's column of the silos, such as hospitals: then each holds the rows of its"
+        " people, whom {client} names, and a person is what is counted and protected",
+        door=Door.SOURCE,
+    ).on("estimate")
+    people: int | None = (
+        option(
+            "Bound the people of a silo; needed with {epsilon}",
+            _positive("N"),
+            usual="as many as the largest has",
+            more="the most people of a silo (as many as the largest has; with {epsilon} it must be"
+            " given, since that is private)",
+            door=Door.MARK,
+        )
+        .on("estimate")
+        .on(
+            "plan",
+            help="Plan for silos, such as hospitals, of at most N people",
+            usual="clients are no silos",
+            section="Fleet",
+            is_often=True,
+        )
+    )
+    silos_per_person: int | None = (
+        option(
+            "Count one person in at most K silos, drawn at random",
+            _positive("K"),
+            usual="1",
+            more="the most silos that one person is counted in (1), drawn uniformly; more costs"
+            " more noise",
+            door=Door.MARK,
+        )
+        .on("estimate")
+        .on("plan", help="Plan for people who are in at most K silos")
+    )
+    silos: Any = option(
+        "Name the silo of each item",
+        _text("COLUMN"),
+        more="with a column of items, the silo of each row",
+        door=Door.SOURCE,
+        flag="",
+    )
+
+
+@_section
+class Run:
+    """How a command runs, and how it prints."""
+
+    plan: Any = (
+        option(
+            "Take sizes, rounds, schedule and hashes from this plan",
+            _path(),
+            more="a plan whose sizes, schedule and hash seed are used: a `Plan`, or the path of its"
+            " .toml or .json file",
+            door=Door.REQUEST,
+            type="Plan | str | os.PathLike[str] | None",
+        )
+        .on("Request", type="Plan | None")
+        .on("estimate")
+        .on(
+            "simulate",
+            help="Test this plan against its target, instead of comparing methods",
+            section="Study",
+            is_often=True,
+        )
+        .on(
+            "campaign init",
+            help="Copy this published plan, which secagg sums",
+            section="Files",
+            is_required=True,
+        )
+        .on(
+            "agent check",
+            help="Check this plan",
+            usual="those that were accepted",
+            section="Files",
+        )
+    )
+    as_json: bool = (
+        option(
+            "Print one JSON document; errors too, on stderr", _FLAG, default=False, flag="--json"
+        )
+        .on("estimate", "simulate", "demo", is_often=True)
+        .on("plan")
+        .on("agent run", help="Print one JSON document a line on stderr")
+    )
+    seed: int | str | bytes | None = (
+        option(
+            "Repeat a run exactly",
+            _text("S"),
+            usual="drawn by the operating system",
+            more="the seed of hashes and draws: an int, text or bytes; None: from the operating"
+            " system",
+            door=Door.SIMULATION,
+        )
+        .on("estimate", "plan", "simulate")
+        .on(
+            *_TALLIES,
+            more="the seed of the campaign. It is needed where the candidates are the items of the"
+            " input, or clients are named. With `private` it is a secret of the workers, and the"
+            " campaign has another",
+        )
+        .on("demo", help="Draw words, rounds and hashes from S", usual="demo", is_often=True)
+        .on(
+            "sample",
+            help="Draw other tables than the documentation's",
+            check=_between("S", 0),
+            default=0,
+            usual="0",
+        )
+        .on(
+            "show",
+            help="Draw words, hashes, masks and noise from S",
+            check=_between("S", 0),
+            usual="at random",
+        )
+    )
+    memory: int | str | None = option(
+        "Bound the memory for rows, and for --output",
+        _size(),
+        usual="1GiB; half of the machine's",
+        more='the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients'
+        " beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller"
+        " one, too; the libraries, and the distinct items and the answer, come on top",
+        door=Door.SIMULATION,
+    ).on("estimate", *_TALLIES)
+    threads: int | None = option(
+        "Use this many threads", _between("N", 1, 1024), usual="all cores"
+    ).on("estimate", "demo", "plan", "simulate")
+    quiet: bool = (
+        option("Print no progress and no notes", _FLAG, default=False)
+        .on("estimate", "demo", "plan", "simulate")
+        .on("audit", "campaign run", help="Print no progress")
+    )
+
+
+SECTIONS: tuple[type, ...] = (
+    Data,
+    Candidates,
+    Answer,
+    Files,
+    Size,
+    Rounds,
+    Privacy,
+    Trust,
+    Silos,
+    Run,
+)
+# every option, in the order of its use, by its name
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {each.name: each.metadata["option"] for section in SECTIONS for each in fields(section)}
+)
+
+
+def options_of(place: str) -> Iterator[Option]:
+    """Yield the options of a command or a function, as it has them, in the order of their use.
+
+    >>> [each.flag for each in options_of("report")]
+    ['--top', '--title']
+    """
+    return (each.places[place] for each in OPTIONS.values() if place in each.places)
+
+
+def keywords_of(*doors: Door) -> tuple[str, ...]:
+    """Return the names of the options that Python takes by these doors, in the order of their use.
+
+    >>> keywords_of(Door.MARK)
+    ('not_private', 'dropout', 'people', 'silos_per_person')
+    """
+    return tuple(each.name for each in OPTIONS.values() if each.door in doors)
+
+
+def spoken(text: str, name: Callable[[Option], str]) -> str:
+    """Return a text with the options in it as its reader knows them.
+
+    >>> spoken("7; with {tau} chosen", lambda option: option.flag)
+    '7; with --tau chosen'
+    """
+    return re.sub(r"\{(\w+)\}", lambda found: name(OPTIONS[found[1]]), text)
+
+
+def help_of(known: Option) -> str:
+    """Return the help of an option on the command line: its clause, and its default in brackets.
+
+    >>> help_of(OPTIONS["max_bytes"].places["demo"])
+    'Bound the upload per client and round, such as 16kB or 64KiB [8kB]'
+    """
+    default = known.shown_default()
+    text = f"{known.help} [{default}]" if default else known.help
+    return spoken(text, lambda other: other.flag)

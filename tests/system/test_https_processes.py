@@ -1,0 +1,400 @@
+"""Campaigns over HTTPS by real processes: servers that are killed, nginx, and `agent join`."""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from campaign_world import N, plan_of
+from secagg_cohort import stream
+from socket_agents import Person, listening_in_a_thread
+
+pytest.importorskip("uvicorn")
+httpx = pytest.importorskip("httpx")
+
+from https_processes import NGINX, Served, behind_nginx, certificate, free_port, joined
+
+from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.engine import hold
+from fedtally.campaign.transports.https.join import Over
+from fedtally.campaign.transports.https.listen import Address
+from fedtally.campaign.transports.https.loop import HttpsLoop
+from fedtally.campaign.transports.https.process import Https
+from fedtally.campaign.transports.https.tokens import Tokens, digest_of, mint
+from fedtally.cli import campaign_view as view
+from fedtally.cli.app import run
+from fedtally.plan import Plan
+from fedtally.result import Result
+from fedtally.secagg import wire
+from fedtally.secagg.messages import Kind
+
+QUICK = ["--gather", "2", "--phase", "8", "--session", "120", "--bench", "60"]
+
+
+@pytest.fixture
+def survey(tmp_path: Path) -> tuple[Plan, Path]:
+    """Return a plan, and the folder of its campaign."""
+    create_key_files(tmp_path / "server.key", "server", stream("server"))
+    plan = plan_of()
+    plan.save(tmp_path / "plan.toml")
+    files = {"--plan": "plan.toml", "--server-key": "server.key", "--mark": "mark"}
+    given = [text for name, file in files.items() for text in (name, str(tmp_path / file))]
+    assert run(["campaign", "init", str(tmp_path / "survey"), *given, *QUICK]) == 0
+    return plan, tmp_path / "survey"
+
+
+def check_sum(place: Path, persons: list[Person]) -> None:
+    """Check that the result is the plain sum of what all clients hold."""
+    [sketch] = Result.load(place / "result.fed").sketches
+    sent = [vector for person in persons for vector in person.sent.values()]
+    assert len(sent) == len(persons), "nobody is asked twice"
+    assert sketch.num_clients == len(persons)
+    assert (sketch.vector == np.sum(sent, axis=0)).all()
+
+
+@pytest.mark.skipif(NGINX is None or not shutil.which("openssl"), reason="needs nginx and openssl")
+def test_a_campaign_through_nginx_whose_server_is_killed_four_times(
+    survey: tuple[Plan, Path], tmp_path: Path
+) -> None:
+    plan, place = survey
+    ca = certificate(tmp_path)
+    served = Served.of(place, N, f"unix:{tmp_path / 'campaign.sock'}")
+    served.begin("--linger", "20")
+    persons = [Person(plan, number) for number in range(N)]
+    left = {Kind.INVITE, Kind.ROSTER, Kind.INBOX, Kind.SURVIVORS}
+    token = tmp_path / "client.token"
+    token.write_text(served.tokens[0])
+    token.chmod(0o600)
+
+    async def kill(frame: bytes) -> None:
+        message = wire.parse(frame)
+        if message is not None and message.kind in left:
+            left.discard(message.kind)
+            served.kill()
+            served.begin("--linger", "20")
+
+    async def all_join(url: str) -> list[Over]:
+        return await asyncio.gather(
+            *(joined(url, served.tokens[person.number], person, ca, kill) for person in persons[1:])
+        )
+
+    with (
+        behind_nginx(tmp_path, served, free_port()) as url,
+        listening_in_a_thread(tmp_path, persons[:1]),  # the agent of the one that is a process
+    ):
+        carrier = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "fedtally", "agent", "join", "--url", url),
+                *("--token-file", str(token), "--socket", str(tmp_path / "p0.sock")),
+                *("--ca", str(ca)),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert asyncio.run(all_join(url)) == [Over.CAMPAIGN] * (N - 1)
+        said = carrier.communicate(timeout=60)[1]
+        assert carrier.returncode == 0 and said.endswith("the campaign is over\n"), said
+        assert served.process is not None
+        served.process.send_signal(signal.SIGTERM)  # it would say for longer that it is over
+        assert served.process.wait(timeout=30) == 0
+    assert not left and len(served.err) == 5
+    check_sum(place, persons)
+
+
+# ---- the engine in this process ----
+
+
+class Clients(threading.Thread):
+    """Clients in another thread, which ask the server on a Unix socket."""
+
+    def __init__(self, served: Served, persons: list[Person], hook: Any = None) -> None:
+        super().__init__()
+        self.overs: list[Any] = []
+        self._served, self._persons, self._hook = served, persons, hook
+
+    def run(self) -> None:
+        try:
+            self.overs = asyncio.run(self._join())
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # all have heard that it is over
+
+    async def _join(self) -> list[Any]:
+        async with asyncio.timeout(100):
+            return await asyncio.gather(
+                *(
+                    joined(
+                        f"http://here{self._served.path}",
+                        self._served.tokens[one.number],
+                        one,
+                        hook=self._hook,
+                        socket=self._served.address.removeprefix("unix:"),
+                    )
+                    for one in self._persons
+                )
+            )
+
+
+def test_a_campaign_in_this_process_runs_on_uvloop_and_says_when_it_is_over(
+    survey: tuple[Plan, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, place = survey
+    served = Served.of(place, N, f"unix:{tmp_path / 'campaign.sock'}")
+    persons = [Person(plan, number) for number in range(N)]
+    loops: set[str] = set()
+    run_it = HttpsLoop.run
+
+    async def noted(self: HttpsLoop) -> Any:
+        loops.add(type(asyncio.get_running_loop()).__module__)
+        os.kill(os.getpid(), signal.SIGHUP)  # the tokens are read again
+        return await run_it(self)
+
+    clients = Clients(served, persons)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HttpsLoop, "run", noted)
+        clients.start()
+        words = ["run", str(place), "--engine", "https", "--listen", served.address]
+        assert run(["campaign", *words, "--linger", "90"]) == 0
+        clients.join()
+    assert loops == {"uvloop"}
+    assert clients.overs == [Over.CAMPAIGN] * N
+    said = capsys.readouterr().err
+    assert "clients hear for 90 seconds that it is over" in said
+    check_sum(place, persons)
+
+
+def _asked(served: Served) -> int:
+    """Return what a client is told now; 0: nobody listens."""
+
+    async def ask() -> int:
+        place = served.address.removeprefix("unix:")
+        named = {"authorization": f"Bearer {served.tokens[0]}"}
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=place)) as http:
+            try:
+                got = await http.post(f"http://here{served.path}/step", headers=named)
+            except httpx.TransportError:
+                return 0
+            return int(got.status_code)
+
+    return asyncio.run(ask())
+
+
+class Beside(threading.Thread):
+    """What happens while the campaign runs in this process, once a client is answered."""
+
+    def __init__(self, served: Served, act: Callable[[], None], until: int = 0) -> None:
+        super().__init__()
+        self.told: list[int] = []
+        self._served, self._act, self._until = served, act, until
+
+    def run(self) -> None:
+        end = time.monotonic() + 20
+        while _asked(self._served) != 204 and time.monotonic() < end:
+            time.sleep(0.05)
+        self._act()
+        while time.monotonic() < end:
+            self.told.append(_asked(self._served))
+            if self.told[-1] == self._until:
+                break
+            time.sleep(0.05)
+        if self._until:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture
+def alone(survey: tuple[Plan, Path], tmp_path: Path) -> Served:
+    """Return a campaign that one client alone asks about."""
+    return Served.of(survey[1], 1, f"unix:{tmp_path / 'campaign.sock'}")
+
+
+def _run(served: Served, *more: str) -> int:
+    words = [str(served.place), "--engine", "https", "--listen", served.address, *more]
+    return run(["campaign", "run", *words])
+
+
+def test_a_run_that_is_drained_never_says_that_the_campaign_is_over(
+    alone: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside = Beside(alone, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    beside.start()
+    assert _run(alone) == 3
+    beside.join()
+    assert set(beside.told) <= {0, 204, 503} and beside.told[-1] == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "drains: no session is opened any more" in said
+    assert f"resume {alone.place} --engine https --listen {alone.address} goes on" in said
+
+
+def test_a_run_that_is_cancelled_says_that_the_campaign_is_over(
+    alone: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside = Beside(alone, lambda: CampaignFolder.open(alone.place).cancel() and None, 410)
+    beside.start()
+    assert _run(alone) == 2
+    beside.join()
+    assert set(beside.told) <= {0, 204, 503, 410} and beside.told[-1] == 410
+    said = capsys.readouterr().err
+    assert "the campaign was cancelled" in said and "clients hear for 86,400 seconds" in said
+
+
+def test_a_run_that_is_not_to_linger_ends_at_once(alone: Served) -> None:
+    beside = Beside(alone, lambda: CampaignFolder.open(alone.place).cancel() and None)
+    beside.start()
+    assert _run(alone, "--linger", "0") == 2
+    beside.join()
+    assert set(beside.told) <= {0, 204, 503}
+
+
+def test_a_run_that_is_overtaken_never_says_that_the_campaign_is_over(
+    alone: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def take_over() -> None:
+        with hold(CampaignFolder.open(alone.place), True):
+            pass
+
+    beside = Beside(alone, take_over)
+    beside.start()
+    assert _run(alone) == 1
+    beside.join()
+    assert set(beside.told) <= {0, 204, 503} and beside.told[-1] == 0
+    assert "another process runs" in capsys.readouterr().err
+
+
+def test_a_server_that_fails_ends_the_run(
+    alone: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What nobody reaches must not seem to run: who starts it, such as systemd, starts it anew."""
+
+    async def fails(self: Any, sockets: Any = None) -> None:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr("uvicorn.Server.serve", fails)
+    with pytest.raises(OSError, match="too many open files"):
+        Https(Address.parse(alone.address), 0, Tokens).run(
+            CampaignFolder.open(alone.place),
+            wait=1,
+            take_over=False,
+            watch=lambda driver: view.Progress(CampaignFolder.open(alone.place), driver, True),
+        )
+
+
+def _told(port: int, path: str, body: bytes = b"", **headers: str) -> int:
+    """Return the status of a request, whose length is that of its body if none is given."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"POST {path}/step HTTP/1.1", "host: here", "connection: close"]
+    lines += [f"{name}: {value}" for name, value in named.items() if value]
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as stream:
+        stream.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        stream.shutdown(socket.SHUT_WR) if body else None
+        return int(stream.makefile("rb").readline().split()[1])
+
+
+def test_a_real_server_refuses_bad_requests_and_sums_the_honest_rest(
+    survey: tuple[Plan, Path], tmp_path: Path
+) -> None:
+    plan, place = survey
+    port = free_port()
+    served = Served.of(place, N, f"127.0.0.1:{port}")
+    [revoked] = mint(place, 1, secrets.token_bytes).values()
+    persons = [Person(plan, number) for number in range(N)]
+    most = plan.secure_sum.upload_bytes  # type: ignore[union-attr]
+    left: list[int] = []
+
+    def named(token: str, length: object = 0) -> dict[str, str]:
+        return {"authorization": f"Bearer {token}", "content_length": str(length)}
+
+    def bad() -> list[int]:
+        """Return what bad requests are told, in the middle of a session."""
+        mine, path = served.tokens[0], served.path
+        another = path.replace(plan.fingerprint, 64 * "0")
+        return [
+            _told(port, path, content_length="0"),
+            _told(port, path, **named("of-another-campaign")),
+            _told(port, path, **named(revoked)),
+            _told(port, another, **named(mine)),
+            _told(port, path, authorization=f"Bearer {mine}"),
+            _told(port, path, **named(mine, most + 1)),
+        ]
+
+    async def hook(frame: bytes) -> None:
+        message = wire.parse(frame)
+        if message is None or message.kind is not Kind.INBOX or left:
+            return
+        left.append(1)
+        lines = (place / "tokens").read_text().splitlines(keepends=True)
+        digests = "".join(line for line in lines if digest_of(revoked) not in line)
+        assert len(digests.splitlines()) == len(lines) - 1
+        (place / "tokens").write_text(digests)
+        assert served.process is not None
+        served.process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(0.5)
+        left[:] = await asyncio.to_thread(bad)
+        # a file that is cut off keeps the tokens of before: all clients of the session go on
+        (place / "tokens").write_text(digests[:50])
+        served.process.send_signal(signal.SIGHUP)
+        stray = {"authorization": f"Bearer {served.tokens[1]}"}
+        async with httpx.AsyncClient() as http:
+            for body in (b"garbage", frame, bytes(most)):
+                url = f"http://127.0.0.1:{port}{served.path}/step"
+                got = await http.post(url, content=body, headers=stray)
+                assert got.status_code in (200, 204)
+
+    async def all_join() -> list[Over]:
+        url = f"http://127.0.0.1:{port}{served.path}"
+        async with asyncio.timeout(100):
+            return await asyncio.gather(
+                *(joined(url, served.tokens[one.number], one, hook=hook) for one in persons)
+            )
+
+    with served:
+        served.begin("--linger", "60")
+        assert asyncio.run(all_join()) == [Over.CAMPAIGN] * N
+    assert left == [401, 401, 401, 404, 411, 413]
+    assert "the tokens were not read again" in served.said()
+    assert "Traceback" not in served.said()
+    check_sum(place, persons)
+
+
+# ---- a client by its command ----
+
+
+def test_a_client_whose_token_does_not_count_ends_and_says_so(
+    alone: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    served = Served(alone.place, alone.tokens, f"127.0.0.1:{port}")
+    token = tmp_path / "no.token"
+    token.write_text("another")
+    token.chmod(0o600)
+    words = ["--url", f"http://127.0.0.1:{port}{served.path}", "--token-file", str(token)]
+    with served:
+        served.begin()
+        assert run(["agent", "join", *words, "--socket", str(tmp_path / "none")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the server takes this token no more" in said and "asks again" in said
+
+
+def test_a_client_ends_when_it_is_told_to(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "a.token").write_text("token")
+    (tmp_path / "a.token").chmod(0o600)
+    words = ["--url", f"http://127.0.0.1:{free_port()}/v1/campaigns/{64 * 'a'}"]
+    words += ["--token-file", str(tmp_path / "a.token"), "--socket", str(tmp_path / "none")]
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert run(["agent", "join", *words]) == 0
+    said = capsys.readouterr().err
+    assert "the server cannot be reached" in said and said.endswith("stopped\n")

@@ -1,0 +1,113 @@
+"""Options are written once: their checks, their names, and what is made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+
+import click
+import pytest
+
+import fedtally
+from fedtally.base.encoding import Encoding
+from fedtally.cli.shared import positive
+from fedtally.engines.local.simulation import Sizing
+from fedtally.options import (
+    DECODERS,
+    ENCODINGS,
+    OPTIONS,
+    SECTIONS,
+    SIZINGS,
+    Door,
+    help_of,
+    keywords_of,
+    options_of,
+    read_positive,
+    read_share,
+    read_size,
+)
+from fedtally.recovery.decoding import Decoding
+from fedtally.sketch import Recovery
+
+
+def test_names_are_those_of_the_code_that_reads_them() -> None:
+    assert tuple(map(str, Recovery)) == DECODERS
+    assert ("auto", *map(str, Encoding)) == ENCODINGS
+    assert tuple(map(str, Sizing)) == SIZINGS
+    assert Decoding().confidence == OPTIONS["confidence"].default == 0.95
+
+
+def test_a_keyword_of_estimate_is_an_option_and_every_option_of_python_a_keyword() -> None:
+    found = inspect.signature(fedtally.estimate).parameters
+    of_python = keywords_of(Door.SOURCE, Door.REQUEST, Door.MARK, Door.SIMULATION)
+    assert [name for name in found if name != "data"] == list(of_python)
+    for name in of_python:
+        assert found[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert found[name].default == OPTIONS[name].default, name
+        assert found[name].annotation == OPTIONS[name].type, name
+
+
+def test_a_tally_has_the_keywords_that_name_it() -> None:
+    found = list(inspect.signature(fedtally.partial_tally).parameters)
+    written = [known.name for known in options_of("partial_tally")]
+    assert found == ["data", "partition", *written, "private"]
+
+
+def test_a_section_is_a_frozen_dataclass_with_the_defaults() -> None:
+    for section in SECTIONS:
+        made = section()
+        for each in dataclasses.fields(section):
+            assert getattr(made, each.name) == OPTIONS[each.name].default
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(made, each.name, None)
+
+
+def test_names_and_flags_are_unique() -> None:
+    names = [each.name for section in SECTIONS for each in dataclasses.fields(section)]
+    flags = [known.flag for known in OPTIONS.values() if known.flag]
+    assert len(names) == len(set(names)) and len(flags) == len(set(flags))
+
+
+def test_a_command_may_have_its_own_text_and_default() -> None:
+    assert OPTIONS["max_bytes"].shown_default() == "32kB"
+    assert OPTIONS["max_bytes"].places["demo"].shown_default() == "8kB"
+    assert help_of(OPTIONS["rows"].places["estimate"]).endswith("[7; with --tau chosen]")
+    assert help_of(OPTIONS["rows"].places["plan"]).endswith("[chosen]")
+    assert OPTIONS["num_rounds"].flag == "--rounds"
+    assert OPTIONS["domain"].places["plan"].section == "Fleet"
+
+
+def test_sizes_are_decimal_or_binary() -> None:
+    typed = ("1", "1B", "1k", "1 KB", "1KiB", "2.5MB", "1GiB")
+    assert [read_size(text) for text in typed] == [1, 1, 1000, 1000, 1024, 2_500_000, 2**30]
+    for text in ("", "kB", "-1", "0", "1e3", "0.1", "1TBB"):
+        with pytest.raises(ValueError, match="is no size"):
+            read_size(text)
+
+
+def test_integers_may_have_leading_zeros() -> None:
+    assert read_positive("007") == 7
+
+
+@pytest.mark.parametrize("read", [read_size, read_positive, read_share])
+def test_a_reader_raises_a_value_error_that_says_what_is_wrong(read: object) -> None:
+    assert callable(read)
+    with pytest.raises(ValueError, match="'many' is no"):
+        read("many")
+
+
+def test_a_reader_of_the_command_line_speaks_as_click_does() -> None:
+    assert positive("1e6") == 10**6
+    with pytest.raises(click.BadParameter, match="'0' is no integer of 1 or more"):
+        positive("0")
+
+
+def test_options_import_neither_click_nor_numpy() -> None:
+    check = (
+        "import sys, fedtally.options;"
+        " sys.exit(sorted({'click', 'numpy', 'pyarrow'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
