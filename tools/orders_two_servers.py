@@ -2,10 +2,11 @@
 
     python tools/orders_two_servers.py --runs 500
 
-Each side has two processes with one journal; processes restart, frames come late, twice or not at
-all, and liars tell the servers different things. Whatever the order, a report has one check, a
-range of rounds one Query, one Answer and one sum, which is that of the reports in the batch, and
-only liars are refused (tests/protocol/test_proven_orders.py). The exit code is 1 if not.
+Each side has two processes with one journal, and in every second run with one disk of reports;
+processes restart, frames come late, twice or not at all, and liars tell the servers different
+things. Whatever the order, a report has one check, a range of rounds one Query, one Answer and one
+sum, which is that of the reports in the batch, and only liars are refused
+(tests/protocol/test_proven_orders.py). The exit code is 1 if not.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ REFERENCE = frozenset(
     f"docs/{name}.md"
     for name in (
         *("api", "design", "error-model", "features", "options", "output", "paper-notes", "plan"),
-        *("protocol", "protocol_two_server", "releases", "sketch", "threat-model", "validity"),
+        *("protocol", "protocol_two_server", "releases", "rules", "sketch", "threat-model"),
+        "validity",
     )
 )
 MOST_WORDS = 28  # of a sentence

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
 from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
@@ -84,24 +84,25 @@ class Merged(Tabular):
         for other in results[1:]:
             if not other.domain.public or other.domain.describe() != first.domain.describe():
                 raise InvalidInputError(
-                    "the results are over different candidates: only those over one declared domain"
-                    " can be merged; estimate each of them with the same list (--domain FILE)"
+                    "the results are over different candidates: only those over one declared"
+                    " domain can be merged; estimate each of them with the same list"
+                    f" ({opt.domain('FILE')})"
                 )
             if other.confidence != first.confidence:
                 raise InvalidInputError(
                     f"the results have intervals of {first.confidence:g} and {other.confidence:g}:"
-                    " run them with one --confidence"
+                    f" run them with one {opt.confidence}"
                 )
             if other.interval_kind != first.interval_kind:
                 raise InvalidInputError(
                     f"the results have intervals of kind {first.interval_kind} and"
-                    f" {other.interval_kind}: run them with one --intervals"
+                    f" {other.interval_kind}: run them with one {opt.intervals}"
                 )
         prints = [result.plan.fingerprint for result in results]
         if len(set(prints)) < len(prints):  # the same hashes: the same items collide in both
             raise InvalidInputError(
                 "two of the results are of one plan: their errors are not independent; merge"
-                " results of different plans (a run without --plan makes one of its own)"
+                f" results of different plans (a run without {opt.plan} makes one of its own)"
             )
         self.results = list(results)
         self.domain = first.domain

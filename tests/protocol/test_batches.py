@@ -35,6 +35,7 @@ from fedtally.secagg.client import MemoryJournal as ClientJournal
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server import (
+    BatchPolicy,
     BatchRefusedError,
     BatchState,
     Helper,
@@ -704,7 +705,7 @@ def test_a_process_that_is_overtaken_in_the_middle_of_a_group_says_so(
     proofs: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = iter([StoreError("the disk"), OvertakenError("another process")])
-    monkeypatch.setattr(Leader, "receive", lambda *_: (_ for _ in ()).throw(next(failed)))
+    monkeypatch.setattr(Leader, "receive", lambda *_: _raise(next(failed))())
     with pytest.raises(OvertakenError, match="another process"):
         proofs.send(0, 0, 1)
 
@@ -800,7 +801,7 @@ def test_a_release_that_landed_erases_its_reports_also_after_a_restart(
     def start(side: Any) -> Any:
         file = Batches.open(tmp_path / f"{side}.db", create=True)
         stores[side] = store = file.claim(plan, side, mark=tmp_path / f"{side}.mark")
-        given = 0, proven.POLICY.__class__(min_honest=2), proven.ALLOWED, store
+        given = 0, BatchPolicy(min_honest=2), proven.ALLOWED, store
         key = LEADER_KEY if side == "leader" else KEY
         place = store.reports(plan.releases[0])
         parties[side] = Batch(store, getattr(server, side)(*given, key, reports=place))
@@ -809,7 +810,7 @@ def test_a_release_that_landed_erases_its_reports_also_after_a_restart(
     leader, helper = start("leader"), start("helper")
     for i in range(count):
         report = FrequencyClient(plan, domain, [1 + i % 3]).report(
-            0, proven.POLICY.__class__(min_honest=2), journal=ClientJournal(),
+            0, BatchPolicy(min_honest=2), journal=ClientJournal(),
             identity=proven.PEOPLE[i], random=plain.source(i), now=NOW,
         )  # fmt: skip
         for side in ("helper", "leader"):
@@ -929,7 +930,7 @@ def test_a_leader_holds_no_more_than_300_bytes_of_a_report(tmp_path: Path) -> No
     proof = proof_of(
         (400,) * 5, False, n_max=2000, min_batch=2, corrupt=0, allow_list=allowed.digest
     )
-    policy = proven.POLICY.__class__(min_honest=2)
+    policy = BatchPolicy(min_honest=2)
     found = []
     for count in counts:
         stores = [

@@ -216,7 +216,7 @@ def test_a_policy_that_demands_proofs_takes_no_other_reports():
         make_report(PROOF.parameters, vector_of(0), **made)
     plain = ROUNDS, ALLOWED, policy, MemoryJournal()
     for server, key in ((Leader, LEADER_KEY), (Helper, KEY)):
-        with pytest.raises(UnsafeParametersError, match="ask for a plan with --validity proofs"):
+        with pytest.raises(UnsafeParametersError, match="ask for a plan with validity='proofs'"):
             server(PROOF.parameters, *plain, key)
     assert make_proven_report(PROOF, vector_of(0), **made)
     assert len(Leader(PROOF, *plain, LEADER_KEY)) == 0

@@ -1,7 +1,11 @@
-"""Two servers and reports with proofs, in any order: two processes a side, restarts, liars."""
+"""Two servers and reports with proofs, in any order: two processes a side, restarts, liars.
+
+In every second run the reports of a side are on a disk that both of its processes share.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +18,7 @@ from fedtally.secagg.two_server import (
     BatchRefusedError,
     Helper,
     Leader,
+    LostReportError,
     MemoryJournal,
     Report,
 )
@@ -28,12 +33,45 @@ STEPS = (
 )  # fmt: skip
 
 
+class Disk(dict[bytes, bytes]):
+    """The reports of a side, by id, and its answer."""
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        super().__init__()
+        self.journal = journal
+
+    def ids(self) -> list[bytes]:
+        return [id for id in self if len(id) == 16]
+
+    def put(self, id: bytes, frame: bytes, names: Sequence[bytes]) -> bool:
+        this = hashlib.sha256(frame).digest()
+        if any(self.journal.kept(name) not in (None, this) for name in names):
+            return False
+        for name in names:
+            self.journal.keep(name, this)
+        self[id] = frame
+        return True
+
+    def frames(self, ids: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(id) for id in ids]
+
+    def keep_answer(self, sealed: bytes) -> None:
+        self[b"answer"] = sealed
+
+    def answer(self) -> bytes | None:
+        return self.get(b"answer")
+
+    def erase(self) -> None:
+        self.clear()
+
+
 class Orders:
     """One run: what both sides did, and what they said."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.journals = MemoryJournal(), MemoryJournal()
+        self.disks = [Disk(journal) if seed % 2 else None for journal in self.journals]
         self.leaders, self.helpers = ([self.made(i), self.made(i)] for i in range(2))
         self.liars = set(self.rng.permutation(PEOPLE)[: self.rng.integers(7)].tolist())
         self.told: dict[str, list[bytes]] = {
@@ -56,7 +94,7 @@ class Orders:
 
         kind, key = ((Leader, LEADER_KEY), (Helper, KEY))[side]
         common = PROOF, world.ROUNDS, world.ALLOWED, world.POLICY
-        return kind(*common, self.journals[side], key, noise)
+        return kind(*common, self.journals[side], key, noise, reports=self.disks[side])
 
     def known(self, who: int, report: Report) -> Report:
         nonce, round, identity, time, *_ = HEAD.unpack_from(report.leader, 48)
@@ -73,6 +111,8 @@ class Orders:
             )
             try:
                 self.take(name, leader, helper)
+            except LostReportError:
+                assert self.told["answer"]  # only a helper that answered erased any
             except (BatchRefusedError, LocalProtocolError) as error:
                 if "lost" in str(error):
                     raise
@@ -90,7 +130,7 @@ class Orders:
                 if self.rng.random() < 0.5:
                     kind = any_of(kinds)
         elif name == "check":
-            told["check"] += helper.checks()
+            told["check"] += helper.checks(leader.to_check(4) if self.rng.random() < 0.5 else None)
         elif name == "judge" and told["check"]:
             leader.judge(any_of(told["check"]))
         elif name == "stop":

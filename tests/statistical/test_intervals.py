@@ -222,9 +222,8 @@ def test_lists_and_named_items_have_limits_of_their_own(recovery):
     # the median.
     assert top[0].low >= named[0].low - 0.1 * (named[0].high - named[0].low)
     assert sum(listed.low < alone.low for listed, alone in zip(top, named, strict=True)) > 5
-    for kind in ("simultaneous", "order"):
-        other = result.decoded(intervals=kind)
-        assert other.top(20) == other.estimates([e.item for e in top])
+    other = result.decoded(intervals="simultaneous")
+    assert other.top(20) == other.estimates([e.item for e in top])
     # Of a list chosen by shrunk estimates it is not known what the others had to reach.
     shrunk = result.decoded(objective="l2").top(20)
     own = {e.item: e for e in result.decoded(objective="l2").estimates([e.item for e in shrunk])}
@@ -232,7 +231,7 @@ def test_lists_and_named_items_have_limits_of_their_own(recovery):
     assert any(e.low < own[e.item].low for e in shrunk)
 
 
-@pytest.mark.parametrize("kind", ["auto", "pointwise", "simultaneous", "order"])
+@pytest.mark.parametrize("kind", ["auto", "pointwise", "simultaneous"])
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_limits_are_those_of_frequencies(kind, recovery):
     """Within 0 and 1, wherever they are given, though the estimates of a small sketch are not."""

@@ -25,8 +25,9 @@ from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
-from fedtally.plan import Plan, modulus_bits, noise_bound
+from fedtally.plan import Plan, Protection, modulus_bits
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.mechanism import Noise
 from fedtally.secagg import two_server, wire
@@ -38,7 +39,7 @@ from fedtally.secagg.packing import lifted, pack, unpack
 from fedtally.secagg.params import Adversary, ClientPolicy, num_checksum_entries
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId, Server
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, Schedule
 from fedtally.store import Ledger
 
 DOMAIN = IntegerRange(1, 50)
@@ -364,6 +365,12 @@ def test_a_restart_where_the_sum_can_be_opened_asks_the_books_again(state: Serve
     site.books.refuses = True
     site.restart()  # it has landed, so it was reserved
     assert site.books.asked[-1] == ("land", 0)
+
+
+def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
+    """Return the most that noise adds to a counter of a secure sum of so many clients."""
+    added = Protection(privacy, Schedule.parse("shared"), 1, has_secure_sum=True)
+    return added.bound(counters, clients)
 
 
 def two_servers(trust: str | None = "distributed") -> Plan:

@@ -475,29 +475,29 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": None, "delta": 1e-6}, "delta goes with epsilon"),
-        ({"epsilon": None, "trust": "central"}, "trust goes with epsilon"),
-        ({"epsilon": None, "ledger": "x.db"}, "ledger goes with epsilon"),
-        ({"epsilon": None, "not_private": True}, "not_private goes with epsilon"),
-        ({"neighbours": "add-remove"}, "add-remove needs max_clients"),
-        ({"max_clients": 9}, "max_clients goes with the relation add-remove"),
+        ({"epsilon": None, "delta": 1e-6}, "delta= goes with epsilon="),
+        ({"epsilon": None, "trust": "central"}, "trust= goes with epsilon="),
+        ({"epsilon": None, "ledger": "x.db"}, "ledger= goes with epsilon="),
+        ({"epsilon": None, "not_private": True}, "not_private= goes with epsilon="),
+        ({"neighbours": "add-remove"}, "add-remove needs max_clients="),
+        ({"max_clients": 9}, "max_clients= goes with the relation add-remove"),
         (
             {"neighbours": "add-remove", "max_clients": 900, "secure_sum": "secagg"},
             "which the secure sum secagg shows",
         ),
         ({"neighbours": "add-remove", "max_clients": 900, "trust": "distributed"}, "central trust"),
-        ({"certify": True}, "certify goes with the relation replace-one"),
+        ({"certify": True}, "certify= goes with the relation replace-one"),
         (
             {"not_private": True, "ledger": "x.db"},
-            "a run marked not_private guarantees nothing, so nothing of it is charged",
+            "ledger= is not for a run that is marked not_private=True: nothing of such",
         ),
         ({"trust": "distributed", "num_rounds": 400}, "no honest client whose noise is sure"),
         ({"population": " phones"}, "population must be"),
         ({"max_rounds": 0}, "max_rounds must be at least 1"),
-        ({"max_rounds": 2}, "max_rounds goes with natural rounds"),
+        ({"max_rounds": 2}, "max_rounds= goes with natural rounds"),
         ({"population": ""}, "population must be"),
         ({"epsilon": 0}, "epsilon must be 0.001"),
-        ({"delta": 0}, r"geometric \(or delta 0\), which is for histograms, does not go with rows"),
+        ({"delta": 0}, r"rows= is not for geometric noise \(or delta 0\), which is for histograms"),
         ({"delta": 1}, "delta must be above 0 and below 1"),
         ({"ledger": 5}, "ledger must be a path or a URL, got 5"),
         ({"certify": "no"}, "certify must be true or false, got 'no'"),
@@ -593,7 +593,7 @@ def test_a_plan_counts_on_more_noise_than_a_round_has() -> None:
 def test_a_plan_without_privacy_does_not_get_any() -> None:
     plan = fedtally.estimate(ITEMS, domain=DOMAIN, rows=5, width=64).plan
     for epsilon in (1.0, 0):
-        with pytest.raises(InvalidInputError, match="the plan is one without privacy"):
+        with pytest.raises(InvalidInputError, match="is not for a plan without privacy"):
             fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, epsilon=epsilon)
 
 
@@ -924,7 +924,7 @@ def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
 
 def test_a_study_is_not_charged(books: Path) -> None:
     plan = estimate(not_private=True, population="phones").plan
-    with pytest.raises(InvalidInputError, match="nothing of it is charged"):
+    with pytest.raises(InvalidInputError, match="nothing of such a run is charged"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
 
 

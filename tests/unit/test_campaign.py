@@ -26,7 +26,8 @@ from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
-from fedtally.plan import Plan, modulus_bits, noise_bound
+from fedtally.plan import Plan, Protection, modulus_bits
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.mechanism import Noise
 from fedtally.privacy.policy import PrivacyPolicy, WeakPrivacyError
@@ -38,7 +39,7 @@ from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, Ser
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, Schedule
 from fedtally.store import ClientRecord, Journal, StoreError
 
 DOMAIN = IntegerRange(1, 50)
@@ -262,6 +263,12 @@ def test_a_session_of_other_parameters_does_not_land() -> None:
                 with pytest.raises(InvalidInputError, match="the session is of another plan"):
                     server.restore(other.checkpoint(), random=stream("server"))
         assert landed(server) == []
+
+
+def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
+    """Return the most that noise adds to a counter of a secure sum of so many clients."""
+    added = Protection(privacy, Schedule.parse("shared"), 1, has_secure_sum=True)
+    return added.bound(counters, clients)
 
 
 def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(

@@ -185,8 +185,8 @@ def test_a_domain_is_a_list_or_a_file_and_a_size_is_text(tmp_path: Path) -> None
     [
         (["a"], {"epsilon": 1.0}, r"declare a list \(domain=FILE, .* \(not_private=True allows"),
         (["a"], {"domain": ["b"]}, r"use domain='input', or leave out"),
-        (["a"], {"max_items": 2}, r"name the clients \(client=\.\.\.\)"),
-        (pa.table({"a": [1], "b": [2]}), {}, r"which column is the item\? .* \(item=\.\.\.\)"),
+        (["a"], {"max_items": 2}, r"name the clients \(client=\)"),
+        (pa.table({"a": [1], "b": [2]}), {}, r"which column is the item\? .* \(item=\)"),
         (["a"], {"client": "user"}, "client names a column of a table, and list is no table"),
         (pa.table({"a": [1]}), {"clients": [1]}, r"name its column by client=\.\.\."),
         (["a"], {"rounds": 2}, "the number of rounds is num_rounds=2"),
@@ -302,3 +302,10 @@ def test_a_notebook_shows_items_of_strangers_on_one_line() -> None:
     for item in odd.values():
         assert f"<bdi>{html.escape(item)}</bdi></th>" in shown
     assert shown.isprintable()
+
+
+def test_a_note_names_keywords_in_a_notebook_and_options_elsewhere() -> None:
+    found = fedtally.estimate(["tea", "rice", "milk"], clients=["a", "a", "b"], **SMALL)
+    assert any("; --max-items 2 counts all" in note for note in found.warnings)
+    shown = found._repr_html_()
+    assert "; max_items=2 counts all" in shown and "--max-items" not in shown

@@ -321,8 +321,9 @@ def test_a_full_disk_leaves_nothing_behind(
 
 def test_a_plan_without_secure_aggregation_is_refused(operator: Path) -> None:
     plan = Plan(ROWS, WIDTH, "shared", 1, 50, 50, DOMAIN.describe(), 1, bytes(32))
-    with pytest.raises(InvalidInputError, match="--secure-sum secagg"):
+    with pytest.raises(InvalidInputError, match="is not summed by secagg") as caught:
         made(operator, plan)
+    assert caught.value.option == "secure_sum"
 
 
 def test_a_folder_that_holds_no_campaign_is_an_error(operator: Path) -> None:

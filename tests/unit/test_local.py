@@ -170,7 +170,7 @@ def test_progress_is_reported():
         ({"width": 0}, "width must be at least 1, got 0"),
         ({"rows": -1}, "rows must be at least 1, got -1"),
         ({"rows": 1025}, "rows must be at most 1024"),
-        ({"width": 5, "max_bytes": 5}, "width and max_bytes both size the sketch"),
+        ({"width": 5, "max_bytes": 5}, "max_bytes= does not go with width=: both size the sketch"),
         ({"max_bytes": 2}, "max_bytes must be at least"),
         ({"schedule": "hybird"}, "schedule must be"),
         (
@@ -244,7 +244,7 @@ def test_a_plan_is_followed(tmp_path):
         fedtally.estimate([1, 2, 2, 3], domain="range:1..8", plan=plan)
     with pytest.raises(InvalidInputError, match="the plan allows"):
         fedtally.estimate([1] * 100, domain="range:1..9", plan=plan)
-    with pytest.raises(InvalidInputError, match="a plan already says rows"):
+    with pytest.raises(InvalidInputError, match="a plan already says rows="):
         fedtally.estimate([1], domain="range:1..9", plan=plan, rows=3)
     with pytest.raises(InvalidInputError, match="the plan has 2 rounds, the input 3"):
         fedtally.estimate([1, 2, 3], domain="range:1..9", plan=plan, rounds=[1, 2, 3])
@@ -303,12 +303,11 @@ def test_precision_and_recall_differ_where_counts_tie():
     assert result.evaluate(2)[4:] == (1.0, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"), [({"counts": [2, 3]}, "max_items bounds"), ({}, "max_items bounds")]
-)
-def test_max_items_needs_clients(columns, message):
-    with pytest.raises(InvalidInputError, match=message):
+@pytest.mark.parametrize("columns", [{"counts": [2, 3]}, {}])
+def test_max_items_needs_clients(columns):
+    with pytest.raises(InvalidInputError, match="here each row or count is a client") as caught:
         fedtally.estimate([1, 2], max_items=3, **columns)
+    assert caught.value.option == "max_items"
 
 
 @pytest.mark.parametrize("domain", [b"a", 5, {"a": 1}])

@@ -341,11 +341,11 @@ OTHER = Plan(
     [
         ({"epsilon": 1.0}, "the most people of a silo must be public"),
         ({"people": 1}, "people must be at least 2"),
-        ({"silos_per_person": 2}, "silos_per_person goes with epsilon"),
+        ({"silos_per_person": 2}, "silos_per_person= goes with epsilon="),
         ({"secure_sum": "two-server"}, "not summed by two servers"),
         (
             {"max_rounds": 2, "epsilon": 1.0, "people": 40},
-            "max_rounds bounds the rounds of a client",
+            "max_rounds= is not for silos: a silo takes part in every",
         ),
         ({"num_rounds": 7}, "at most the number of silos, 6, got 7"),
         ({"schedule": "hybrid"}, "schedule must be shared"),
@@ -364,7 +364,7 @@ def test_columns_and_plans_agree_on_silos() -> None:
     bare = {"items": rows["items"], "clients": rows["clients"]}
     with pytest.raises(InvalidInputError, match="a silo column goes with a client column"):
         estimate({"items": rows["items"], "silos": rows["silos"]}, **SMALL)
-    with pytest.raises(InvalidInputError, match="people goes with silos"):
+    with pytest.raises(InvalidInputError, match="people= goes with silos"):
         estimate(bare, people=40, **SMALL)
     with pytest.raises(InvalidInputError, match="the plan is not one of silos"):
         estimate(rows, plan=OTHER, domain="range:1..50")

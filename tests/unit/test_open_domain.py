@@ -687,14 +687,14 @@ def hash_of_run(result, item):
     ("options", "message"),
     [
         ({"num_rounds": 60}, "sums of 1 client in [0-9,]+ counters .*allow_rare_names=True"),
-        ({"tau": 0.01, "sizing": "model"}, "sizing is not for an open domain"),
-        ({"tau": 0.01, "pilot_share": 0.2}, "pilot_share is not for an open domain"),
+        ({"tau": 0.01, "sizing": "model"}, "sizing= is not for an open domain"),
+        ({"tau": 0.01, "pilot_share": 0.2}, "pilot_share= is not for an open domain"),
         ({"name_length": 9}, "name_length must be at most 8, got 9"),
         ({"max_bytes": 9}, "with 9 bytes no name of up to 8 bytes can be read"),
-        ({"width": 9, "max_bytes": None}, "width is not for an open domain"),
-        ({"recovery": "median"}, "recovery is not for an open domain"),
-        ({"recovery": "belief"}, "recovery is not for an open domain"),
-        ({"schedule": "batched:auto"}, "schedule is not for an open domain"),
+        ({"width": 9, "max_bytes": None}, "width= is not for an open domain"),
+        ({"recovery": "median"}, "recovery='median' is not for an open domain"),
+        ({"recovery": "belief"}, "recovery='belief' is not for an open domain"),
+        ({"schedule": "batched:auto"}, "schedule='batched:auto' is not for an open domain"),
         ({"allow_rare_names": 1}, "allow_rare_names must be true or false"),
     ],
 )
@@ -705,11 +705,11 @@ def test_what_is_refused(options, message):
 
 def test_a_plan_of_an_open_domain_takes_no_other_decoder():
     plan = fedtally.estimate(WORDS, **ASKED).plan
-    with pytest.raises(InvalidInputError, match="recovery is not for an open domain"):
+    with pytest.raises(InvalidInputError, match="recovery='belief' is not for an open domain"):
         fedtally.estimate(WORDS, plan=plan, domain="open", recovery="belief")
-    with pytest.raises(InvalidInputError, match="recovery is not for an open domain"):
+    with pytest.raises(InvalidInputError, match="recovery='belief' is not for an open domain"):
         fedtally.estimate(WORDS, plan=plan, recovery="belief")
-    with pytest.raises(InvalidInputError, match="which no plan has sized yet"):
+    with pytest.raises(InvalidInputError, match="that no plan has sized yet"):
         fedtally.estimate(WORDS, plan=plan, name_length=5)
 
 

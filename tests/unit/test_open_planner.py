@@ -245,7 +245,7 @@ def test_a_guess_has_the_bytes_of_its_plan(validity):
 
 def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
     tight = {"tau": 0.03, "epsilon": 0.5, "secure_sum": "secagg", "num_rounds": 1}
-    with pytest.raises(InvalidInputError, match=r"cohorts of up to [0-9,]+ \(max_cohort\)"):
+    with pytest.raises(InvalidInputError, match=r"cohorts of up to [0-9,]+ \(max_cohort=\)"):
         search(20_000, max_cohort=200, **tight).smallest()
 
 

@@ -337,7 +337,7 @@ def test_lists_of_all_forms(tmp_path, form):
 def test_lists_that_cannot_be_used(tmp_path, words, capsys):
     with pytest.raises(UnreadableFileError, match="FILE or FILE:COLUMN"):
         fedtally.estimate(WORDS, **ASKED, dictionary="no.txt")
-    with pytest.raises(InvalidInputError, match="dictionary goes with an open domain"):
+    with pytest.raises(InvalidInputError, match="dictionary= goes with an open domain"):
         fedtally.estimate(WORDS, dictionary=words)
     private = {"domain": DOMAIN, "epsilon": 50.0}
     with pytest.raises(InvalidInputError, match="the dictionary is the input itself"):

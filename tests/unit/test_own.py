@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_refused(option, name, message):
 
 
 def test_a_schedule_of_ones_own_has_no_proven_noise():
-    with pytest.raises(InvalidInputError, match="leave it or epsilon out"):
+    with pytest.raises(InvalidInputError, match="leave it or epsilon= out"):
         Study(methods=("own_code:Hybrid",), epsilon=1.0)
 
 

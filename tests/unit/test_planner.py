@@ -814,7 +814,7 @@ def test_a_budget_buys_the_least_error(recovery):
     assert size.linf == min(errors)
     more = planner.within(distribution, 4000, cost, campaign, rows=range(4, 9), risk=1.0)
     assert more.linf is not None and more.linf < size.linf
-    with pytest.raises(InvalidInputError, match="max_bytes 101 buys no sketch"):
+    with pytest.raises(InvalidInputError, match="max_bytes=101 buys no sketch"):
         planner.within(distribution, 101, cost, campaign)
 
 

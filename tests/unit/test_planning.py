@@ -356,9 +356,9 @@ def test_sizings_are_saved_with_the_result(tmp_path):
     ("options", "message"),
     [
         ({"tau": 1.0}, "tau must be above 0 and below 1, got 1"),
-        ({"tau": 0.1, "width": 5}, "tau chooses the width"),
-        ({"sizing": "model"}, "sizing goes with tau"),
-        ({"pilot_share": 0.2}, "pilot_share goes with tau"),
+        ({"tau": 0.1, "width": 5}, "tau= does not go with width=: it chooses the width"),
+        ({"sizing": "model"}, "sizing= goes with tau="),
+        ({"pilot_share": 0.2}, "pilot_share= goes with tau="),
         ({"tau": 0.1, "pilot_share": 1.5}, "pilot_share must be above 0 and below 1, got 1.5"),
         (
             {"tau": 0.1, "sizing": "best"},
@@ -367,7 +367,7 @@ def test_sizings_are_saved_with_the_result(tmp_path):
         ({"tau": 0.1, "failure_probability": 0}, "failure_probability must be above 0 and below 1"),
         (
             {"tau": 0.1, "sizing": "oracle", "epsilon": 1.0},
-            "oracle reads the truth, which is not private",
+            "sizing='oracle' is not for a private run: it reads the truth",
         ),
         (
             {"tau": 0.001, "max_bytes": 20},

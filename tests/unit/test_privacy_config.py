@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedtally.crypto.keys import Secret
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan, noise_bound
+from fedtally.plan import Plan
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import rounded_up
 from fedtally.privacy.config import PrivacyConfig, default_delta, propose
@@ -239,7 +239,7 @@ def test_bits_hold_the_noise_of_all_clients() -> None:
     """But for a probability of 2^-40, so never in ten thousand draws of the largest total."""
     terms = propose(**SHARES)
     plan, largest = plan_of(terms), terms.share(600).draw(Secret(bytes(range(32))), 10_000)
-    assert np.abs(largest).max() <= plan.noise_bound == noise_bound(terms, 500, 600)
+    assert np.abs(largest).max() <= plan.noise_bound == plan.protection.bound(500, 600)
     assert 2 ** (plan.modulus_bits - 1) > 600 + plan.noise_bound
     assert plan_of(propose(**CENTRAL)).noise_bound == 0
     assert plan_of(propose(**CENTRAL)).modulus_bits == plan_of(None).modulus_bits

@@ -88,7 +88,7 @@ def test_a_plan_says_what_it_says() -> None:
         and spec.is_private
         and not spec.is_not_private
     )
-    with pytest.raises(InvalidInputError, match="a plan already says epsilon"):
+    with pytest.raises(InvalidInputError, match="a plan already says epsilon="):
         Request(plan=plan, epsilon=1.0).resolve()
 
 
@@ -122,21 +122,37 @@ def test_one_delta_for_pilot_and_campaign() -> None:
             {"sizing": "guess", "tau": 0.1},
             "sizing must be model, two-phase, minimax, linear or oracle, got 'guess'",
         ),
-        ({"sizing": "minimax"}, "sizing goes with tau"),
-        ({"pilot_share": 0.2}, "pilot_share goes with tau"),
-        ({"not_private": True}, "not_private goes with epsilon"),
-        ({"ledger": "books.db"}, "ledger goes with epsilon"),
         ({"max_rounds": 0, "epsilon": 1.0}, "max_rounds must be at least 1"),
         ({"evaluate": 1}, "evaluate must be true or false"),
-        ({"epsilon": 1.0, "evaluate": True}, "the truth is not private"),
-        ({"epsilon": 1.0, "tau": 0.1, "sizing": "oracle"}, "sizing oracle reads the truth"),
-        ({"epsilon": 1.0, "not_private": True, "ledger": "books.db"}, "nothing of it is charged"),
         ({"memory": 0}, "memory must be at least 1"),
     ],
 )
-def test_what_does_not_go_together(options: dict[str, object], message: str) -> None:
+def test_values_out_of_bounds(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Simulation.of(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "message"),
+    [
+        ({"sizing": "minimax"}, "sizing", "goes with tau="),
+        ({"pilot_share": 0.2}, "pilot_share", "goes with tau="),
+        ({"not_private": True}, "not_private", "goes with epsilon="),
+        ({"ledger": "books.db"}, "ledger", "goes with epsilon="),
+        ({"epsilon": 1.0, "seed": 5}, "seed", "can take the noise off"),
+        ({"epsilon": 1.0, "evaluate": True}, "evaluate", "the truth is not private"),
+        ({"epsilon": 1.0, "tau": 0.1, "sizing": "oracle"}, "sizing", "it reads the truth"),
+        (
+            {"epsilon": 1.0, "not_private": True, "ledger": "books.db"},
+            "ledger",
+            "nothing of such a run is charged",
+        ),
+    ],
+)
+def test_what_does_not_go_together(options: dict[str, object], option: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        Simulation.of(**options)
+    assert caught.value.option == option
 
 
 def test_which_sizings_have_a_pilot() -> None:

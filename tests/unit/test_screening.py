@@ -466,7 +466,7 @@ def test_what_cannot_be_screened_says_why() -> None:
     ):
         assert why in (why_unscreened(other) or "")
         assert checked_screen(other, None) is Screen.OFF
-        with pytest.raises(InvalidInputError, match=f"screen refuse is not possible: {why}"):
+        with pytest.raises(InvalidInputError, match=f"screen='refuse' is not possible: {why}"):
             checked_screen(other, "refuse")
     with pytest.raises(InvalidInputError, match="must be refuse, warn or off, got 'loud'"):
         checked_screen(plan, "loud")
@@ -558,7 +558,9 @@ def test_an_honest_answer_has_no_note() -> None:
 
 def test_screen_goes_with_secagg() -> None:
     assert Simulation.of(screen="off").screen is Screen.OFF
-    with pytest.raises(InvalidInputError, match="screen warn goes with the secure sum secagg, got"):
+    with pytest.raises(
+        InvalidInputError, match="screen='warn' goes with the secure sum secagg, got"
+    ):
         Simulation.of(screen="warn")
     with pytest.raises(InvalidInputError, match="screen must be refuse, warn or off"):
         Simulation.of(screen="on", secure_sum="secagg")
@@ -639,6 +641,8 @@ def test_a_poisoned_campaign_on_disk_has_no_result_until_a_warning_is_enough(
 
 
 def test_a_campaign_that_cannot_be_screened_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="screen warn is not possible: clients of several"):
+    with pytest.raises(
+        InvalidInputError, match="screen='warn' is not possible: clients of several"
+    ):
         landed_campaign(tmp_path, replace(plan_of(), max_items=2), [], screen="warn")
     assert not (tmp_path / "survey").exists()

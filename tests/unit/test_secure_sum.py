@@ -180,10 +180,22 @@ def test_a_size_follows_from_the_other(options: dict[str, Any], sizes: tuple[int
         ({"cohort": 3, "cohort_min": 2}, "cohort_min must be at least 3, got 2"),
         ({"cohort": 1001, **ACTIVE}, "cohort must be at most 1000, got 1001"),
         ({"cohort": "40"}, "cohort must be an integer"),
-        ({"cohort": 40, "max_cohort": 50}, "cohort and max_cohort both say how large"),
-        ({"cohort_min": 40, "max_cohort": 50}, "cohort_min and max_cohort both say"),
-        ({"cohort": 40, "secure_sum": "two-server"}, "secagg, got two-server; leave it out"),
-        ({"cohort_min": 40, "secure_sum": None}, "cohort_min goes with the secure sum secagg, got"),
+        (
+            {"cohort": 40, "max_cohort": 50},
+            "cohort= does not go with max_cohort=: both say how large",
+        ),
+        (
+            {"cohort_min": 40, "max_cohort": 50},
+            "cohort_min= does not go with max_cohort=: both say",
+        ),
+        (
+            {"cohort": 40, "secure_sum": "two-server"},
+            "cohort= goes with the secure sum secagg, got two-server: leave cohort= out",
+        ),
+        (
+            {"cohort_min": 40, "secure_sum": None},
+            "cohort_min= goes with the secure sum secagg, got",
+        ),
         ({"cohort": 201}, "cohort must be at most 200, the clients of a round, got 201"),
         ({"cohort": 40, "num_rounds": 10}, "cohort must be at most 20, the clients of a round"),
         (
@@ -192,7 +204,7 @@ def test_a_size_follows_from_the_other(options: dict[str, Any], sizes: tuple[int
         ),
         (
             {"cohort": 40, "cohort_min": 30, "max_corrupt": 0.5, **ACTIVE},
-            r"cohorts of 30 to 40 clients, 20 of them corrupt, .*; lower max_corrupt or max_drop",
+            r"cohorts of 30 to 40 clients, 20 of them corrupt, .*; lower max_corrupt= or max_drop",
         ),
         (
             {"cohort": 10**6, "cohort_min": 1000, "clients": 10**6},
@@ -221,7 +233,7 @@ def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
     """What the error names fits, and one less does not."""
     with pytest.raises(InvalidInputError, match="cannot be summed safely") as e:
         proposed(options["cohort"], **options)
-    named = re.search(r"the smallest (cohort_min|cohort) that fits .*is (\d+)", str(e.value))
+    named = re.search(r"the smallest (cohort_min|cohort)=? that fits .*is (\d+)", str(e.value))
     assert named is not None, e.value
     size = int(named[2])
 
@@ -245,7 +257,7 @@ def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
 def test_a_plan_says_its_sizes_and_nobody_else_does() -> None:
     plan = proposed(cohort=40, cohort_min=30).plan
     for name in ("cohort", "cohort_min"):
-        with pytest.raises(InvalidInputError, match=f"a plan already says {name}; leave {name}"):
+        with pytest.raises(InvalidInputError, match=f"a plan already says {name}=: leave {name}="):
             Simulation.of(plan=plan, **{name: 35})
 
 

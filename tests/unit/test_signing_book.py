@@ -72,7 +72,7 @@ def test_a_number_that_another_process_took_meanwhile_is_refused(tmp_path: Path)
     number = mine.next_number("a study")
     assert theirs.next_number("a study") == number
     theirs.add(signature(number))
-    with pytest.raises(InvalidInputError, match="must be above 1, .* got 1: leave --number out"):
+    with pytest.raises(InvalidInputError, match="must be above 1, .* got 1: leave number= out"):
         mine.add(signature(number))
     assert len((tmp_path / "registrar.key.signed").read_text().splitlines()) == 1
 
@@ -113,7 +113,7 @@ def test_a_book_that_is_damaged_says_where_and_the_way_out(tmp_path: Path) -> No
         (first + second.replace("0a", "0g"), 2),
     ):
         place.write_text(damaged)
-        with pytest.raises(UnreadableFileError, match=rf"damaged in line {line}: .*--number"):
+        with pytest.raises(UnreadableFileError, match=rf"damaged in line {line}: .*\(number=\)"):
             book_of(tmp_path)
     place.write_text(signature(1, key=OTHER).to_line())
     with pytest.raises(UnreadableFileError, match=r"is of another key \(line 1\): move it away"):

@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import os
+import re
 import tempfile
 import threading
 import types
@@ -24,7 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, render
 from fedtally.sources import (
     Columns,
     Source,
@@ -62,8 +63,9 @@ def write(path: Path, content: bytes | str) -> str:
 
 
 def fails(path: str, message: str, columns: Columns | None = None, **options: Any) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(InvalidInputError) as caught:
         collect(open_source(path, columns, **options))
+    assert re.search(message, render(caught.value.marked, for_="shell"))
 
 
 def as_table(format: str, words: list[str]) -> bytes:
@@ -614,12 +616,13 @@ def test_wrong_bytes_name_the_encoding_option(tmp_path: Path, suffix: str) -> No
     fails(write(tmp_path / f"t.{suffix}", content), "--text-encoding")
     fails(write(tmp_path / "h.csv", b"it\xe9m\nx\n"), "--text-encoding")
     late = b'{"item":"x"}\n' * 9000 + b'{"item":"\xe9"}\n'
-    with pytest.raises(InvalidInputError, match="--text-encoding"):
+    with pytest.raises(InvalidInputError) as caught:
         collect(
             table_source(
                 write(tmp_path / "late.jsonl", late), Columns(), Layout("json", block_size=4096)
             )
         )
+    assert caught.value.option == "text_encoding"
     fails(write(tmp_path / "a.txt", "café\n"), "--text-encoding", encoding="ascii")
 
 

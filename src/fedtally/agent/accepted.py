@@ -31,7 +31,7 @@ from fedtally.campaign.enrolment import (
     save_allow_list,
     save_signature,
 )
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
@@ -64,10 +64,11 @@ class Campaign:
     until: date | None = None
 
     def __post_init__(self) -> None:
-        terms = self.plan.secure_sum
-        if not isinstance(terms, SecAggConfig):
+        terms = self.plan.summing.cohorts
+        if terms is None:
             raise InvalidInputError(
-                "an agent takes part in secagg alone: ask for a plan with --secure-sum secagg"
+                "an agent takes part in secagg alone: ask for a plan with"
+                f" {opt.secure_sum('secagg')}"
             )
         self.plan.check_published()
         if self.allow_list is not None:
@@ -75,14 +76,13 @@ class Campaign:
         elif terms.allow_list is not None:
             raise InvalidInputError(
                 f"the plan names the allow-list {terms.allow_list.hex()[:16]}...: get the list from"
-                " the registrar, and name it (--allow-list)"
+                f" the registrar, and name it ({opt.allow_list})"
             )
 
     @property
     def terms(self) -> SecAggConfig:
         """The secure sum of the plan."""
-        assert isinstance(self.plan.secure_sum, SecAggConfig)
-        return self.plan.secure_sum
+        return self.plan.summing.of_cohorts()
 
     @property
     def server_key(self) -> bytes:
@@ -125,7 +125,7 @@ class Campaign:
                 self.signature.registrar, said.purpose, said.number, self.plan.fingerprint
             )
         except InvalidInputError as error:
-            return str(error)
+            return error.in_shell
         return None
 
     def _why_late(self, now: float) -> str | None:
@@ -191,7 +191,7 @@ class CampaignFiles:
             refused = list(policy.refusals(plan, None, None))
             if not refused:
                 raise
-            return [], [str(error), *refused]
+            return [], [error.in_shell, *refused]
 
     def _complete(self, plan: Plan, registrar: bytes | None) -> Campaign:
         """Return the campaign of a plan that was read."""
@@ -200,7 +200,7 @@ class CampaignFiles:
             if self.signature is None:
                 raise InvalidInputError(
                     f"{self.plan} comes without a signature, and agent.toml names a registrar, who"
-                    " must have signed it: get the signature, and name it (--signature)"
+                    f" must have signed it: get the signature, and name it ({opt.signature})"
                 )
             signature = load_signature(self.signature)
             check_signature(signature, plan, registrar)
@@ -252,7 +252,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
             try:
                 self._load(place)
             except InvalidInputError as error:
-                yield f"{place}: {error}"
+                yield f"{place}: {error.in_shell}"
 
     def latest(self) -> Campaign | None:
         """Return the campaign that was accepted last; None: there is none."""

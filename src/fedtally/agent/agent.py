@@ -610,7 +610,7 @@ def _refusals(
     try:
         items.domain(campaign.plan)
     except InvalidInputError as error:
-        yield str(error)
+        yield error.in_shell
     listed = campaign.allow_list
     if listed is not None and (identity is None or identity.public not in listed):
         yield (
@@ -648,7 +648,7 @@ def _ending(live: _Live, message: wire.Frame) -> str:
 def in_words(error: Exception) -> str:
     """Return an error in words that show no items."""
     if isinstance(error, FedtallyError):
-        return str(error)
+        return error.in_shell
     # The text of any other error may quote a value, and the owner's log may be read by others.
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

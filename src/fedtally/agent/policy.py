@@ -14,7 +14,6 @@ from fedtally.privacy.budget import Cap
 from fedtally.privacy.events import Trust
 from fedtally.privacy.policy import PrivacyPolicy
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import Adversary, ClientPolicy
 
 KINDS = ("range", "integers", "dictionary", "grid")  # the domains that an agent can rebuild
@@ -83,8 +82,8 @@ class AgentPolicy:
 
     def sums_of(self, plan: Plan) -> ClientPolicy:
         """Return the demands on the secure sum of a plan."""
-        terms = plan.secure_sum
-        if isinstance(terms, SecAggConfig) and self.sums.adversary is Adversary.SEMI_HONEST:
+        terms = plan.summing.cohorts
+        if terms is not None and self.sums.adversary is Adversary.SEMI_HONEST:
             # who trusts a server to follow the protocol is also served by a plan that need not
             return dataclasses.replace(self.sums, adversary=terms.parameters.adversary)
         return self.sums
@@ -99,9 +98,9 @@ class AgentPolicy:
             allow_list: the identities that may take part, if the plan names a list.
             own: the identity of this client, which is none of the clients that it knows.
         """
-        terms = plan.secure_sum
-        if not isinstance(terms, SecAggConfig):
-            how = "a trusted server" if terms is None else str(terms.method)
+        terms = plan.summing.cohorts
+        if terms is None:
+            how = "a trusted server" if plan.secure_sum is None else plan.summing.kind
             yield (
                 f"the sums of the plan are made by {how}, and an agent takes part in secagg alone:"
                 " ask for a plan with --secure-sum secagg"
@@ -109,15 +108,14 @@ class AgentPolicy:
         else:
             yield from self.sums_of(plan).refusals(terms.parameters)
         if self.privacy is not None:
-            given = plan.privacy
-            if given is not None and given.event.trust is Trust.CENTRAL and not self.central:
+            if plan.protection.of_release() is not None and not self.central:
                 yield (
                     "under the plan's central trust the server sees exact sums, and this client's"
                     " policy (central) does not allow it"
                 )
             # with the rest of the demands: the trust was held against the entry that an owner knows
             rest = dataclasses.replace(self.privacy, trust=Trust.CENTRAL)
-            yield from rest.refusals(given)
+            yield from rest.refusals(plan.privacy)
         if plan.max_items > self.max_items:
             yield (
                 f"max_items must be at most {self.max_items} by this client's policy (max_items),"
@@ -135,7 +133,7 @@ class AgentPolicy:
             try:
                 self.sums.check_known(self.known_in(allow_list, own), "in the allow-list")
             except InvalidInputError as error:
-                yield str(error)
+                yield error.in_shell
 
     def known_in(self, allow_list: AllowList, own: bytes | None) -> list[bytes]:
         """Return the known clients of a list, but for this client itself."""

@@ -36,7 +36,7 @@ from fedtally.base.links import real_path
 from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
 from fedtally.store import ClientRecord
@@ -160,7 +160,7 @@ class Settings:
         except OSError as error:
             raise UnreadableFileError(
                 f"there is no agent in {place} ({path}: {error.strerror}): name its folder"
-                " (--agent), or make one (fedtally agent init)"
+                f" ({opt.agent}), or make one (fedtally agent init)"
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UnreadableFileError(f"{path} cannot be read: {error}") from None
@@ -289,7 +289,7 @@ class _Table:
         try:
             return read(value)
         except InvalidInputError as error:
-            self._problems.append(f"{self._prefix}{entry}: {error}")
+            self._problems.append(f"{self._prefix}{entry}{reason(error)}")
             return None
 
     def has(self, entry: str) -> bool:
@@ -305,7 +305,7 @@ class _Table:
         try:
             return build()
         except InvalidInputError as error:
-            self._problems.append(f"{self._prefix}{entry}: {error}")
+            self._problems.append(f"{self._prefix}{entry}{reason(error)}")
             return None
 
     def refuse(self, problem: str) -> None:

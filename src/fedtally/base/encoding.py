@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 
 AUTO = "auto"
 
@@ -57,7 +57,9 @@ class Encoding(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise InvalidInputError(f"encoding must be {' or '.join(cls)}, got {name!r}") from None
+            raise InvalidInputError(
+                f"{arg.encoding} must be {' or '.join(cls)}, got {name!r}"
+            ) from None
 
     def exposure(self, rows: int, max_items: int, contributions: int = 1) -> Exposure:
         """Return what some contributions of distinct items move at worst.

@@ -1,6 +1,7 @@
 """Checks of arguments.
 
-The keyword is the name that appears in the message: ``integer(1, width=width)``.
+The keyword is the name that appears in the message: ``integer(1, width=width)``. It is marked as an
+argument: a command that has an option of that name says it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 
 _MOST_FILES = 10_000  # of a folder that are compared with the name of an absent one
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -41,7 +42,7 @@ def integer(minimum: int | None = None, maximum: int | None = None, /, **named: 
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise InvalidInputError(f"{name} must be an integer, got {value!r}") from None
+        raise InvalidInputError(f"{arg[name]} must be an integer, got {value!r}") from None
     _bounds(name, number, minimum, maximum)
     return number
 
@@ -58,9 +59,9 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
             raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInputError(f"{name} must be a number, got {value!r}") from None
+        raise InvalidInputError(f"{arg[name]} must be a number, got {value!r}") from None
     if number != number or number in (float("inf"), float("-inf")):
-        raise InvalidInputError(f"{name} must be finite, got {value!r}")
+        raise InvalidInputError(f"{arg[name]} must be finite, got {value!r}")
     _bounds(name, number, minimum, maximum)
     return number
 
@@ -79,7 +80,7 @@ def inside(**named: Any) -> float:
     number = real(**named)
     if not 0.0 < number < 1.0:
         raise InvalidInputError(
-            f"{name} must be above 0 and below 1, got {value}{as_share(number)}"
+            f"{arg[name]} must be above 0 and below 1, got {value}{as_share(number)}"
         )
     return number
 
@@ -97,7 +98,7 @@ def share(**named: Any) -> float:
     name, value = _one(named)
     number = real(**named)
     if not 0.0 <= number <= 1.0:
-        raise InvalidInputError(f"{name} must be from 0 to 1, got {value:g}{as_share(number)}")
+        raise InvalidInputError(f"{arg[name]} must be from 0 to 1, got {value:g}{as_share(number)}")
     return number
 
 
@@ -128,7 +129,7 @@ or a number of bytes
     number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
     if not 0.5 < number < 2**62:  # a size that rounds to 0 bytes, or that no counter holds
         raise InvalidInputError(
-            f"{name} {value!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
+            f"{arg[name]} {value!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
         )
     return round(number)
 
@@ -211,6 +212,6 @@ def _is_bool(value: Any) -> bool:
 
 def _bounds(name: str, number: float, minimum: float | None, maximum: float | None) -> None:
     if minimum is not None and number < minimum:
-        raise InvalidInputError(f"{name} must be at least {minimum}, got {number}")
+        raise InvalidInputError(f"{arg[name]} must be at least {minimum}, got {number}")
     if maximum is not None and number > maximum:
-        raise InvalidInputError(f"{name} must be at most {maximum}, got {number}")
+        raise InvalidInputError(f"{arg[name]} must be at most {maximum}, got {number}")

@@ -12,7 +12,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, NoReturn, Protocol, SupportsIndex
 
 from fedtally.campaign.screening import why_unscreened
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import MOST_ADAPTIVE
 from fedtally.privacy.budget import AlreadySpentError, Charge, OverspentError
@@ -292,8 +292,8 @@ class LedgerBooks(MemoryBooks):
                 raise OverspentError(
                     "the pilot and the campaign are both charged, and could take population"
                     f" {population!r} to {total}, and epsilon {granted.epsilon:g} was granted: use"
-                    " a smaller epsilon, or size the sketch without a pilot (--sizing minimax,"
-                    " --max-bytes, or a plan of fedtally plan)"
+                    " a smaller epsilon, or size the sketch without a pilot"
+                    f" ({opt.sizing('minimax')}, {opt.max_bytes}, or a plan of fedtally plan)"
                 )
 
     def reserve(self, plan: Plan, release: int) -> None:

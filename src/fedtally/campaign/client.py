@@ -33,7 +33,7 @@ from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, Journal, Pinned
-from fedtally.secagg.config import SecAggConfig, TwoServerConfig
+from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.params import ClientPolicy
 from fedtally.sketch import CountSketch
@@ -92,7 +92,7 @@ class FrequencyClient:
 
     def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
         self._plan = plan
-        leave_out = bounded or plan.privacy is not None
+        leave_out = bounded or plan.protection.is_charged
         self._ids, self._names, problem = _read(plan, domain, items, leave_out=leave_out)
         del items  # tools that log the variables of every frame of a traceback would show them
         if problem is not None:
@@ -197,7 +197,7 @@ class FrequencyClient:
     def _refused_number(self) -> str:
         """Return why a silo of so many people may not take part, or ""."""
         number, most = self._num_people, self._plan.people
-        if self._plan.privacy is not None:  # who takes part must not depend on what people hold
+        if self._plan.protection.is_charged:  # who takes part must not depend on what people hold
             return ""
         if number > most:
             return (
@@ -214,7 +214,7 @@ class FrequencyClient:
 
     def _check_number(self, bounded: bool = False) -> None:
         number, most = len(self._ids), self._plan.max_items
-        if self._plan.privacy is not None:
+        if self._plan.protection.is_charged:
             return
         if not number:
             raise InvalidInputError(
@@ -250,8 +250,8 @@ class FrequencyClient:
         Raises:
             InvalidInputError: there is no such round, or no randomness where it is needed.
         """
-        privacy = self._plan.privacy
-        if random is None and privacy is not None:
+        protection = self._plan.protection
+        if random is None and protection.is_charged:
             raise InvalidInputError(
                 "a contribution with privacy draws items and noise: give `random`"
             )
@@ -261,7 +261,7 @@ class FrequencyClient:
         sketch.vector = vector[:size]
         # the number of people; without silos the slice is empty
         vector[size:] = min(self._num_people, self._plan.people)
-        if privacy is None:
+        if not protection.is_charged:
             ids, _ = self._bounded(self._ids, self._starts, round, random)
             sketch.add(self._spelled(ids), num_clients=1)
             return vector
@@ -275,8 +275,7 @@ class FrequencyClient:
             # The noise is looked up in a table of its distribution. The time of a lookup would tell
             # the noise, and noise that is known hides nothing. So where the table is small, each
             # lookup compares with every entry.
-            if privacy.by_clients:
-                share = privacy.share()
+            if (share := protection.of_client()) is not None:
                 vector += share.draw(
                     Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small
                 )
@@ -578,19 +577,15 @@ def _secagg(plan: Plan) -> SecAggConfig:
 
     A plan that has another secure sum, or lacks a key, is refused.
     """
-    if not isinstance(plan.secure_sum, SecAggConfig):
-        raise InvalidInputError(
-            "this plan is not summed by secure aggregation between clients (secure_sum secagg)"
-        )
+    agreed = plan.summing.of_cohorts()
     plan.check_published()
-    return plan.secure_sum
+    return agreed
 
 
 def _two_server(plan: Plan) -> two_server.TwoServerParameters:
     """Return the parameters of a plan that two servers sum, with every key that they need."""
-    if not isinstance(plan.secure_sum, TwoServerConfig):
-        raise InvalidInputError("this plan is not summed by two servers (secure_sum two-server)")
+    agreed = plan.summing.of_servers()
     plan.check_published()
-    return plan.secure_sum.parameters(
+    return agreed.parameters(
         bytes.fromhex(plan.fingerprint), plan.spec.row_widths, signed=plan.encoding.is_signed
     )

@@ -58,7 +58,6 @@ from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileErr
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import (
     EXCHANGES,
     AbortCode,
@@ -302,7 +301,8 @@ class Driver:
         random: Callable[[int], bytes],
         screen: Screen | str | None = None,
     ) -> None:
-        if not isinstance(plan.secure_sum, SecAggConfig):
+        agreed = plan.summing.cohorts
+        if agreed is None:
             raise InvalidInputError(
                 "a driver runs campaigns of secure aggregation: the plan's secure_sum must be"
                 " secagg"
@@ -311,16 +311,16 @@ class Driver:
         self._server = FrequencyServer(plan, store, screen=screen)
         self._server.check_keys(keys.signing_key, keys.allow_list)
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
-        self._parameters = plan.secure_sum.parameters
+        self._parameters = agreed.parameters
         self._deadlines = Deadlines() if deadlines is None else deadlines
         # Both lists have the order of the exchanges: an index into one is an index into the other.
         self._phases = [step.phase for step in EXCHANGES[self._parameters.adversary]]
         self._replies = [step.reply for step in EXCHANGES[self._parameters.adversary]]
         self._live: dict[bytes, _Live] = {}
         self._farewells = Farewells(REPEAT_SECONDS)
-        privacy, deadlines = plan.privacy, self._deadlines
+        deadlines = self._deadlines
         self._pool = Pool(
-            1 if privacy is None else privacy.event.participations,
+            plan.protection.participations,
             deadlines.presence,
             deadlines.bench,
         )
@@ -967,7 +967,7 @@ class Driver:
 
     def _open(self, round: int, clients: tuple[ClientId, ...]) -> None:
         """Charge the campaign, open a session and note its Invites."""
-        if self.plan.privacy is not None:
+        if self.plan.protection.is_charged:
             # This reserves the release of the round in the ledger. The campaign's first reservation
             # spends its epsilon, and a repeated one costs nothing. It comes before the first
             # Invite: otherwise clients could spend their items on a sum that nobody may open.

@@ -51,7 +51,6 @@ from fedtally.crypto.keys import (
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.secagg.allow_list import MAX_KEYS, AllowList
-from fedtally.secagg.config import SecAggConfig
 
 PROOF_SCHEMA, SIGNATURE_SCHEMA = "fedtally-proof/1", "fedtally-signature/2"
 LIST_SCHEMA, REVOCATION_SCHEMA = "fedtally-allow-list/1", "fedtally-revocation/1"
@@ -311,10 +310,10 @@ def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
             f"the plan names the allow-list {_short(agreed.allow_list)}, and this one is"
             f" {_short(allow_list.digest)}: give the list of the plan, or make a plan of this list"
         )
-    if isinstance(agreed, SecAggConfig):
-        least, what = agreed.most_clients, "a full cohort"
+    if plan.summing.cohorts is not None:
+        least, what = plan.summing.most_clients, "a full cohort"
     else:
-        least, what = agreed.min_batch, "the smallest sum"
+        least, what = plan.summing.least_clients, "the smallest sum"
     if len(allow_list) < least:
         raise InvalidInputError(
             f"the allow-list must have at least {least:,} clients, as many as {what} of the plan,"

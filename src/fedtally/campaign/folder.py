@@ -38,11 +38,10 @@ from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.config import SecAggConfig
 from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
 from fedtally.store.marks import new_mark
@@ -227,10 +226,9 @@ class CampaignFolder:
         """
         if not self.has_begun:
             return False
-        agreed, found = self.plan.secure_sum, self.status()
-        assert isinstance(agreed, SecAggConfig)
-        most = self.plan.max_round_clients - agreed.parameters.n_min
-        rounds = range(self.plan.num_rounds)
+        found, plan = self.status(), self.plan
+        most = plan.max_round_clients - plan.summing.least_clients
+        rounds = range(plan.num_rounds)
         return not found.open and all(found.landed.get(number, 0) > most for number in rounds)
 
     def stage(self) -> str:
@@ -502,7 +500,7 @@ class CampaignFolder:
             ledger.check_charge(charge)
         except OverspentError as error:
             raise InvalidInputError(
-                f"the ledger {self.ledger} does not cover this campaign: {error}"
+                f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
         # Each run has an owner of its own, and this one has none yet.
         if ledger.reserved(self.plan.fingerprint):
@@ -515,14 +513,12 @@ class CampaignFolder:
         """Refuse that cohorts are to be left out where no round can have enough of them."""
         if self.screen is not Screen.REFUSE:
             return
-        agreed = self.plan.secure_sum
-        assert isinstance(agreed, SecAggConfig)
-        most = self.plan.max_round_clients // agreed.parameters.n_min
+        most = self.plan.max_round_clients // self.plan.summing.least_clients
         if most < FEWEST:
             raise InvalidInputError(
                 f"screen refuse is not possible: a round of the plan has at most {most}"
                 f" cohort{'s' * (most != 1)}, and {FEWEST} are needed to tell which stand out; plan"
-                " smaller cohorts (--cohort) or fewer rounds, or leave screen out"
+                f" smaller cohorts ({opt.cohort}) or fewer rounds, or leave screen out"
             )
 
     def _to_toml(self) -> str:
@@ -561,10 +557,10 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
     """Return a plan that a driver can run."""
     plan = Plan.load(path)
     plan.check_published()
-    if not isinstance(plan.secure_sum, SecAggConfig):
+    if plan.summing.cohorts is None:
         raise InvalidInputError(
             f"{os.fspath(path)} is not summed by secagg, and a campaign of real clients is: plan it"
-            " with --secure-sum secagg"
+            f" with {opt.secure_sum('secagg')}"
         )
     return plan
 

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from fedtally.campaign.books import Books, charge
 from fedtally.crypto.keys import KEY_BYTES, Secret
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Sums
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Trust
 from fedtally.sketch import CountSketch, copy_of
 
 I64 = npt.NDArray[np.int64]
@@ -40,14 +39,14 @@ def release_sums(
     """
     # Central noise is drawn once, for all releases: a second noise on one sum would average with
     # the first. Shares belong to single rounds, so that a round that lands later is released later.
-    if is_noised_before(plan):
+    if plan.protection.sums is Sums.NOISED:
         opened = books.sums(plan) if used is None else used
         noised = {release_of(plan, sketch.round): sketch for sketch in opened}
         for number in noised:
             # It was reserved before it was opened. A ledger that was put back since has forgotten.
             charge(books, plan, number)
         books.release(plan, noised)
-    elif _terms(plan).by_clients or not books.released(plan):
+    elif plan.protection.of_client() is not None or not books.released(plan):
         books.release(plan, add_noise(plan, books.sums(plan), random, books))
     else:
         books.release(plan, {})  # an earlier release may have failed before it erased the sums
@@ -57,11 +56,6 @@ def release_sums(
             # Noise may leave less than one of few people; nothing is decoded as shares of nobody.
             sketch.num_clients = max(1, sketch.num_clients)
     return [sketch for sketch in released if sketch.num_clients]
-
-
-def is_noised_before(plan: Plan) -> bool:
-    """Tell whether the noise of a plan with privacy is in its sums before anybody can open them."""
-    return plan.secure_sum is not None and _terms(plan).event.trust is Trust.DISTRIBUTED
 
 
 def folded(total: I64, largest: int) -> I64:
@@ -112,7 +106,7 @@ def add_noise(
         random: returns as many uniform bytes as it is asked for.
         books: the books that are charged.
     """
-    if _terms(plan).by_clients:
+    if plan.protection.of_client() is not None:
         shared = [copy_of(sketch) for sketch in sketches]
         for sketch in shared:
             charge(books, plan, sketch.round)
@@ -148,7 +142,7 @@ def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
 
     One draw is enough, since shares of Skellam noise add up to Skellam noise.
     """
-    noise = _terms(plan).share(sketch.num_silos or sketch.num_clients)
+    [noise] = plan.protection.of_sum(sketch.num_vectors)
     drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)
     size = sketch.vector.size
     sketch.vector += drawn[:size]

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.plan import Plan
-from fedtally.privacy.events import Trust
-from fedtally.secagg.config import SecAggConfig
+from fedtally.errors import FedtallyError, InvalidInputError, arg, opt
+from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
 FEWEST = 8  # cohorts of a round: with fewer, their spread says too little
@@ -64,7 +62,9 @@ class Screen(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise InvalidInputError(f"screen must be refuse, warn or off, got {name!r}") from None
+            raise InvalidInputError(
+                f"{arg.screen} must be refuse, warn or off, got {name!r}"
+            ) from None
 
 
 def why_unscreened(plan: Plan) -> str | None:
@@ -77,9 +77,9 @@ def why_unscreened(plan: Plan) -> str | None:
 
     Proof: docs/privacy-proofs/screening.md.
     """
-    if not isinstance(plan.secure_sum, SecAggConfig):
+    if plan.summing.cohorts is None:
         return "only one server that sums by secagg opens the sums of cohorts"
-    if plan.privacy is not None and plan.privacy.event.trust is not Trust.DISTRIBUTED:
+    if plan.protection.sums is Sums.SECRET:
         return (
             "a trusted aggregator releases one noised sum, and nothing may depend on the exact sums"
             " of cohorts"
@@ -105,7 +105,7 @@ def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
         return asked or Screen.WARN
     if asked in (Screen.REFUSE, Screen.WARN):
         raise InvalidInputError(
-            f"screen {asked} is not possible: {why}; leave screen out, or give off"
+            f"{opt.screen(asked)} is not possible: {why}; leave {opt.screen} out, or give off"
         )
     return Screen.OFF
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.campaign.books import Books, MemoryBooks, charge
 from fedtally.campaign.client import _secagg, _two_server
-from fedtally.campaign.release import folded, is_noised_before, release_of, release_sums
+from fedtally.campaign.release import folded, release_of, release_sums
 from fedtally.campaign.screening import (
     PoisonedError,
     Screen,
@@ -24,8 +24,7 @@ from fedtally.campaign.screening import (
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.plan import Plan
-from fedtally.privacy.events import Trust
+from fedtally.plan import Plan, Sums
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import LocalProtocolError, ServerState
@@ -69,7 +68,7 @@ class FrequencyServer:
     def __init__(
         self, plan: Plan, books: Books | None = None, *, screen: Screen | str | None = None
     ) -> None:
-        if books is None and plan.privacy is not None:
+        if books is None and plan.protection.is_charged:
             raise InvalidInputError(
                 "a plan with privacy is charged before a sum is opened: give the server the"
                 " campaign's books, campaign.books.LedgerBooks(...), or MemoryBooks() where nobody"
@@ -224,7 +223,7 @@ class FrequencyServer:
     def _reserve(self, name: bytes, release: int) -> None:
         """Charge a release, unless the plan has no privacy or the sum of this name has landed."""
         # A sum that landed was charged. Its release may be out, and could not be reserved again.
-        if self.plan.privacy is not None and not self._books.has_landed(self.plan, name):
+        if self.plan.protection.is_charged and not self._books.has_landed(self.plan, name):
             charge(self._books, self.plan, release)
 
     def leader(
@@ -265,7 +264,7 @@ class FrequencyServer:
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
         books = rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN, reports
         made = two_server.Leader(self.plan.report_proof or parameters, *books)
-        if self.plan.has_secret_sums:
+        if self.plan.protection.sums is Sums.SECRET:
             made.take_any_entries()
         self._leaders.add(made)
         # an earlier process may have ended before it erased them
@@ -303,15 +302,14 @@ class FrequencyServer:
 
         Proof: docs/privacy-proofs/two_servers.md.
         """
-        privacy = self.plan.privacy
-        if privacy is None or privacy.event.trust is not Trust.DISTRIBUTED:
+        noise, counters = self.plan.protection.of_server(), self.plan.vector_length
+        if noise is None:
             return None
         if random is None:
             raise InvalidInputError(
                 "each server adds the plan's noise before a sum is opened: give `random`"
             )
         # each draws all of the noise, since the other one may add none
-        noise, counters = privacy.noise(), self.plan.vector_length
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def has_landed(self, session: bytes) -> bool:
@@ -400,7 +398,7 @@ class FrequencyServer:
             LocalProtocolError: the round has landed, or was released.
         """
         check_compatible(self.plan.spec, sketch.spec)
-        is_noised = self.plan.privacy is not None and is_noised_before(self.plan)
+        is_noised = self.plan.protection.sums is Sums.NOISED
         if sketch.noise != (self.plan.noise_mark if is_noised else None):
             expected = (
                 f"with noise of {self.plan.noise_mark}"
@@ -446,7 +444,7 @@ class FrequencyServer:
             PoisonedError: screening refused every round. Nothing was released.
         """
         used = self._screened()
-        if self.plan.privacy is None:
+        if not self.plan.protection.is_charged:
             landed = self._books.sums(self.plan) if used is None else used
             return [copy_of(sketch) for sketch in landed]
         if random is None:
@@ -481,7 +479,8 @@ class FrequencyServer:
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
         """Return a sum as the sketch of a round, marked if noise was in the vectors."""
         total = self.plan.read_sum(total)
-        if self.plan.has_secret_sums:
+        is_secret = self.plan.protection.sums is Sums.SECRET
+        if is_secret:
             # The sum is exact, and whether it is refused would be seen: a client that lies could
             # find out what one other client holds. So nothing that is done with it depends on it.
             total = folded(total, num_clients * self.plan.largest_entry)
@@ -491,14 +490,12 @@ class FrequencyServer:
         sketch.num_clients = num_clients
         if self.plan.is_of_silos:
             sketch.num_clients, sketch.num_silos = int(total[size]), num_clients
-        if self.plan.privacy is None:
-            check_plausible(sketch, self.plan)
-        elif is_noised_before(self.plan):
-            sketch.noise = self.plan.noise_mark
-            check_plausible(sketch, self.plan)
-        else:
+        if is_secret:
             most = num_clients * self.plan.people
             sketch.num_clients = min(max(sketch.num_clients, 0), most)
+            return sketch
+        sketch.noise = self.plan.noise_mark
+        check_plausible(sketch, self.plan)
         return sketch
 
     def _count(
@@ -573,7 +570,7 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     # A client of one item adds an odd number to each row of a sketch. Noise has no parity, and of
     # several items some may cancel.
     if (
-        plan.privacy is None
+        not plan.protection.is_charged
         and not plan.is_histogram
         and max_items == 1
         and any((int(row.sum()) - sketch.num_clients) % 2 for row in sketch.all_rows())

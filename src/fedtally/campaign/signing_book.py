@@ -23,7 +23,7 @@ from fedtally.campaign.enrolment import (
     checked_purpose,
     end_of,
 )
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 
 SUFFIX = ".signed"
 _MOST_BYTES = 1 << 26  # tens of thousands of signatures
@@ -143,7 +143,7 @@ class SigningBook:
         if number <= (highest := self.highest(purpose)):
             raise InvalidInputError(
                 f"the number must be above {highest}, which was signed for the purpose {purpose!a},"
-                f" got {number}: leave --number out, or name a larger one"
+                f" got {number}: leave {opt.number} out, or name a larger one"
             )
 
     def _signed(self, purpose: str) -> Iterator[PlanSignature]:
@@ -160,7 +160,7 @@ class SigningBook:
             except ValueError:
                 raise UnreadableFileError(
                     f"{self._path} is damaged in line {number}: move it away, and name the next"
-                    " number yourself (--number), above all that were signed"
+                    f" number yourself ({opt.number}), above all that were signed"
                 ) from None
             if one.registrar != self._registrar:
                 raise UnreadableFileError(

@@ -110,14 +110,11 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     from fedtally import report
     from fedtally.campaign.driver import Deadlines
     from fedtally.campaign.folder import CampaignFolder
-    from fedtally.secagg.config import SecAggConfig
 
     waits = ("gather", "phase", "session", "presence", "bench")
     deadlines = Deadlines(**{wait: given.pop(wait) for wait in waits})
     made = CampaignFolder.create(name, plan, deadlines=deadlines, **given)
-    agreed = made.plan.secure_sum
-    assert isinstance(agreed, SecAggConfig)  # a folder is made of no other plan
-    honest = agreed.parameters.honest_survivors
+    honest = made.plan.summing.honest_clients
     console.note(
         f"made {name}: {view.planned(made)}; {report.honesty(honest)}; next: fedtally campaign run"
         f" {name} {', or '.join(row.usage for row in ENGINES.values())}",
@@ -522,11 +519,9 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
     from fedtally import report
     from fedtally.campaign.transports.pace import Ending
     from fedtally.report import counted
-    from fedtally.secagg.config import SecAggConfig
 
     name, rounds = folder.path, folder.plan.num_rounds
-    assert isinstance(folder.plan.secure_sum, SecAggConfig)
-    least, who = folder.plan.secure_sum.parameters.n_min, report.who(folder.plan)
+    least, who = folder.plan.summing.least_clients, report.who(folder.plan)
     refusals = ", ".join(
         f"{number:,} {code.name} ({code.meaning})" for code, number in ran.refusals.most_common()
     )

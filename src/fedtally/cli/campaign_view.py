@@ -25,11 +25,9 @@ _TELL_SECONDS = 30  # between two lines about clients that are waited for
 def planned(folder: CampaignFolder) -> str:
     """Return in words what a campaign will do."""
     from fedtally.report import counted, who
-    from fedtally.secagg.config import SecAggConfig
 
     plan = folder.plan
-    assert isinstance(plan.secure_sum, SecAggConfig)
-    least, most = plan.secure_sum.parameters.n_min, plan.secure_sum.parameters.n_max
+    least, most = plan.summing.least_clients, plan.summing.most_clients
     of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     return f"{counted(plan.num_rounds, 'round')}, in sessions of {of} {who(plan)}s"
 

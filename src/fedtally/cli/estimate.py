@@ -298,7 +298,7 @@ def _spent(result: Result, options: dict[str, Any]) -> str:
         books = Ledger.open(options["ledger"])
         granted, spent = books.granted(terms.population), books.spent(terms.population)
     except FedtallyError as error:
-        return f"{options['ledger']}: charged, and what is spent cannot be read: {error}"
+        return f"{options['ledger']}: charged, and what is spent cannot be read: {error.in_shell}"
     assert granted is not None
     text = (
         f"population {terms.population} has spent {spent} of the epsilon {granted.epsilon:g} that"

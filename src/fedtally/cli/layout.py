@@ -12,9 +12,8 @@ from typing import Any
 
 import click
 
-from fedtally._keywords import in_options
 from fedtally.base.text import escaped, shortened
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.options import SECTIONS
 
 _LONGEST = 40  # columns of a value in a message
@@ -124,22 +123,13 @@ class Command(click.Command):
         return formatter.getvalue()
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error names its options as they are typed, not as Python calls them.
-
-        Of a file it names the entries, which have the names of Python.
-        """
+        """Run the command. An error names options as they are typed, not as Python calls them."""
         try:
             self._check_needs(ctx)
             return super().invoke(ctx)
-        except UnreadableFileError:
+        except FedtallyError as error:
+            error.speak_shell({name for one in self.params for name in one.opts})
             raise
-        except InvalidInputError as error:
-            names = {
-                one.name: max(one.opts, key=len)
-                for one in self.params
-                if isinstance(one, click.Option) and one.name
-            }
-            raise type(error)(in_options(str(error), names)) from error
 
     def _check_needs(self, ctx: click.Context) -> None:
         """Refuse an option that does nothing without another one, which was not given."""

@@ -97,7 +97,7 @@ def demand_rows(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows on what a plan asks of a client, and on what is guaranteed to it."""
     from fedtally import report
 
-    times = 1 if plan.privacy is None else plan.privacy.event.participations
+    times = plan.protection.participations
     items, candidates, rounds = (
         report.counted(number, noun)
         for number, noun in (
@@ -118,13 +118,10 @@ def demand_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _sums(plan: Plan) -> str:
-    from fedtally.secagg.config import SecAggConfig, TwoServerConfig
-
-    agreed = plan.secure_sum
-    if isinstance(agreed, SecAggConfig):
-        p = agreed.parameters
+    if (cohorts := plan.summing.cohorts) is not None:
+        p = cohorts.parameters
         crowd = f"over {p.min_survivors:,} to {p.n_max:,} clients"
         return f"{crowd}, {p.honest_survivors:,} honest ones at least"
-    if isinstance(agreed, TwoServerConfig):
-        return f"by two servers, over {agreed.min_batch:,} to {agreed.n_max:,} clients"
+    if (servers := plan.summing.servers) is not None:
+        return f"by two servers, over {servers.min_batch:,} to {servers.n_max:,} clients"
     return "by a server that is trusted"

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +27,13 @@ import numpy.typing as npt
 from fedtally.base import toml, validate
 from fedtally.base.archive import replacing
 from fedtally.base.encoding import Encoding, values_of_sum
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.kernels import MAX_WIDTH
+from fedtally.plan.candidates import checked_domain
+from fedtally.plan.form import canonical_json, check_form, json_object
+from fedtally.plan.parts.protection import Protection, Sums
+from fedtally.plan.parts.summing import Summing
+from fedtally.plan.target import Target
 from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
 
@@ -49,62 +51,11 @@ _OPEN = "open"  # the kind of domain whose names are spelled
 _NFC = "nfc"  # the one normal form of strings that such a domain may ask for
 # the kinds of domain whose ids follow each other from one on that their description says
 _IN_ORDER = ("range", "dictionary", "grid")
-_SAID = re.compile("[ -~]{1,200}")  # what a target says of frequencies
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 MAX_BYTES = 2**20  # of a file: far more than any plan has
-
-
-@dataclass(frozen=True)
-class Target:
-    """The largest error that a plan was made for; `fedtally simulate --plan` checks it.
-
-    Args:
-        linf: the largest error of any candidate's frequency, above 0, below 1.
-        failure_probability: the probability with which it may be exceeded, above 0, below 1.
-        recovery: the decoder of the sums, "joint", "median" or "belief".
-        frequencies: those that the target was planned for, in 1 to 200 printable ASCII characters:
-            "any" if it holds whatever they are, or what they are assumed to be like, such as
-            "zipf:a=1.1". None: the plan does not say.
-
-    >>> Target(0.001, 0.1, "joint").to_dict()
-    {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
-    """
-
-    linf: float
-    failure_probability: float
-    recovery: str
-    frequencies: str | None = None
-
-    def __post_init__(self) -> None:
-        said = self.frequencies
-        if said is not None and not (isinstance(said, str) and _SAID.fullmatch(said)):
-            raise InvalidInputError(
-                f"target.frequencies must be 1 to 200 printable ASCII characters, got {said!r:.80}"
-            )
-        for name in ("linf", "failure_probability"):
-            object.__setattr__(self, name, validate.inside(**{name: getattr(self, name)}))
-        object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON-able values; what the plan does not say is absent."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, values: Any) -> Target:
-        """Return the target that `to_dict` described.
-
-        Raises:
-            InvalidInputError: an entry is missing, unknown or out of bounds.
-        """
-        found = validate.table(
-            "target", values, list(cls.__dataclass_fields__), optional=["frequencies"]
-        )
-        if found.get("frequencies", "") is None:  # JSON's null would be another text of one plan
-            raise InvalidInputError("target.frequencies must be text, or be left out, got null")
-        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -169,18 +120,7 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
         object.__setattr__(self, "encoding", Encoding.parse(self.encoding))
-        if not isinstance(self.domain, Mapping) or not all(
-            isinstance(name, str) for name in self.domain
-        ):
-            raise InvalidInputError(
-                f"domain must be a table with text as keys, got {type(self.domain).__name__}"
-            )
-        plain = {
-            # a number of NumPy is no JSON value
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in self.domain.items()
-        }
-        object.__setattr__(self, "domain", MappingProxyType(plain))
+        object.__setattr__(self, "domain", checked_domain(self.domain))
         for name, most in (
             ("num_clients", MAX_CLIENTS),
             ("max_round_clients", MAX_CLIENTS),
@@ -193,34 +133,6 @@ class Plan:
                 f"num_clients times people must be at most {MAX_CLIENTS}, so that no sum overflows,"
                 f" got {self.num_clients} times {self.people}"
             )
-        if not {"kind", "size", "public"} <= self.domain.keys():
-            raise InvalidInputError(
-                f"domain must say its kind, size and public, got {sorted(self.domain)}"
-            )
-        validate.integer(1, 2**64, domain_size=self.domain["size"])
-        for name, value in self.domain.items():
-            if not isinstance(value, (bool, int, float, str)):
-                raise InvalidInputError(
-                    f"domain.{name} must be a number, a text or a truth value, got {value!r}"
-                )
-            if not _is_unicode(name) or not _is_unicode(value):  # no file of UTF-8 can hold it
-                raise InvalidInputError(
-                    f"domain must have no half of a surrogate pair, got {name!a}: {value!a}"
-                )
-            # The integer is not quoted: Python refuses to write very long ones.
-            if isinstance(value, int) and abs(value) > 2**64:
-                raise InvalidInputError(f"domain.{name} must be an integer from -2^64 to 2^64")
-            if isinstance(value, float) and not math.isfinite(value):  # it has no JSON
-                raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
-        if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
-            raise InvalidInputError("domain.kind must be a text and domain.public true or false")
-        # these are printed before anybody has decided to trust the plan
-        for text in (*self.domain, self.domain["kind"]):
-            if not (text.isascii() and text.isprintable()):
-                raise InvalidInputError(
-                    "domain.kind and the names of the domain's entries must be printable ASCII, got"
-                    f" {text!a:.80}"
-                )
         self._check_open()
         if self.encoding is Encoding.HISTOGRAM:
             check_histogram_domain(self.domain)
@@ -245,7 +157,7 @@ class Plan:
         if self.target is not None:
             Recovery(self.target.recovery).check_encoding(self.encoding)
             Recovery(self.target.recovery).check_rows(self.rows)
-        if self.is_of_silos and self.is_two_server:
+        if self.is_of_silos and self.summing.servers is not None:
             raise InvalidInputError(
                 "silos (people above 1) are not summed by two servers yet: use the secure sum"
                 " secagg, or an ideal one"
@@ -264,7 +176,7 @@ class Plan:
                 most,
                 self.noise_bound,
                 self.most_items,
-                folds=self.has_secret_sums,
+                folds=self.protection.sums is Sums.SECRET,
                 signed=self.encoding.is_signed,
             )
 
@@ -318,9 +230,9 @@ class Plan:
             counters=self.spec.vector_length,
             max_items=self.max_items,
             num_rounds=self.num_rounds,
-            clients=self._most_clients,
+            clients=self.summing.most_clients,
             releases=self.releases,
-            is_two_server=self.is_two_server,
+            is_two_server=self.summing.servers is not None,
             people=self.people,
         )
         if not self.domain["public"] and not privacy.not_private:
@@ -347,16 +259,14 @@ class Plan:
             )
         # The guarantee counts on the noise of so many honest clients in every sum.
         honest = privacy.event.honest_survivors
-        least = (
-            self.max_round_clients if self.secure_sum is None else self.secure_sum.honest_survivors
-        )
+        least = self.summing.honest_clients
         if honest is not None and honest > least:
             raise InvalidInputError(
                 f"privacy.event.honest_survivors must be at most {least}, the honest clients that"
                 f" are sure to be in every sum, got {honest}: the noise of the others cannot be"
                 " counted on"
             )
-        if self.is_of_silos and privacy.by_clients:
+        if self.is_of_silos and self.protection.of_client() is not None:
             self._check_own_share(honest, least)
 
     def _check_own_share(self, honest: int | None, least: int) -> None:
@@ -393,7 +303,19 @@ class Plan:
             described: the domain's `Domain.describe()`. The integer 1, the float 1.0 and true are
                 three different values: plans with them have different fingerprints.
         """
-        return _canonical(self.domain) == _canonical(described)
+        return canonical_json(self.domain) == canonical_json(described)
+
+    @cached_property
+    def summing(self) -> Summing:
+        """How the vectors of a round are summed, and what follows from it."""
+        return Summing(self.secure_sum, self.max_round_clients)
+
+    @cached_property
+    def protection(self) -> Protection:
+        """Who adds the noise, and what follows from it."""
+        return Protection(
+            self.privacy, self.schedule, self.num_rounds, has_secure_sum=self.secure_sum is not None
+        )
 
     @cached_property
     def spec(self) -> SketchSpec:
@@ -426,7 +348,7 @@ class Plan:
             round: 0 .. num_rounds - 1.
             spell: spells items, where the domain is open, as for `Clip`.
         """
-        norm = None if self.privacy is None else self.privacy.event.clip_norm
+        norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
 
     @property
@@ -437,7 +359,7 @@ class Plan:
     @property
     def is_two_server(self) -> bool:
         """Whether two servers sum the clients' vectors."""
-        return self.secure_sum is not None and self.secure_sum.method == "two-server"
+        return self.summing.servers is not None
 
     @cached_property
     def report_proof(self) -> ReportProof | None:
@@ -445,10 +367,8 @@ class Plan:
 
         Its parameters are complete where no key is missing, else they are there to count bytes.
         """
-        from fedtally.secagg.config import TwoServerConfig  # as above
-
-        agreed = self.secure_sum
-        if not isinstance(agreed, TwoServerConfig) or not agreed.has_proofs:
+        agreed = self.summing.servers
+        if agreed is None or not agreed.has_proofs:
             return None
         fingerprint = bytes.fromhex(self.fingerprint)
         widths = self.spec.row_widths
@@ -459,7 +379,7 @@ class Plan:
             else replace(agreed.sizing, signed=signed)
         )
         # with privacy a client without an item takes part with zeros, and nobody may see that
-        abstain = self.privacy is not None
+        abstain = self.protection.is_charged
         return agreed.proof(parameters, widths, abstain=abstain)
 
     @property
@@ -469,7 +389,7 @@ class Plan:
 
         return why_no_proofs(
             items=self.most_items,
-            clients=self._most_clients,
+            clients=self.summing.most_clients,
             noise=self.noise_bound,
             signed=self.encoding.is_signed,
         )
@@ -502,7 +422,7 @@ class Plan:
     @property
     def missing_keys(self) -> tuple[str, ...]:
         """The names of the keys that the secure sum needs and lacks."""
-        return () if self.secure_sum is None else self.secure_sum.missing_keys
+        return self.summing.missing_keys
 
     @property
     def is_published(self) -> bool:
@@ -523,20 +443,21 @@ class Plan:
             )
 
     def why_not_all_land(self) -> str:
-        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can."""
-        from fedtally.secagg.config import SecAggConfig
+        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can.
 
-        if not isinstance(self.secure_sum, SecAggConfig):
+        It marks options, as a message of an error does.
+        """
+        if self.summing.cohorts is None:
             return ""
-        least, rounds = self.secure_sum.parameters.n_min, self.num_rounds
-        each = 1 if self.privacy is None else min(self.privacy.event.participations, rounds)
+        least, rounds = self.summing.least_clients, self.num_rounds
+        each = min(self.protection.participations, rounds)
         most = self.num_clients * each // least
         if most >= rounds:
             return ""
         return (
             f"each of {rounds:,} rounds needs {least:,} clients (n_min), and {self.num_clients:,}"
             f" clients are enough for {most:,} round{'s' * (most != 1)}; plan it anew with smaller"
-            " cohorts (--cohort-min) or fewer rounds (--rounds)"
+            f" cohorts ({opt.cohort_min}) or fewer rounds ({opt.num_rounds})"
         )
 
     def with_keys(
@@ -610,29 +531,14 @@ class Plan:
     def releases(self) -> list[range]:
         """The rounds that are added up before anything is opened, for each release.
 
-        Without privacy, and where clients add the noise, each round is opened by itself. Where the
-        party that opens the sums adds it, the rounds that share their hashes are added up first:
-        one sum needs noise only once.
+        Without privacy, and where clients add the noise, each round is opened by itself.
         """
-        if self.privacy is None or self.privacy.by_clients:
-            return [range(round, round + 1) for round in range(self.num_rounds)]
-        return self.schedule.batches_of(self.num_rounds)
+        return self.protection.releases
 
     @property
     def noise_mark(self) -> NoiseMark | None:
         """The mark of the sums that hold this plan's noise; None: they are exact."""
-        return (
-            None
-            if self.privacy is None
-            else NoiseMark(str(self.privacy.noised_by), self.fingerprint)
-        )
-
-    @property
-    def has_secret_sums(self) -> bool:
-        """Whether sums are opened exact, to a trusted aggregator alone, which adds the noise."""
-        from fedtally.privacy.events import Trust
-
-        return self.privacy is not None and self.privacy.event.trust is Trust.CENTRAL
+        return self.protection.mark(self.fingerprint)
 
     @property
     def noise_bound(self) -> int:
@@ -641,15 +547,7 @@ class Plan:
         It is exceeded with a probability of at most 2^-40. Central noise is added after the secure
         sum, and does not count here.
         """
-        return (
-            0
-            if self.privacy is None
-            else noise_bound(self.privacy, self.vector_length, self._most_clients)
-        )
-
-    @cached_property
-    def _row_noise_bounds(self) -> dict[int, int]:
-        return {}
+        return self.protection.bound(self.vector_length, self.summing.most_clients)
 
     def row_noise_bound(self, width: int) -> int:
         """Return the most that the sizes of the noise add up to in a row of so many counters.
@@ -657,20 +555,7 @@ class Plan:
         It is 0 without noise. It is exceeded with a probability of at most 2^-40 in all rows. Each
         cohort's sum is checked against it before the sums are added up.
         """
-        if self.privacy is None:
-            return 0
-        bounds = self._row_noise_bounds
-        if width not in bounds:
-            from fedtally.privacy.row_noise import row_noise_bound
-
-            bounds[width] = row_noise_bound(
-                self.privacy, self.spec.touched, width, self._most_clients
-            )
-        return bounds[width]
-
-    @property
-    def _most_clients(self) -> int:
-        return self.max_round_clients if self.secure_sum is None else self.secure_sum.most_clients
+        return self.protection.row_bound(self.spec.touched, width, self.summing.most_clients)
 
     @property
     def modulus_bits(self) -> int:
@@ -724,7 +609,7 @@ class Plan:
             self.secure_sum.most_clients,
             largest,
             self.noise_bound,
-            folds=self.has_secret_sums,
+            folds=self.protection.sums is Sums.SECRET,
             signed=False,
             proofs=self.report_proof is not None,
         )
@@ -740,7 +625,7 @@ class Plan:
     @property
     def canonical(self) -> str:
         """The only JSON text of this plan, in ASCII, from which the fingerprint is made."""
-        return _canonical(self.to_dict())
+        return canonical_json(self.to_dict())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -821,7 +706,7 @@ class Plan:
             raise InvalidInputError(
                 "encoding must be histogram in a plan: leave the entry out for a sketch"
             )
-        _check_form(written, plan.to_dict())
+        check_form(written, plan.to_dict())
         if "fingerprint" in values and fingerprint != plan.fingerprint:
             raise InvalidInputError(
                 "the plan was changed after it was written: its fingerprint does not match; "
@@ -882,9 +767,9 @@ class Plan:
                 )
             # from bytes, which leaves line ends as they are: `from_toml` looks at them
             text = data.decode()
-            return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
+            return cls.from_dict(json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError as error:  # it does not know the file's name
-            raise UnreadableFileError(f"{os.fspath(path)}: {error}") from error
+            raise UnreadableFileError(f"{os.fspath(path)}{reason(error)}") from error
         except UnicodeDecodeError as error:
             raise UnreadableFileError(
                 f"{os.fspath(path)} is no plan: give the text file, .toml or .json, that fedtally"
@@ -913,9 +798,9 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
     """
     if domain["kind"] not in _IN_ORDER:
         raise InvalidInputError(
-            "a histogram has a counter for each candidate, and candidates of kind"
-            f" {domain['kind']} have no places that clients know: declare them (--domain FILE,"
-            " range:A..B, grid:...), or take the encoding sketch"
+            f"a histogram has a counter for each candidate, and candidates of kind {domain['kind']}"
+            f" have no places that clients know: declare them ({opt.domain('FILE')}, range:A..B,"
+            " grid:...), or take the encoding sketch"
         )
     if domain["kind"] == "range":
         validate.integer(**{"domain.first": domain.get("first")})
@@ -926,13 +811,6 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
             f"a histogram has a counter for each candidate, at most {MAX_WIDTH:,}, got"
             f" {domain['size']:,}: take the encoding sketch"
         )
-
-
-def _canonical(values: Mapping[str, Any]) -> str:
-    """Return the only canonical JSON text of a table, as docs/plan.md defines it."""
-    return json.dumps(
-        dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
 
 
 def modulus_bits(
@@ -950,63 +828,5 @@ def modulus_bits(
     return (values - 1).bit_length()
 
 
-def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
-    """Return the most that noise adds to any of so many counters of a secure sum.
-
-    It is exceeded with a probability of at most 2^-40.
-
-    Args:
-        privacy: the privacy of a plan. Central noise is added after the sum: then the bound is 0.
-        counters: the number of counters, `Plan.vector_length`.
-        clients: the most clients in a sum.
-    """
-    from fedtally.privacy.events import Trust
-    from fedtally.secagg import params
-
-    if privacy.event.trust is Trust.CENTRAL:
-        return 0
-    stddev = privacy.largest_stddev(clients)
-    if privacy.by_clients:
-        return params.noise_bound(stddev, counters, "skellam")
-    # plus 1: two servers round their noise to integers, each by at most 1/2
-    return params.noise_bound(stddev, counters, "discrete-gaussian") + 1
-
-
-def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:
-    """Refuse null, and texts that are not written as in the canonical JSON.
-
-    Otherwise two readers of one file could see two plans, with two fingerprints.
-    """
-    for name, value in read.items():
-        if isinstance(value, Mapping):
-            _check_form(value, normal[name], f"{path}{name}.")
-        elif value is None:
-            raise InvalidInputError(f"{path}{name} must not be null: leave the entry out")
-        elif isinstance(value, str) and value != normal[name]:
-            raise InvalidInputError(
-                f"{path}{name} must be written {normal[name]!r} in a plan, got {value!r}"
-            )
-
-
-def _is_unicode(value: Any) -> bool:
-    # half of a surrogate pair: Python's text may hold one, UTF-8 may not
-    return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
 def _is_json(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path).endswith(".json")
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text, object_pairs_hook=_entries)  # the hook refuses entries that repeat
-    if not isinstance(value, dict):
-        raise InvalidInputError("a plan is a JSON object")
-    return value
-
-
-def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Python takes the last of equal entries, other readers the first: they would see two plans
-    entries = dict(pairs)
-    if len(entries) != len(pairs):
-        raise InvalidInputError("a table of a plan must have each entry once, as in TOML")
-    return entries

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fedtally.base import validate
 from fedtally.crypto.prg import lane
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import Plan
 from fedtally.planner.costs import (
     OPERATIONS,
@@ -190,7 +190,7 @@ def bill(
     """
     Recovery.parse(recovery)
     if not 0 <= validate.real(dropout=dropout) < 1:
-        raise InvalidInputError(f"dropout must be at least 0 and below 1, got {dropout}")
+        raise InvalidInputError(f"{arg.dropout} must be at least 0 and below 1, got {dropout}")
     host, sizes = host or REFERENCE, _checked_rounds(plan, rounds)
     known = max(1, *sizes) if identities is None else validate.integer(1, identities=identities)
     sums = sums_of(plan, sizes)
@@ -285,7 +285,8 @@ def _checked_rounds(plan: Plan, rounds: Sequence[int] | None) -> list[int]:
         return _shared_out(plan.num_clients, plan.num_rounds)
     if len(rounds) != plan.num_rounds:
         raise InvalidInputError(
-            f"rounds must be the clients of each of {plan.num_rounds} rounds, got {len(rounds)}"
+            f"{arg.rounds} must be the clients of each of {plan.num_rounds} rounds, got"
+            f" {len(rounds)}"
         )
     return [validate.integer(0, plan.max_round_clients, clients_of_a_round=size) for size in rounds]
 

@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_ROWS
 from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
@@ -83,7 +83,7 @@ class Campaign:
             each = plan.privacy.largest_stddev(-(-plan.num_clients // rounds))
             noise = each * math.sqrt(len(plan.releases) / rounds)
             mechanism = plan.privacy.event.mechanism
-            draws = len(plan.releases) * plan.privacy.noises_of_sum
+            draws = len(plan.releases) * plan.privacy.event.draws_of_sum
         return cls(
             plan.num_clients,
             plan.schedule,
@@ -305,7 +305,7 @@ class Campaign:
             }
         )
         if not searched:
-            raise InvalidInputError("rows must be at least one number, got none")
+            raise InvalidInputError(f"{arg.rows} must be at least one number, got none")
         middle = searched[len(searched) // 2]
         return sorted(searched, key=lambda one: abs(one - middle))
 

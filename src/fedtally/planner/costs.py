@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from fedtally import kernels
 from fedtally.base import toml, validate
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.plan import Plan
 from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import Noise
@@ -173,15 +173,15 @@ class Host:
                         f"{name} must be {here!r}, as here, got {getattr(host, name)!r}; {_AGAIN}"
                     )
         except InvalidInputError as error:  # it does not know the file's name
-            raise UnreadableFileError(f"--host {os.fspath(path)}: {error}") from error
+            raise UnreadableFileError(f"{opt.host(os.fspath(path))}{reason(error)}") from error
         except OSError as error:
             hint = validate.did_you_mean_file(os.fspath(path))
             raise UnreadableFileError(
-                f"cannot read --host {os.fspath(path)}: {error.strerror}{hint or f'; {_AGAIN}'}"
+                f"cannot read {opt.host(os.fspath(path))}: {error.strerror}{hint or f'; {_AGAIN}'}"
             ) from error
         except (ValueError, RecursionError) as error:  # all that the TOML reader raises
             raise UnreadableFileError(
-                f"--host {os.fspath(path)} is not valid TOML: {error}; {_AGAIN}"
+                f"{opt.host(os.fspath(path))} is not valid TOML: {error}; {_AGAIN}"
             ) from error
         return host
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Target, noise_bound
+from fedtally.plan import Plan, Protection, Target
 from fedtally.planner import encodings
 from fedtally.planner.paper_sizes import Size
 from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
@@ -146,8 +146,8 @@ class Draft:
         if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_release > 1):
             raise InvalidInputError(
                 "certify is for clients of one item whose rounds are opened one by one: leave it"
-                " out, or use max_items 1 and a schedule that adds up no two rounds of a client"
-                " (hybrid, fresh)"
+                f" out, or use {opt.max_items(1)} and a schedule that adds up no two rounds of a"
+                " client (hybrid, fresh)"
             )
         assert plan.privacy is not None
         return (
@@ -256,7 +256,8 @@ class Draft:
                 probability=self.spec.failure_probability * RISK,
             )
             if agreed is not None:
-                noise = noise_bound(privacy, entries, agreed.most_clients)
+                added = Protection(privacy, schedule, self.num_rounds, has_secure_sum=True)
+                noise = added.bound(entries, agreed.most_clients)
                 agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
         if agreed is not None:
             items = self._most_items
@@ -588,9 +589,9 @@ def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
     if least.bytes_per_client > max_bytes:
         protocol = "" if least.secure_sum is None else "this secure sum and "
         raise InvalidInputError(
-            f"max_bytes must be at least {least.bytes_per_client} for {protocol}one counter of"
-            f" {least.modulus_bits} bits in each of {least.rows} rows, got {max_bytes}; give more"
-            " bytes, fewer rows or smaller cohorts"
+            f"{arg.max_bytes} must be at least {least.bytes_per_client} for {protocol}one counter"
+            f" of {least.modulus_bits} bits in each of {least.rows} rows, got {max_bytes}; give"
+            " more bytes, fewer rows or smaller cohorts"
         )
     counters = least.spec.vector_length  # for each unit of the width
     plan = planned(
@@ -638,7 +639,7 @@ def fit_existing(
         if plan.secure_sum is None and privacy is not None:
             raise InvalidInputError(
                 f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave"
-                " secure_sum out, or make a plan with it"
+                f" {opt.secure_sum} out, or make a plan with it"
             )
         if plan.secure_sum is None:
             largest, signed = plan.largest_entry, plan.encoding.is_signed
@@ -668,7 +669,7 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
     if plan.domain["public"] and not plan.has_domain(domain.describe()):
         raise InvalidInputError(
             f"the plan is for the domain {_shown(plan.domain)}, the input is read as"
-            f" {_shown(domain.describe())}; declare the same domain (--domain)"
+            f" {_shown(domain.describe())}; declare the same domain ({opt.domain})"
         )
     if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and not has_keys:
         least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.base.encoding import Encoding
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, check_histogram_domain
 from fedtally.planner.campaign import Campaign
@@ -108,7 +108,7 @@ def for_bytes(
         return draft.chosen_of(found.plan), found.size
     if draft.spec.encoding is Encoding.HISTOGRAM:
         raise InvalidInputError(
-            f"max_bytes must be at least {cost:,} for a histogram of {draft.domain.size:,}"
+            f"{arg.max_bytes} must be at least {cost:,} for a histogram of {draft.domain.size:,}"
             f" candidates, got {given:,}: give more bytes, or take the encoding sketch"
         )
     chosen, size = sketch()

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from fedtally import planner
 from fedtally.domain import OpenStrings
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.campaign import Campaign
@@ -499,7 +499,7 @@ class Search:
         if is_split and self.spec.is_private and summation.min_cohort is None:
             cohort = self._least("max_cohort", summation.most_clients, self.num_clients)
             if cohort is not None:
-                yield f"cohorts of up to {int(cohort):,} (max_cohort)"
+                yield f"cohorts of up to {int(cohort):,} ({opt.max_cohort})"
         shortest = min(self.name_length, self.domain.max_length)
         if shortest < self.domain.max_length and self._with("max_length", shortest)._found():
             length = shortest
@@ -507,7 +507,7 @@ class Search:
                 longer = length + step
                 if longer < self.domain.max_length and self._with("max_length", longer)._found():
                     length = longer
-            yield f"max_length {length}"
+            yield opt.max_length(length)
         if self.spec.max_bytes is not None:
             free = replace(self, spec=replace(self.spec, max_bytes=None))._found()
             if free is not None:
@@ -641,9 +641,9 @@ def _left_over(search: Search, plan: Plan) -> str:
     budget, used = search.spec.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
     if plan.privacy is not None or search.allow_rare_names or used >= _USED * budget:
         return ""
-    return (
+    return Note(
         f"{used:,} of {budget:,} bytes are used: of more counters the sums would show more of what"
-        " single clients hold (with --allow-rare-names they may)"
+        f" single clients hold (with {opt.allow_rare_names(True)} they may)"
     )
 
 

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Summation
 from fedtally.planner.silos import Silos
 from fedtally.privacy.budget import checked_name
@@ -81,21 +82,24 @@ class Privacy:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, validate.integer(1, most, **{name: value}))
         checked_name(population=self.population)
-        if self.silos is not None:
-            self._check_silos()
-        elif (self.relation is Relation.ADD_REMOVE) != (self.max_clients is not None):
+        if self.silos is not None and self.relation is not Relation.ADD_REMOVE:
             raise InvalidInputError(
-                "add-remove needs max_clients, a public bound on the number of clients, which is"
-                " private then"
-                if self.max_clients is None
-                else (
-                    f"max_clients goes with the relation add-remove: for {self.relation} the number"
-                    " is public"
-                )
+                f"{arg.neighbours} must be add-remove where clients are silos, since how many"
+                f" people a silo has is not public, got {self.relation}: leave {opt.neighbours} out"
             )
-        if self.certify and self.relation is not Relation.REPLACE_ONE:
+        hides_number = self.relation is Relation.ADD_REMOVE and self.silos is None
+        check(
+            given(max_clients=self.max_clients, certify=self.certify),
+            unmet(
+                persons=self.silos is not None,
+                add_remove=self.relation is not Relation.ADD_REMOVE and self.relation,
+                replace_one=self.relation is not Relation.REPLACE_ONE and self.relation,
+            ),
+        )
+        if hides_number and self.max_clients is None:
             raise InvalidInputError(
-                f"certify goes with the relation replace-one, got {self.relation}"
+                f"add-remove needs {opt.max_clients}, a public bound on the number of clients,"
+                " which is private then"
             )
 
     def _checked_mechanism(self, name: str) -> Mechanism:
@@ -104,8 +108,8 @@ class Privacy:
             got = f"{mechanism}{' (or delta 0)' * mechanism.is_pure}"
             if self.silos is not None:
                 raise InvalidInputError(
-                    f"mechanism must be {possible[0]} where clients are silos, got {got}: leave it"
-                    " out"
+                    f"{arg.mechanism} must be {possible[0]} where clients are silos, got {got}:"
+                    " leave it out"
                 )
             who, way = {
                 NoiseBy.AGGREGATOR: ("an aggregator adds", "distributed"),
@@ -113,22 +117,10 @@ class Privacy:
                 NoiseBy.SERVERS: ("two servers add", "central"),
             }[self.noise_by]
             raise InvalidInputError(
-                f"mechanism must be {' or '.join(possible)} where {who} the noise, got {got}: leave"
-                f" it out, or use {way} trust"
+                f"{arg.mechanism} must be {' or '.join(possible)} where {who} the noise, got {got}:"
+                f" leave it out, or use {way} trust"
             )
         return mechanism
-
-    def _check_silos(self) -> None:
-        if self.relation is not Relation.ADD_REMOVE:
-            raise InvalidInputError(
-                "neighbours must be add-remove where clients are silos, since how many people a"
-                f" silo has is not public, got {self.relation}: leave neighbours out"
-            )
-        if self.max_clients is not None:
-            raise InvalidInputError(
-                "max_clients bounds a number of clients that is private, and that of silos is"
-                " public: leave it out"
-            )
 
     @property
     def trust(self) -> Trust:
@@ -140,6 +132,14 @@ class Privacy:
         if self.noise_by.is_once:
             return schedule.batches_of(num_rounds)
         return [range(round, round + 1) for round in range(num_rounds)]
+
+    def sharers(self, summation: Summation, num_clients: Sequence[int]) -> int | None:
+        """Return the fewest clients that count on each other's noise under an ideal sum.
+
+        None unless clients add it.
+        """
+        is_shared = self.noise_by is NoiseBy.CLIENTS
+        return honest_clients(summation, num_clients) if is_shared else None
 
     def make_terms(
         self,
@@ -284,7 +284,7 @@ def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
         raise InvalidInputError(
             f"a round of {least} clients, of which {corrupt} may be corrupt and"
             f" {summation.borne:.0%} may drop out, has no honest client whose noise is sure: use"
-            " fewer or larger rounds, or a smaller max_corrupt, or central trust"
+            f" fewer or larger rounds, or a smaller {opt.max_corrupt}, or central trust"
         )
     return honest
 
@@ -297,7 +297,7 @@ def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) ->
     """
     if domain.size > MAX_CERTIFIED:
         raise InvalidInputError(
-            f"certify looks at all pairs of candidates: at most {MAX_CERTIFIED:,}, got"
+            f"{opt.certify} looks at all pairs of candidates: at most {MAX_CERTIFIED:,}, got"
             f" {domain.size:,}; leave it out"
         )
     batches = spec.schedule.batches_of(spec.num_rounds)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedtally import planner
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest
 from fedtally.planner.choice import descend
@@ -486,7 +486,8 @@ def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes
     rounds = spec.num_rounds or 1
     if num_clients < rounds:
         raise InvalidInputError(
-            f"num_rounds must be at most the number of clients, {num_clients:,}, got {rounds:,}"
+            f"{arg.num_rounds} must be at most the number of clients, {num_clients:,}, got"
+            f" {rounds:,}"
         )
     if num_clients > MAX_CLIENTS:
         raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
@@ -523,18 +524,19 @@ def _check_number_of_silos(draft: Draft) -> None:
         adversary, borne = summation.adversary, summation.borne
         corrupt = corrupt_clients(summation.max_corrupt, number)
         most = min(max(_TRIED_SILOS, number), _MOST_TRIED)
-        ways = ["have another number of them", "lower max_dropout"]
+        ways = ["have another number of them", f"lower {opt.max_dropout}"]
         if adversary is Adversary.ACTIVE:
             ways.append("choose the adversary semi-honest")
         if rounds > 1:
             ways = ["use one round", *ways]
         if summation.min_cohort is not None:
-            ways = ["raise cohort_min", *ways]
+            ways = [f"raise {opt.cohort_min}", *ways]
         fitting = in_ranges(fitting_numbers(borne, adversary, corrupt, most))
         raise InvalidInputError(
             f"{number:,} silos{f' in {rounds} rounds' * (rounds > 1)} cannot be summed safely"
-            f" against the adversary {adversary} with max_dropout {borne:g} and {corrupt} corrupt:"
-            f" of up to {most} silos in a sum, {fitting} can; {', or '.join(ways)}"
+            f" against the adversary {adversary} with {opt.max_dropout(format(borne, 'g'))} and"
+            f" {corrupt} corrupt: of up to {most} silos in a sum, {fitting} can;"
+            f" {', or '.join(ways)}"
         ) from error
 
 
@@ -874,7 +876,7 @@ def ways_to_meet(draft: Draft, distribution: Frequencies) -> Iterator[Way]:
             _PRECISION,
         )
         if cohort is not None:
-            yield _way("cohort", cohort, "cohorts of up to {:,} (max_cohort)")
+            yield _way("cohort", cohort, f"cohorts of up to {{:,}} ({opt.max_cohort})")
     if spec.max_bytes is not None and spec.encoding is not Encoding.HISTOGRAM:
         with suppress(UnreachableError):
             question = draft.question(distribution, spec.rows)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.secagg.config import SecAggConfig
 
@@ -74,7 +74,7 @@ class RareNames(NamedTuple):
                 f"without epsilon, sums of {clients} in {self.counters:,} counters"
                 " show what single clients hold to whoever opens them, if it has a list of likely"
                 " strings: give fewer bytes, have fewer rounds or larger cohorts, add epsilon,"
-                " or allow it (--allow-rare-names)"
+                f" or allow it ({opt.allow_rare_names(True)})"
             )
 
     def to_dict(self) -> dict[str, float]:

@@ -11,9 +11,10 @@ from typing import Any
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
+from fedtally.planner.rules import PRIVACY, SIZES, check, given, unmet
 from fedtally.planner.secure_sum import Summation
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
@@ -24,17 +25,6 @@ from fedtally.sketch import Recovery, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 from fedtally.sources import domain_of
-
-_SIZES = ("rows", "width", "max_bytes", "num_rounds", "max_items")  # that a plan says, too
-_OF_EPSILON = (
-    "delta",
-    "mechanism",
-    "trust",
-    "neighbours",
-    "max_rounds",
-    "max_clients",
-    "certify",
-)
 
 
 @dataclass(frozen=True)
@@ -113,7 +103,7 @@ class Request:
             cohort_min=self.cohort_min,
             validity=None if self.validity == AUTO else self.validity,
         )
-        self._check_privacy(not_private)
+        self._check_options(not_private)
         if plan is not None:
             silos = _silos_of(plan, silos)
         elif silos is not None:
@@ -135,10 +125,8 @@ class Request:
                 not_private=not_private,
             )
         domain = self._domain()
-        if isinstance(domain, OpenStrings) or (plan is not None and plan.is_open):
-            self._check_open()
         planned = None if plan is None else plan.privacy
-        numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
+        numbers = {name: _integer(name, getattr(self, name)) for name in SIZES}
         if self.num_rounds is not None:
             validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         rows = numbers["rows"] if plan is None else plan.rows
@@ -146,8 +134,6 @@ class Request:
         encoding = self._encoding()
         if rows is not None:
             decoding.check_rows(rows)
-        if self.width is not None and self.max_bytes is not None:
-            raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
         failure_probability = validate.inside(failure_probability=self.failure_probability)
         tau = self._target()
         schedule = self.schedule
@@ -155,10 +141,6 @@ class Request:
             schedule = Schedule.parse(schedule)
         if silos is not None and plan is None:
             schedule = self._schedule_of_silos(schedule)
-        sized = [name for name, number in numbers.items() if number is not None]
-        if plan is not None and (sized or schedule != AUTO):
-            named = ", ".join(sized or ["schedule"])
-            raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
         relation, max_rounds, population = None, None, self.population or POPULATION
         if privacy is not None:
             relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
@@ -201,8 +183,8 @@ class Request:
             return asked
         if asked not in (None, Mechanism.GEOMETRIC):
             raise InvalidInputError(
-                f"delta must be above 0 with the mechanism {asked}, got 0: give a delta, or leave"
-                " mechanism out"
+                f"{arg.delta} must be above 0 with the mechanism {asked}, got 0: give a delta, or"
+                " leave mechanism out"
             )
         return Mechanism.GEOMETRIC
 
@@ -212,10 +194,6 @@ class Request:
         What belongs to sketches alone rules a histogram out.
         """
         if self.plan is not None:
-            if self.encoding != AUTO:
-                raise InvalidInputError(
-                    "a plan already says encoding; leave encoding out, or the plan"
-                )
             if self.recovery != AUTO:
                 Recovery.parse(self.recovery).check_encoding(self.plan.encoding)
             return self.plan.encoding
@@ -225,31 +203,20 @@ class Request:
             if asked is not None:
                 recovery.check_encoding(asked)
             asked = recovery.encoding
-        if self._mechanism() is Mechanism.GEOMETRIC:
-            if asked is Encoding.SKETCH:
-                raise InvalidInputError(
-                    "the mechanism geometric (or delta 0) is for a histogram, and the encoding"
-                    f" {asked} is asked for: leave one of them out"
-                )
-            asked = Encoding.HISTOGRAM
-        named = {
-            "rows": self.rows is not None,
-            "width": self.width is not None,
-            "schedule": str(self.schedule) not in (AUTO, "shared"),
-            "certify": bool(self.certify),
-            "domain": self._is_open,
-        }
-        of_sketches = [name for name, is_given in named.items() if is_given]
-        if asked is Encoding.HISTOGRAM and of_sketches:
-            name, what, instead = of_sketches[0], "the encoding histogram", "the encoding sketch"
-            if self._mechanism() is Mechanism.GEOMETRIC:
-                what = "the mechanism geometric (or delta 0), which is for histograms,"
-                instead = "another mechanism, with a delta"
-            raise InvalidInputError(
-                f"{what} does not go with {name}"
-                f"{' open, which lists no candidates' * (name == 'domain')}: leave {name} out, or"
-                f" take {instead}"
-            )
+        is_pure = self._mechanism() is Mechanism.GEOMETRIC
+        of_sketches = given(
+            rows=self.rows,
+            width=self.width,
+            schedule=None if str(self.schedule) in (AUTO, "shared") else self.schedule,
+            certify=self.certify,
+            domain=OpenStrings.kind if self._is_open else None,
+        )
+        check(
+            {**of_sketches, **given(encoding=asked)},
+            unmet(gaussian=is_pure, sketch=asked is Encoding.HISTOGRAM),
+        )
+        if is_pure:
+            return Encoding.HISTOGRAM
         return Encoding.SKETCH if of_sketches else asked
 
     @property
@@ -267,45 +234,21 @@ class Request:
             return OpenStrings.rebuild(self.plan.domain, {})
         return None if self.domain is None else domain_of(self.domain)
 
-    def _check_open(self) -> None:
-        """Refuse what an open domain cannot have, or cannot have yet."""
-        refused = {
-            "width": (self.width, "its sketches share max_bytes, or follow from tau"),
-            "certify": (self.certify or None, "there is no list of candidates to look at"),
-            "recovery": (
-                None if self.recovery in (AUTO, Recovery.JOINT) else self.recovery,
-                "joint recovery finds what stands out",
-            ),
-            "schedule": (
-                BATCHED_AUTO if self.schedule == BATCHED_AUTO else None,
-                "the best number of batches is not known, so name one",
-            ),
-        }
-        for name, (value, why) in refused.items():
-            if value is not None:
-                raise InvalidInputError(
-                    f"{name} is not for an open domain: {why}; leave {name} out"
-                )
-
     def _check_silos(self, silos: Silos, summation: Summation) -> None:
         if summation.is_two_server:
             raise InvalidInputError(
                 "silos (people above 1) are not summed by two servers yet: use the secure sum"
                 " secagg, or an ideal one"
             )
-        if silos.silos_per_person > 1 and self.epsilon is None:
-            raise InvalidInputError(
-                "silos_per_person goes with epsilon: give one, or leave silos_per_person out"
-            )
+        each = silos.silos_per_person
+        check(
+            given(silos_per_person=each if each > 1 else None, max_rounds=self.max_rounds),
+            unmet(epsilon=self.epsilon is None, persons=True),
+        )
         if silos.people is None and self.epsilon is not None:
             raise InvalidInputError(
                 "with epsilon the most people of a silo must be public, whatever silos have: say"
                 " how many (people)"
-            )
-        if self.max_rounds is not None:
-            raise InvalidInputError(
-                "max_rounds bounds the rounds of a client, and a silo takes part in every natural"
-                " round: leave it out"
             )
 
     def _schedule_of_silos(self, schedule: Schedule | str) -> Schedule:
@@ -317,56 +260,47 @@ class Request:
         shared = Schedule.parse("shared")
         if self.num_rounds != 1 and schedule not in (AUTO, shared):
             raise InvalidInputError(
-                f"schedule must be shared for several rounds of silos, got {schedule}: silos"
+                f"{arg.schedule} must be shared for several rounds of silos, got {schedule}: silos"
                 " differ, and errors are predicted for rounds that do not; leave schedule out"
             )
         return shared
 
-    def _given(self, names: tuple[str, ...]) -> list[str]:
-        """Return which options were given: 0 is, None is not; a flag is if it is true."""
-        values = {name: getattr(self, name) for name in names}
-        return [
-            name
-            for name, value in values.items()
-            if (value if name == "certify" else value not in (None, AUTO))
-        ]
-
-    def _check_privacy(self, not_private: bool) -> None:
-        """Refuse options of privacy where there is none, or where a plan says them."""
+    def _check_options(self, not_private: bool) -> None:
+        """Refuse options that do not go together, or that a plan says."""
         check_flag(certify=self.certify, not_private=not_private)
-        planned = None if self.plan is None else self.plan.privacy
-        if self.plan is not None:
-            given = self._given(("epsilon", *_OF_EPSILON))
-            if given and planned is not None:
-                raise InvalidInputError(
-                    f"a plan already says {given[0]}; leave {given[0]} out, or the plan"
-                )
-            if given:
-                raise InvalidInputError(
-                    f"the plan is one without privacy; leave {given[0]} out, or the plan"
-                )
-            if planned is not None and self.population not in (None, planned.population):
-                raise InvalidInputError(
-                    f"the plan is of population {planned.population!r}, got {self.population!r};"
-                    " leave population out"
-                )
-        if planned is None and self.epsilon is None:
-            for name in [
-                *self._given((*_OF_EPSILON, "population")),
-                *["not_private"] * not_private,
-            ]:
-                raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
+        plan = self.plan
+        planned = None if plan is None else plan.privacy
+        names = (
+            *SIZES,
+            *PRIVACY,
+            "epsilon",
+            "population",
+            "schedule",
+            "encoding",
+            "recovery",
+            "tau",
+        )
+        check(
+            given(**{name: getattr(self, name) for name in names}, not_private=not_private),
+            unmet(
+                no_plan=plan is not None,
+                private_plan=plan is not None and planned is None,
+                epsilon=planned is None and self.epsilon is None,
+                list=self._is_open or (plan is not None and plan.is_open),
+                no_width=self.width is not None,
+            ),
+        )
+        if planned is not None and self.population not in (None, planned.population):
+            raise InvalidInputError(
+                f"{opt.population} is {planned.population!r} in the plan, got"
+                f" {self.population!r}; leave {opt.population} out"
+            )
 
     def _target(self) -> float | None:
         """Return the largest error that is asked for, if there is one."""
         if self.tau is None:
             return None
-        tau = validate.inside(tau=self.tau)
-        if self.width is not None:
-            raise InvalidInputError("tau chooses the width; leave width out, or tau")
-        if self.plan is not None:
-            raise InvalidInputError("a plan already says the sizes; leave tau out, or the plan")
-        return tau
+        return validate.inside(tau=self.tau)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -525,17 +459,17 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
         if asked is not None:
             raise InvalidInputError(
                 "the plan is not one of silos, and the input has a column of silos: leave it out,"
-                " or make a plan with the most people of a silo (--people)"
+                f" or make a plan with the most people of a silo ({opt.people})"
             )
         return None
     if asked is None:
         raise InvalidInputError(
             f"the plan is one of silos, of at most {plan.people:,} people each: name the columns of"
-            " the silos and of the people (--silo, --client)"
+            f" the silos and of the people ({opt.silo}, {opt.client})"
         )
     if asked != Silos(None):
         raise InvalidInputError(
-            "a plan already says people and silos_per_person; leave them out, or the plan"
+            f"a plan already says people and {opt.silos_per_person}; leave them out, or the plan"
         )
     each = 1 if plan.privacy is None else plan.privacy.event.silos_per_person
     return Silos(plan.people, each)
@@ -550,4 +484,4 @@ def check_flag(**named: Any) -> None:
     """Refuse what is neither true nor false: a text would count as true."""
     for name, value in named.items():
         if not isinstance(value, bool):
-            raise InvalidInputError(f"{name} must be true or false, got {value!r}")
+            raise InvalidInputError(f"{arg[name]} must be true or false, got {value!r}")

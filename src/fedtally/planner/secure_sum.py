@@ -11,7 +11,8 @@ from fedtally.base import validate
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.crypto.prg import MAX_BITS
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.planner.rules import Need, check, given, unmet
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import (
     SecAggConfig,
@@ -77,36 +78,36 @@ class Summation:
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
         if self.validity is not None:
             object.__setattr__(self, "validity", Validity.parse(self.validity))
-            if not self.is_two_server:
-                raise InvalidInputError(
-                    f"validity goes with the secure sum two-server, got {self.method}; leave"
-                    " validity out, or use two-server"
-                )
         if self.max_dropout is None:
             object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
         for name in ("dropout", "max_corrupt", "max_dropout"):
             if not 0 <= validate.real(**{name: getattr(self, name)}) < 1:
                 raise InvalidInputError(
-                    f"{name} must be at least 0 and below 1, got {getattr(self, name)!r}"
+                    f"{arg[name]} must be at least 0 and below 1, got {getattr(self, name)!r}"
                 )
         if self.dropout > self.borne:
             raise InvalidInputError(
-                f"max_dropout must be at least dropout, {self.dropout:g}, got {self.borne:g}"
+                f"{arg.max_dropout} must be at least dropout, {self.dropout:g}, got {self.borne:g}"
             )
         if self.max_cohort is not None:
             object.__setattr__(self, "max_cohort", validate.integer(3, max_cohort=self.max_cohort))
-        if self.method is not SecureSum.SECAGG and self.adversary is not Adversary.SEMI_HONEST:
-            raise InvalidInputError(
-                f"the adversary {self.adversary} goes with the secure sum secagg, got {self.method}"
-            )
-        if self.is_ideal and self.dropout:
-            raise InvalidInputError(
-                "dropout goes with a real secure sum: secagg or two-server, got ideal"
-            )
-        if self.method is not SecureSum.SECAGG and self.max_cohort is not None:
-            raise InvalidInputError(
-                f"max_cohort goes with the secure sum secagg, got {self.method}"
-            )
+        check(
+            given(
+                validity=self.validity,
+                adversary=self.adversary,
+                max_cohort=self.max_cohort,
+                dropout=self.dropout or None,
+            ),
+            self._unmet(SecureSum.parse(self.method)),
+        )
+
+    @staticmethod
+    def _unmet(method: SecureSum) -> dict[Need, str]:
+        return unmet(
+            secagg=method is not SecureSum.SECAGG and method,
+            two_server=method is not SecureSum.TWO_SERVER and method,
+            protocol=method is SecureSum.IDEAL and method,
+        )
 
     @property
     def is_ideal(self) -> bool:
@@ -153,19 +154,12 @@ class Summation:
             corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
             method, adversary = method or SecureSum.IDEAL, adversary or Adversary.SEMI_HONEST
             least = None
-            if cohort is not None or cohort_min is not None:
-                name = "cohort_min" if cohort is None else "cohort"
-                if SecureSum.parse(method) is not SecureSum.SECAGG:
-                    raise InvalidInputError(
-                        f"{name} goes with the secure sum secagg, got {method}; leave it out"
-                    )
-                if max_cohort is not None:
-                    raise InvalidInputError(
-                        f"{name} and max_cohort both say how large cohorts are; give one of them"
-                    )
+            if sizes := given(cohort=cohort, cohort_min=cohort_min):
+                lacking = cls._unmet(SecureSum.parse(method))
+                check(sizes, lacking | unmet(no_max_cohort=max_cohort is not None))
                 least, max_cohort = _cohort_sizes(cohort, cohort_min, Adversary.parse(adversary))
-            sizes = max_cohort, max_dropout, least
-            return cls(method, adversary, dropout, corrupt, *sizes, validity)
+            bounds = max_cohort, max_dropout, least
+            return cls(method, adversary, dropout, corrupt, *bounds, validity)
         is_secagg = isinstance(agreed, SecAggConfig)
         planned = (
             agreed.parameters.adversary
@@ -177,19 +171,15 @@ class Summation:
                 f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got"
                 f" {method or adversary}; leave that out, or the plan"
             )
-        given = {
-            "max_corrupt": max_corrupt,
-            "max_cohort": max_cohort,
-            "max_dropout": max_dropout,
-            "cohort": cohort,
-            "cohort_min": cohort_min,
-            "validity": validity,
-        }
-        for name, value in given.items():
-            if value is not None:
-                raise InvalidInputError(
-                    f"a plan already says {name}; leave {name} out, or the plan"
-                )
+        said = given(
+            max_corrupt=max_corrupt,
+            max_cohort=max_cohort,
+            max_dropout=max_dropout,
+            cohort=cohort,
+            cohort_min=cohort_min,
+            validity=validity,
+        )
+        check(said, unmet(no_plan=True))
         return cls(
             agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None
         )
@@ -258,7 +248,9 @@ def _cohort_sizes(
     if cohort_min is None:
         return max(MIN_CLIENTS, -(-_COMES * cohort // _FULL)), cohort
     if cohort_min > cohort:
-        raise InvalidInputError(f"cohort_min must be at most cohort, {cohort}, got {cohort_min}")
+        raise InvalidInputError(
+            f"{arg.cohort_min} must be at most cohort, {cohort}, got {cohort_min}"
+        )
     return cohort_min, cohort
 
 
@@ -322,7 +314,7 @@ def terms(
     if (total := sum(num_clients)) < 3:
         raise InvalidInputError(
             f"a secure sum needs at least 3 clients, and there {'is' if total == 1 else 'are'}"
-            f" {total} in all: name another column of clients, or leave secure_sum out"
+            f" {total} in all: name another column of clients, or leave {opt.secure_sum} out"
         )
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
     n_min, n_max = min(sizes), max(sizes)
@@ -332,7 +324,7 @@ def terms(
         of = "round" if min(count for count in num_clients if count) < 3 else "cohort"
         raise InvalidInputError(
             f"a {of} has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; use"
-            " fewer rounds, or a larger max_cohort"
+            f" fewer rounds, or a larger {opt.max_cohort}"
         )
     corrupt = corrupt_clients(summation.max_corrupt, n_max)
     try:
@@ -344,12 +336,12 @@ def terms(
         return _secagg_terms(summation, n_min, n_max, corrupt, counters, bits)
     except InvalidInputError as error:
         of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
-        way = "lower max_corrupt or dropout, or have larger cohorts of more even size"
+        way = f"lower {opt.max_corrupt} or dropout, or have larger cohorts of more even size"
         if summation.min_cohort is not None:
             way = _cohort_that_fits(summation, n_min, n_max)
         raise InvalidInputError(
             f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely"
-            f" ({error}); {way}"
+            f" ({error.marked}); {way}"
         ) from error
 
 
@@ -358,9 +350,9 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
 
     It names the smallest size with which they can, if there is one.
     """
-    bound, less = max(MAX_COHORT.values()), "lower max_corrupt or max_dropout"
+    bound, less = max(MAX_COHORT.values()), f"lower {opt.max_corrupt} or {opt.max_dropout}"
     if n_max > bound:  # to look for a size would take minutes
-        return f"{less}, or raise cohort_min"
+        return f"{less}, or raise {opt.cohort_min}"
 
     def fits(least: int, most: int) -> bool:
         corrupt = corrupt_clients(summation.max_corrupt, most)
@@ -374,7 +366,7 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
         # what is left of a larger smallest cohort is larger, so that one boundary is the smallest
         sizes = range(n_min, n_max + 1)
         found = sizes[bisect_left(sizes, True, key=lambda least: fits(least, n_max))]
-        return f"the smallest cohort_min that fits a cohort of {n_max} is {found}"
+        return f"the smallest {opt.cohort_min} that fits a cohort of {n_max} is {found}"
     # Shares of a few clients are rounded to whole ones, so that no size is a boundary for all. A
     # larger cohort that fits is looked for by doubling first, so that where none does, it is quick.
     size = n_max
@@ -385,7 +377,7 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
     else:
         return less
     found = next(n for n in range(n_max + 1, size + 1) if fits(n, n))
-    return f"the smallest cohort that fits is {found}, with a cohort_min of {found}"
+    return f"the smallest cohort that fits is {found}, with a {opt.cohort_min} of {found}"
 
 
 def _secagg_terms(
@@ -468,8 +460,8 @@ def with_validity(
     if summation.validity is None:
         return agreed
     raise InvalidInputError(
-        f"validity cannot be proofs: {why}; change that, or use validity none, with which a client"
-        " that lies is not found out"
+        f"{arg.validity} cannot be proofs: {why}; change that, or use validity none, with which a"
+        " client that lies is not found out"
     )
 
 
@@ -491,15 +483,15 @@ def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
     largest, most = max(num_clients), summation.most_clients
     if most > largest:
         raise InvalidInputError(
-            f"cohort must be at most {largest:,}, the clients of a round, got {most:,}; use smaller"
-            " cohorts, fewer rounds or more clients"
+            f"{arg.cohort} must be at most {largest:,}, the clients of a round, got {most:,}; use"
+            " smaller cohorts, fewer rounds or more clients"
         )
     smallest, of = min((min(summation.sizes(count)), count) for count in num_clients if count)
     if summation.min_cohort > smallest:
         raise InvalidInputError(
-            f"cohort_min must be at most {smallest:,}, got {summation.min_cohort:,}: a round of"
-            f" {of:,} clients makes cohorts of {smallest:,}, since none may have more than"
-            f" {most:,}; lower cohort_min, or choose another cohort"
+            f"{arg.cohort_min} must be at most {smallest:,}, got {summation.min_cohort:,}: a round"
+            f" of {of:,} clients makes cohorts of {smallest:,}, since none may have more than"
+            f" {most:,}; lower {opt.cohort_min}, or choose another cohort"
         )
 
 

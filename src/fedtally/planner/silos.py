@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.secure_sum import MIN_HONEST
 from fedtally.secagg.params import MIN_CLIENTS, Adversary
@@ -58,14 +58,14 @@ class Silos:
         """
         if self.silos_per_person > num_silos:
             raise InvalidInputError(
-                f"silos_per_person must be at most {num_silos}, the number of silos, got"
+                f"{arg.silos_per_person} must be at most {num_silos}, the number of silos, got"
                 f" {self.silos_per_person}"
             )
         most = num_silos * self.most
         if self.expected is not None and self.expected > most:
             raise InvalidInputError(
-                f"expected_people must be at most {most:,}, {num_silos:,} silos of {self.most:,}"
-                f" people, got {self.expected:,}; raise people, or expect fewer"
+                f"{arg.expected_people} must be at most {most:,}, {num_silos:,} silos of"
+                f" {self.most:,} people, got {self.expected:,}; raise people, or expect fewer"
             )
 
     def expected_of(self, num_silos: int) -> int:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from scipy.special import ndtr
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.planner.campaign import FALL, JUMP, TELLING, Campaign
 from fedtally.planner.frequencies import Frequencies
@@ -299,7 +299,7 @@ def within(
     if not sizes:
         least = min(bytes_of(one, 2) for one in campaign.searched_rows(rows))
         raise UnreachableError(
-            f"max_bytes {max_bytes} buys no sketch of width 2: give at least {least}"
+            f"{opt.max_bytes(max_bytes)} buys no sketch of width 2: give at least {least}"
         )
     _, _, one, width = min(sizes)
     linf = campaign.linf(distribution, planned, one, width)

@@ -45,7 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.privacy.bounds import (
     F64,
     Bound,
@@ -207,8 +207,8 @@ def _delta_for(events: Sequence[Event], delta: float) -> float:
         if all(event.mechanism.is_pure for event in events):
             return 0.0
         raise InvalidInputError(
-            "delta must be above 0 but where all noise is geometric: give a delta, or take the"
-            " mechanism geometric, which is for histograms under central trust"
+            f"{arg.delta} must be above 0 but where all noise is geometric: give a delta, or take"
+            " the mechanism geometric, which is for histograms under central trust"
         )
     return checked_delta(delta)
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
@@ -207,16 +207,22 @@ class PrivacyConfig:
         shares = validate.integer(1, clients=clients) / self.event.honest_survivors
         return _drawable(skellam(self.event.noise_variance * shares))
 
-    @property
-    def noises_of_sum(self) -> int:
-        """How many draws of the noise are in a sum that is opened: each of two servers adds one."""
-        return 2 if self.event.trust is Trust.DISTRIBUTED else 1
+    def draws_of_all(self, clients: int, sums: int) -> tuple[float, int]:
+        """Return the variance of a draw, and the number of draws in all released sums together.
+
+        Args:
+            clients: the clients in all sums, or their silos.
+            sums: the number of sums.
+        """
+        if self.by_clients:
+            return self.share().variance, clients
+        return self.event.noise_variance, sums * self.event.draws_of_sum
 
     def largest_stddev(self, clients: int) -> float:
         """Return the standard deviation of a sum's noise if none of these clients drops out."""
         if self.by_clients:
             return math.sqrt(self.share(clients).variance)
-        return self.stddev * math.sqrt(self.noises_of_sum)
+        return self.stddev * math.sqrt(self.event.draws_of_sum)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values."""
@@ -416,8 +422,8 @@ def check_event(
     if is_two_server and event.per_release > 1:
         raise InvalidInputError(
             "two servers take one report of a client in all that they add up, and here a client"
-            f" may be in {event.per_release} rounds of a release: use max_rounds 1, or the schedule"
-            " hybrid or fresh"
+            f" may be in {event.per_release} rounds of a release: use {opt.max_rounds(1)}, or the"
+            " schedule hybrid or fresh"
         )
     shares = NoiseBy.of(event.trust, is_two_server=is_two_server) is NoiseBy.CLIENTS
     if shares != (event.mechanism is Mechanism.SKELLAM):
@@ -465,7 +471,7 @@ def checked_epsilon(epsilon: float) -> float:
     epsilon = validate.real(epsilon=epsilon)
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise InvalidInputError(
-            f"epsilon must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}"
+            f"{arg.epsilon} must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}"
         )
     return epsilon
 
@@ -476,7 +482,7 @@ def _checked_delta(delta: float, mechanism: Mechanism) -> float:
     # one form alone: a guarantee that needs no delta names none
     if isinstance(delta, bool) or delta != 0:
         raise InvalidInputError(
-            f"delta must be 0 with {mechanism} noise, which needs none, got {delta!r}"
+            f"{arg.delta} must be 0 with {mechanism} noise, which needs none, got {delta!r}"
         )
     return 0.0
 

@@ -312,6 +312,15 @@ class Event:
         return Collisions(opposite, validate.integer(0, opposite, excess=excess))
 
     @property
+    def draws_of_sum(self) -> int:
+        """How many draws are in a sum that is opened: each of two servers adds all of the noise.
+
+        The shares of clients are one draw together.
+        """
+        is_by_servers = self.trust is Trust.DISTRIBUTED and self.honest_survivors is None
+        return 2 if is_by_servers else 1
+
+    @property
     def contributions(self) -> int:
         """The most contributions of one client, or of one person in several silos."""
         return self.participations * self.silos_per_person

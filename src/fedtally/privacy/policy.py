@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.privacy.accounting import demanded_delta
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Relation, Trust, under_demand
@@ -59,7 +59,7 @@ class PrivacyPolicy:
         epsilon = validate.real(0.0, epsilon=self.epsilon)
         if epsilon == 0:
             raise InvalidInputError(
-                "epsilon must be above 0, got 0: no sum of data is that private"
+                f"{arg.epsilon} must be above 0, got 0: no sum of data is that private"
             )
         # names become the values that `check` compares; the class is frozen, hence the detour
         object.__setattr__(self, "epsilon", epsilon)
@@ -67,7 +67,9 @@ class PrivacyPolicy:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         if not isinstance(self.not_private, bool):
-            raise InvalidInputError(f"not_private must be true or false, got {self.not_private!r}")
+            raise InvalidInputError(
+                f"{arg.not_private} must be true or false, got {self.not_private!r}"
+            )
 
     def check(self, terms: PrivacyConfig | None) -> None:
         """Refuse a plan that protects less than this policy demands.

@@ -27,6 +27,7 @@ The bound, and the mean of the sizes:
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,7 @@ FAILURE_BITS = 40  # an honest sum is refused with a probability of 2^-40
 _ROUNDING = 2.0**-20  # far above the rounding of all floating-point sums below
 
 
+@lru_cache(maxsize=64)
 def row_noise_bound(privacy: PrivacyConfig, rows: int, width: int, clients: int) -> int:
     """Return the most that the sizes of the noise add up to in any row, but for 2^-40 in all.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, MemoryLimitError
+from fedtally.errors import InvalidInputError, MemoryLimitError, arg, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.options import Answer
 from fedtally.recovery.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
@@ -346,13 +346,13 @@ class Decoding:
             value = getattr(self, name)
             if value not in known:
                 raise InvalidInputError(
-                    f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}"
+                    f"{arg[name]} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}"
                     + validate.did_you_mean(str(value), map(str, known))
                 )
         confidence = validate.real(confidence=self.confidence)
         if not 0 <= confidence < 1:
             raise InvalidInputError(
-                "confidence must be at least 0 (no intervals) and below 1, got"
+                f"{arg.confidence} must be at least 0 (no intervals) and below 1, got"
                 f" {self.confidence!r}{validate.as_share(confidence)}"
             )
         object.__setattr__(self, "confidence", confidence)
@@ -420,6 +420,6 @@ def check_enumerable(domain: Domain) -> None:
     if domain.size > MAX_ENUMERATED:
         raise MemoryLimitError(
             f"a domain of {domain.size:,} candidates is too large to enumerate (at most"
-            f" {MAX_ENUMERATED:,}); name the items of interest (--query) under median recovery and"
-            " objective linf, or declare a smaller domain"
+            f" {MAX_ENUMERATED:,}); name the items of interest ({opt.query}) under median recovery"
+            " and objective linf, or declare a smaller domain"
         )

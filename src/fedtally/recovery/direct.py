@@ -60,13 +60,8 @@ class NoiseLaw:
         """
         if terms is None:
             return _EXACT
-        if terms.by_clients:
-            # shares of Skellam noise add up to Skellam noise, over clients and over rounds
-            clients = sum(sketch.num_silos or sketch.num_clients for sketch in sketches)
-            if not clients:
-                return _EXACT
-            return _skellam_law(terms.share().variance * clients)
-        return cls.of_releases(terms, len(sketches))
+        clients = sum(sketch.num_vectors for sketch in sketches)
+        return cls.of_draws(terms.event.mechanism, *terms.draws_of_all(clients, len(sketches)))
 
     @classmethod
     def of_releases(cls, terms: PrivacyConfig, number: int) -> NoiseLaw:
@@ -76,8 +71,7 @@ class NoiseLaw:
             terms: the privacy terms of the plan.
             number: sums that are opened and added up.
         """
-        event = terms.event
-        return cls.of_draws(event.mechanism, event.noise_variance, number * terms.noises_of_sum)
+        return cls.of_draws(terms.event.mechanism, *terms.draws_of_all(0, number))
 
     @classmethod
     def of_draws(cls, mechanism: Mechanism, variance: float, number: int) -> NoiseLaw:
@@ -91,6 +85,8 @@ class NoiseLaw:
         >>> NoiseLaw.of_draws(Mechanism.SKELLAM, 0.08, 2).half(0.005)
         2
         """
+        if not number:
+            return _EXACT
         if mechanism is Mechanism.SKELLAM:  # shares add up to Skellam noise
             return _skellam_law(variance * number)
         law = {
@@ -144,8 +140,6 @@ def _gaussian_law(variance: float, number: int) -> NoiseLaw:
     """Return the distribution of a sum of rounded Gaussians, each rounded by itself."""
     stddev = math.sqrt(variance)
     total = math.sqrt(number * (variance + 1 / 12))  # rounding adds 1/12 where it matters
-    if not number:
-        return _EXACT
     if total > _WIDE:
         return NoiseLaw(total, None)
     edges = np.arange(math.ceil(_REACH * stddev) + 2) + 0.5
@@ -157,8 +151,6 @@ def _gaussian_law(variance: float, number: int) -> NoiseLaw:
 @lru_cache(maxsize=16)
 def _geometric_law(variance: float, number: int) -> NoiseLaw:
     """Return the distribution of a sum of draws of geometric noise."""
-    if not number:
-        return _EXACT
     stddev = math.sqrt(number * variance)
     if stddev > _WIDE:
         return NoiseLaw(stddev, None)

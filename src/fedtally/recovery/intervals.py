@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from fedtally.base import validate
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.recovery.belief_intervals import BeliefIntervals
 from fedtally.recovery.decoding import AnyDecoder, kind_of_decoder
 from fedtally.recovery.joint_intervals import (
@@ -82,7 +82,7 @@ def make_intervals(
     check_confidence(confidence)
     if kind not in KINDS:
         raise InvalidInputError(
-            f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
+            f"{arg.intervals} must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
         )
     limits = kind_of_decoder(decoder).limits
     return limits(decoder, sketches, domain, confidence, kind)

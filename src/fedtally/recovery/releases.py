@@ -16,7 +16,7 @@ from functools import lru_cache
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import noise_multiplier
-from fedtally.privacy.events import Event, Mechanism, Trust
+from fedtally.privacy.events import Event, Mechanism
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,10 @@ def _noise(release: Release, per_release: int) -> float:
     # The bound on collisions is certified for rounds that are opened one by one only.
     collisions = event.collisions if per_release == 1 else None
     sensitivity = replace(event, per_release=per_release, collisions=collisions).l2_sensitivity
-    # Each of two servers adds all of the noise, since the other may subtract its own.
-    copies = 2 if release.adds_up and event.trust is Trust.DISTRIBUTED else 1
     return (
         noise_multiplier(release.epsilon, release.delta)
         * sensitivity
-        * math.sqrt(copies * release.provision)
+        * math.sqrt(event.draws_of_sum * release.provision)
     )
 
 

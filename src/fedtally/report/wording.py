@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from fedtally.base.text import escaped, one_of
 from fedtally.domain import Domain, Grid, OpenStrings
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Sums
 from fedtally.result import Estimate, NameEvaluation, largest_uncertainty, uncertainty_of
 
 if TYPE_CHECKING:  # an agent shows plans, and has no SciPy
+    from fedtally.privacy.config import PrivacyConfig
     from fedtally.recovery.limits import Intervals
     from fedtally.result import Result
-
-if TYPE_CHECKING:
-    from fedtally.privacy.config import PrivacyConfig
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 EXACT = "each count is exact"
@@ -437,7 +435,7 @@ def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[t
     from fedtally.privacy import guarantee_text
 
     # Where clients add the noise, each cohort's sum holds noise of its own and is a release.
-    split = (traffic or {}).get("cohorts", 0) if plan.privacy.by_clients else 0
+    split = 0 if plan.protection.of_client() is None else (traffic or {}).get("cohorts", 0)
     said = guarantee_text.sentences(
         plan.privacy,
         num_releases=split or len(plan.releases),
@@ -446,7 +444,7 @@ def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[t
     )
     rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
     # Under central trust the server sees sums without noise, and the sentences above say so.
-    is_seen = traffic is not None and plan.privacy.event.trust == "distributed"
+    is_seen = traffic is not None and plan.protection.of_release() is None
     return [*rows, ("", _seen(traffic or {}))] if is_seen else rows
 
 
@@ -951,7 +949,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     ('Whoever made the sums', 'all that each client holds, for no secure sum was run')
     """
     method, noun = traffic["method"], who(plan)
-    central = plan.privacy is not None and plan.privacy.event.trust == "central"
+    central = plan.protection.of_release() is not None
     adds = ", and added the noise" * central
     reader = "what noised sums show: what it protects is above"
     if plan.privacy is None:
@@ -962,7 +960,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     if method == "ideal":
         everything = f"all that each {noun} holds, for no secure sum was run{adds}"
         return [*rows, ("Whoever made the sums", everything)]
-    exact = "exact" if plan.privacy is None or central else "noised"
+    exact = "noised" if plan.protection.sums is Sums.NOISED else "exact"
     sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
     if method == "two-server":
         proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.domain import OpenStrings
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.result.estimates import clip_limits
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def evaluate(result: Result, k: int) -> Evaluation | NameEvaluation:
     """
     if result.truth is None:
         raise InvalidInputError(
-            "the truth is not known here: run estimate with evaluate=True (--evaluate)"
+            f"the truth is not known here: run estimate with {opt.evaluate(True)}"
         )
     if isinstance(result.domain, OpenStrings):
         return _evaluate_names(result, result.domain, result.truth, k)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedtally import domain as domains
 from fedtally.base import archive, validate
-from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, reason
+from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, opt, reason
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.joint import FoundFit
@@ -273,11 +273,12 @@ def check_table_fits(size: int, memory: int | None, held: int = 0) -> None:
     needed = size * _BYTES_PER_ROW + held
     if needed > limit:
         messages = " with the messages that decode it" if held else ""
-        way = "; decode it by joint recovery (--recovery joint), which sends none" if held else ""
+        joint = opt.recovery("joint")
+        way = f"; decode it by joint recovery ({joint}), which sends none" if held else ""
         raise MemoryLimitError(
             f"a table of {size:,} candidates{messages} needs about {_shown(needed)}, more than the"
             f" {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
-            f" (--memory){way}"
+            f" ({opt.memory}){way}"
         )
 
 

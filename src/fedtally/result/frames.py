@@ -8,9 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedtally._keywords import in_python
 from fedtally.base.text import escaped, shortened
-from fedtally.errors import MissingExtraError
+from fedtally.errors import MissingExtraError, Note, render
 from fedtally.result.estimates import Estimate, Uncertainty, uncertainty_of
 from fedtally.result.files import check_export_path, write_table
 
@@ -140,13 +139,18 @@ def notebook_table(
         + "</tr>"
         for each in estimates
     )
-    items = "".join(f"<li>{html.escape(escaped(in_python(note)))}</li>" for note in notes)
+    items = "".join(f"<li>{html.escape(escaped(_in_python(note)))}</li>" for note in notes)
     return (
         f"<table><caption>{head}</caption><thead><tr>"
         "<th scope='col' style='text-align:left'>item</th>"
         f"<th scope='col'>share of {unit}</th>{limits}</tr></thead>"
         f"<tbody>{rows}</tbody></table>" + (f"<ul>{items}</ul>" if items else "")
     )
+
+
+def _in_python(note: str) -> str:
+    """Return a note as a notebook shows it."""
+    return render(note.marked, for_="python") if isinstance(note, Note) else note
 
 
 def _shown(item: str | int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedtally.base.text import shortened
 from fedtally.domain import Domain
+from fedtally.errors import Note, opt
 from fedtally.recovery.belief import BeliefDecoder
 from fedtally.recovery.decoding import MAX_ENUMERATED, MAX_JOINT, AnyDecoder, kind_of
 from fedtally.recovery.joint import JointDecoder
@@ -65,7 +66,7 @@ def on_screening(result: Result) -> Iterator[str]:
     told = result.secure_sum.get("screening")
     if told is None or told["screen"] == "off":
         return
-    refuses = told["screen"] == "refuse"
+    refuses, refuse = told["screen"] == "refuse", opt.screen("refuse")
     for found in told["rounds"]:
         where = f" of round {found['round'] + 1}" if result.plan.num_rounds > 1 else ""
         cohorts = f"the {found['cohorts']} cohorts{where}"
@@ -79,21 +80,21 @@ def on_screening(result: Result) -> Iterator[str]:
             after = (
                 "the round is left out"
                 if refuses
-                else "the estimates may be wrong by any amount (--screen refuse leaves it out)"
+                else f"the estimates may be wrong by any amount ({refuse} leaves it out)"
             )
             figures = found.get("why") or (
                 f"votes {found['votes']:.3g}, limit {found['votes_limit']:.3g}; mean square"
                 f" {found['mean_square']:.3g}, limit {found['mean_square_limit']:.3g}"
             )
-            yield (
+            yield Note(
                 f"the sums of {cohorts} do not fit honest clients who were dealt to them at random"
                 f" ({figures}): clients lied, or the cohorts have different people; {after}"
             )
         elif found["verdict"] == "cohorts stand out":
             number = found["stand_out"]
             stand = "stands" if number == 1 else "stand"
-            after = "left out" if refuses else "in the answer (--screen refuse leaves them out)"
-            yield (
+            after = "left out" if refuses else f"in the answer ({refuse} leaves them out)"
+            yield Note(
                 f"{number} of {cohorts} {stand} out, as where a client adds many votes, and"
                 f" {'is' if number == 1 else 'are'} {after}"
             )
@@ -128,12 +129,12 @@ def _on_draw(result: Result) -> Iterator[str]:
     where = " in a round" if "round" in result.columns else ""
     most = draw["max_items"]
     counted = f"one item of each {one} is" if most == 1 else f"{most:,} items of each {one} are"
-    yield (
+    yield Note(
         f"{draw['share_with_several']:.1%} of the {many} hold more than one item{where}. At most"
         f" {counted} counted{where}, drawn at random: {draw['drawn_away']:,} of"
         f" {draw['pairs']:,} pairs of a {one} and an item are not counted. A frequency is the"
-        f" share of {many} whose drawn items include it; --max-items"
-        f" {draw['max_items_for_all']} counts all"
+        f" share of {many} whose drawn items include it; "
+        f"{opt.max_items(draw['max_items_for_all'])} counts all"
     )
 
 
@@ -238,8 +239,8 @@ def _on_decoder(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
             " recovery, several times as accurate, needs more"
         )
     elif MAX_JOINT < result.domain.size <= MAX_ENUMERATED:
-        yield (
+        yield Note(
             f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint"
-            " recovery (--recovery joint) is several times as accurate and looks at each candidate"
-            " ten times"
+            f" recovery ({opt.recovery('joint')}) is several times as accurate and looks at each"
+            " candidate ten times"
         )

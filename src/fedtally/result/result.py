@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
+from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.belief import BeliefDecoder, message_bytes
@@ -172,8 +172,8 @@ class Result(Tabular):
         self.objective = self.decoding.objective
         if plan.is_open and self.recovery != Recovery.JOINT:
             raise InvalidInputError(
-                "recovery must be joint where the domain is open: it finds the hashes that stand"
-                f" out, got {self.recovery}"
+                f"{arg.recovery} must be joint where the domain is open: it finds the hashes that"
+                f" stand out, got {self.recovery}"
             )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self._made: dict[tuple[str, float], Intervals] = {}
@@ -384,11 +384,7 @@ class Result(Tabular):
         # Under this relation the number of clients is noised, too, in each release. Shares of it
         # are as uncertain as it is.
         # Shares of silos add up: that number has the noise of all silos in all sums.
-        stddev = (
-            terms.largest_stddev(self._silos_in_sums)
-            if terms.by_clients
-            else terms.stddev * len(self.sketches) ** 0.5
-        )
+        stddev = self.plan.protection.stddev(self._silos_in_sums, len(self.sketches))
         return NoisyNumberIntervals(made, stddev / self.num_contributions, confidence)
 
     def decoded(

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from fedtally.base import validate
 from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check_point
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.flp.one_hot import field_for_sums
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
 from fedtally.secagg.two_server import ReportProof, TwoServerParameters, Validity
@@ -51,7 +51,7 @@ class SecureSum(StrEnum):
         except ValueError:
             *others, last = cls
             raise InvalidInputError(
-                f"secure_sum must be {', '.join(others)} or {last}, got {name!r}"
+                f"{arg.secure_sum} must be {', '.join(others)} or {last}, got {name!r}"
             ) from None
 
 

@@ -44,7 +44,7 @@ from typing import Literal, NamedTuple
 from fedtally.base import validate
 from fedtally.base.encoding import values_of_sum
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 
 # sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
 # same). It is statistical: nobody can repeat the draw of a ring, so 40 bits are enough.
@@ -84,7 +84,7 @@ class Adversary(StrEnum):
             return cls(name)
         except ValueError:
             raise InvalidInputError(
-                f"adversary must be one of {', '.join(cls)}, got {name!r}"
+                f"{arg.adversary} must be one of {', '.join(cls)}, got {name!r}"
             ) from None
 
 

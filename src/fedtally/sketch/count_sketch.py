@@ -22,7 +22,14 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.base import archive, validate
 from fedtally.base.encoding import Encoding
-from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError, reason
+from fedtally.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    UnreadableFileError,
+    arg,
+    opt,
+    reason,
+)
 from fedtally.sketch import hashing
 from fedtally.sketch.schedule import Schedule, ScheduleKind
 from fedtally.sketch.spelling import Spelling, positions_of
@@ -351,6 +358,11 @@ class CountSketch:
         self.noise: NoiseMark | None = None
 
     @property
+    def num_vectors(self) -> int:
+        """The number of vectors that were summed: of the silos, or of the clients."""
+        return self.num_silos or self.num_clients
+
+    @property
     def counters(self) -> npt.NDArray[np.int64]:
         """The counters of the ids: a view of the vector, int64 [rows, width]."""
         spec = self.spec
@@ -603,7 +615,8 @@ def _clients_per_item(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
     whole = _integers(counts=counts)
     if np.min(whole, initial=0) < 0:
         raise InvalidInputError(
-            f"counts must be at least 0, got {np.min(whole)}; for signed weights use encode_vector"
+            f"{arg.counts} must be at least 0, got {np.min(whole)}; for signed weights use"
+            " encode_vector"
         )
     return whole
 
@@ -652,15 +665,16 @@ def noise_mark(values: Any) -> NoiseMark | None:
 def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -> None:
     """Refuse what belongs to sketches alone."""
     if rows != 1:
-        raise InvalidInputError(f"rows must be 1 in a histogram, got {rows}")
+        raise InvalidInputError(f"{arg.rows} must be 1 in a histogram, got {rows}")
     if schedule.kind is not ScheduleKind.SHARED:
         raise InvalidInputError(
-            f"schedule must be shared in a histogram, whose rounds have no hashes, got {schedule}"
+            f"{arg.schedule} must be shared in a histogram, whose rounds have no hashes, got"
+            f" {schedule}"
         )
     if spelling is not None:
         raise InvalidInputError(
-            "a histogram needs a list of candidates, and an open domain has none: leave encoding"
-            " out, or declare the candidates"
+            "a histogram needs a list of candidates, and an open domain has none: leave"
+            f" {opt.encoding} out, or declare the candidates"
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fedtally.base.encoding import Encoding
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 
 _FEWEST_ROWS = {"joint": 3, "median": 1, "belief": 3, "direct": 1}
 _WHY = (
@@ -66,12 +66,12 @@ class Recovery(StrEnum):
         >>> Recovery.JOINT.check_encoding(Encoding.HISTOGRAM)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        fedtally.errors.InvalidInputError: recovery joint is for a sketch, ...
+        fedtally.errors.InvalidInputError: recovery='joint' is for a sketch, ...
         """
         if encoding is not self.encoding:
             raise InvalidInputError(
-                f"recovery {self} is for a {self.encoding}, and the encoding is a {encoding}: leave"
-                f" recovery out, or take the encoding {self.encoding}"
+                f"{opt.recovery(self)} is for a {self.encoding}, and the encoding is a {encoding}:"
+                f" leave {opt.recovery} out, or take {opt.encoding(self.encoding)}"
             )
 
     @property

@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import pairwise
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 
 # These are not schedules yet: `fedtally.planner.choice.schedules` replaces them by schedules.
 AUTO = "auto"
@@ -69,8 +69,8 @@ class Schedule:
             return cls(ScheduleKind.BATCHED, int(batches))
         if name not in kinds or name == "batched" or colon:
             raise InvalidInputError(
-                f"schedule must be shared, fresh, hybrid or batched:B with B batches, got {text!r}"
-                + validate.did_you_mean(name, kinds)
+                f"{arg.schedule} must be shared, fresh, hybrid or batched:B with B batches, got"
+                f" {text!r}" + validate.did_you_mean(name, kinds)
             )
         return cls(kinds[name])
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.domain import Grid
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.sources.extensions import values_of
 from fedtally.sources.values import as_counts, as_names, as_pairs, as_values
 
@@ -52,7 +52,7 @@ class Columns:
     are_named: bool = True
     folders: tuple[tuple[str, str | None], ...] = ()
     given: tuple[tuple[str, str | None], ...] = ()
-    item_option: str = "--item"
+    item_option: str = opt.item
 
     def __post_init__(self) -> None:
         if self.client is not None and self.count is not None:
@@ -63,11 +63,11 @@ class Columns:
         if self.silo is not None and self.client is None:
             raise InvalidInputError(
                 "a silo column goes with a client column, which names the person of each row: name"
-                " both (--silo, --client)"
+                f" both ({opt.silo}, {opt.client})"
             )
         if isinstance(self.item, tuple) and len(self.item) != 2:
             raise InvalidInputError(
-                f"item must be one column or a pair latitude, longitude, got {self.item!r}"
+                f"{arg.item} must be one column or a pair latitude, longitude, got {self.item!r}"
             )
         parts = ("client", "silo", "round", "count")
         for part, name in (
@@ -195,12 +195,13 @@ def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple
 def _other_delimiter(available: Sequence[str]) -> str:
     """Return the way out where the only column's name looks like a whole header, else "".
 
-    >>> _other_delimiter(["user;word"]), _other_delimiter(["user", "a;b"])
+    >>> from fedtally.errors import render
+    >>> render(_other_delimiter(["user;word"]), for_="shell"), _other_delimiter(["user", "a;b"])
     ("; if it is separated by ';', say so (--delimiter ';')", '')
     """
     letters = [letter for letter in ",;\t|" if len(available) == 1 and letter in available[0]]
     return (
-        f"; if it is separated by {letters[0]!r}, say so (--delimiter {letters[0]!r})"
+        f"; if it is separated by {letters[0]!r}, say so ({opt.delimiter(letters[0])})"
         if letters
         else ""
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import TYPED, Layout
 from fedtally.sources.tables import column_kinds, table_source
@@ -72,7 +72,7 @@ def open_files(
             )
     if len(paths) > 1 and formats[paths[0]] != "text" and columns.item is None:
         raise InvalidInputError(
-            f"{pattern} names {len(paths)} tables: which column is the item? (--item)"
+            f"{pattern} names {len(paths)} tables: which column is the item? ({opt.item})"
         )
     sources = [
         table_source(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, arg, opt
 from fedtally.sources.batches import Columns
 from fedtally.sources.compression import without_suffix
 from fedtally.sources.streams import check_encoding
@@ -53,14 +53,14 @@ _BY_SUFFIX = {
     **dict.fromkeys(("orc", "avro", "dta", "sav", "sas7bdat", "rds", "pkl", "h5", "npy"), _OTHER),
 }
 _BY_CONTENT = {
-    b"PAR1\x15": "is a Parquet file: use --format parquet",
-    b"ARROW1\0": "is an Arrow (Feather) file: use --format feather",
+    b"PAR1\x15": f"is a Parquet file: use {opt.format('parquet')}",
+    b"ARROW1\0": f"is an Arrow (Feather) file: use {opt.format('feather')}",
     b"FEA1\0": "is a Feather file of version 1: write it anew with a current pandas or pyarrow",
     b"SQLite format 3\0": _DATABASE,
     b"PK\x03\x04": f"{_ARCHIVE}; or it {_SPREADSHEET}",
 }
 
-_WIDE = " (then say --text-encoding utf-16)"
+_WIDE = f" (then say {opt.text_encoding('utf-16')})"
 
 Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
 
@@ -106,16 +106,16 @@ class Layout:
             chosen = _FORMATS[format]
         else:
             raise InvalidInputError(
-                f"format must be csv, tsv, json, parquet, feather or text, got {format!r}"
+                f"{arg.format} must be csv, tsv, json, parquet, feather or text, got {format!r}"
             )
         if chosen == "text" and columns.names():
             raise InvalidInputError(
                 f"plain text has one item a line and no column {columns.names()[0]!r}; use"
-                " --format csv"
+                f" {opt.format('csv')}"
             )
         if chosen not in ("csv", "tsv") and delimiter:
             raise InvalidInputError(
-                f"the format {chosen} has no delimiter; leave it out, or use --format csv"
+                f"the format {chosen} has no delimiter; leave it out, or use {opt.format('csv')}"
             )
         return cls(chosen, _delimiter(delimiter, chosen), header, encoding)
 
@@ -124,7 +124,7 @@ def _delimiter(delimiter: str | None, format: str) -> str:
     chosen = {None: "\t" if format == "tsv" else ",", "\\t": "\t"}.get(delimiter, delimiter)
     if chosen is None or len(chosen) != 1 or not chosen.isascii() or chosen in '"\r\n':
         raise InvalidInputError(
-            f"delimiter must be one ASCII character such as ';', got {delimiter!r}"
+            f"{arg.delimiter} must be one ASCII character such as ';', got {delimiter!r}"
         )
     return chosen
 

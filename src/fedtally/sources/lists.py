@@ -29,7 +29,7 @@ from fedtally.domain import (
     parse,
 )
 from fedtally.domain.columns import as_text, shown
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, arg, opt
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import Layout, check_text
 from fedtally.sources.memory import from_items
@@ -181,10 +181,10 @@ def _as_of_lists(path: str) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        said = str(error)
-        if "--text-encoding" in said:
+        said, named = error.marked, error.options
+        if "text_encoding" in named:
             said = f"{path} is no UTF-8 text: save it as UTF-8"
-        elif "--delimiter" in said:
+        elif "delimiter" in named:
             said = f"{said.partition('; if it is')[0]}: separate them by commas, or by tabs in .tsv"
         raise type(error)(said) from error
 
@@ -285,8 +285,8 @@ def domain_of(value: Any) -> Domain | str:
         )
     if isinstance(value, bytes | Mapping) or not hasattr(value, "__len__"):
         raise InvalidInputError(
-            "domain must be a Domain such as fedtally.Dictionary(...), a list of items, a path, or"
-            f" text, got {type(value).__name__}"
+            f"{arg.domain} must be a Domain such as fedtally.Dictionary(...), a list of items, a"
+            f" path, or text, got {type(value).__name__}"
         )
     first: Any = next(iter(value), None)
     first = first.as_py() if hasattr(first, "as_py") else first  # an Arrow column's
@@ -327,12 +327,12 @@ def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] |
     if meta.get("kind") not in (Dictionary.kind, IntegerSet.kind) or not meta.get("public"):
         raise InvalidInputError(
             "the candidates of this plan are the distinct items of one input, which nobody else"
-            " has: plan with --domain FILE, range:FIRST..LAST or grid:..."
+            f" has: plan with {opt.domain('FILE')}, range:FIRST..LAST or grid:..."
         )
     if candidates is None:
         raise InvalidInputError(
             "the plan holds only the digest of its candidates: name the file that it was planned"
-            " with, one candidate a line, or FILE:COLUMN (--candidates)"
+            f" with, one candidate a line, or FILE:COLUMN ({opt.candidates})"
         )
     domain: Domain = read_candidates(candidates, is_checked=True)
     if meta.get("kind") == IntegerSet.kind:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
 from fedtally.sources.values import of_column, of_numpy, of_objects, type_of
 
@@ -212,8 +212,9 @@ def _sequence(values: Any, name: str) -> Any:
         )
     if name == "items" and _is_value_counts(values):
         raise InvalidInputError(
-            "items must be a column, got numbers by label, as of value_counts(); pass its index as"
-            " items and its values as counts (or series.array, if the numbers are the items)"
+            f"{arg.items} must be a column, got numbers by label, as of value_counts(); pass its"
+            " index as items and its values as counts (or series.array, if the numbers are the"
+            " items)"
         )
     if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
         raise _no_column(values, name)

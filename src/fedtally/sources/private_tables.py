@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.sources import lines
 from fedtally.sources.batches import Columns
 from fedtally.sources.layout import Layout, Tables
@@ -57,7 +57,7 @@ def _check_headless(columns: Columns, name: str) -> None:
     if columns.item is None:
         raise InvalidInputError(
             f"{name}: with epsilon a row must not say which columns there are: name the item by its"
-            " place (--item 1)"
+            f" place ({opt.item('1')})"
         )
     for column in columns.names():
         if not re.fullmatch("[1-9][0-9]{0,5}", column):
@@ -95,7 +95,7 @@ def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     if columns.item is None:
         raise InvalidInputError(
             f"{name}: with epsilon a row must not say which columns there are: name the item's"
-            " (--item)"
+            f" ({opt.item})"
         )
     columns = columns.with_folders()  # no row may say whether there is such a column
     with _open_lines(path, layout) as stream:

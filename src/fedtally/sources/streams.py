@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.sources import compression
 from fedtally.sources.compression import Compression, DamagedError
 
@@ -55,8 +55,8 @@ def _explain(error: Exception, encoding: str) -> str:
         if isinstance(error, UnicodeDecodeError):
             byte = f" (byte {error.object[error.start]:#04x})"
         return (
-            f"is no {encoding} text{byte}; say which encoding it is, such as --text-encoding"
-            " latin-1"
+            f"is no {encoding} text{byte}; say which encoding it is, such as"
+            f" {opt.text_encoding('latin-1')}"
         )
     if "straddl" in text:
         return (
@@ -68,7 +68,7 @@ def _explain(error: Exception, encoding: str) -> str:
         named = f" (row {row}: {found}, not {expected})" if row else f" ({found}, not {expected})"
         return (
             f"has a row with another number of fields than its first one{named}; mend it, or check"
-            " the quotes and the delimiter (--delimiter ';' for semicolons)"
+            f" the quotes and the delimiter ({opt.delimiter(';')} for semicolons)"
         )
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}"

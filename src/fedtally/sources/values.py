@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 
 _COUNT_BOUND = 2**63
 # Below this one a float of so many bits holds every integer; from it on several become one float.
@@ -79,7 +79,7 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
         try:
             text = _text(column, what)
         except pa.ArrowInvalid as error:
-            why = "is no valid UTF-8 text; say which encoding it is (--text-encoding)"
+            why = f"is no valid UTF-8 text; say which encoding it is ({opt.text_encoding})"
             if not is_text(kind):
                 why = "holds bytes that are no UTF-8 text: decode it to text first"
             raise InvalidInputError(f"{what} {why}") from error

@@ -26,9 +26,8 @@ import sqlalchemy as sa
 
 from fedtally.base.links import real_path
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Sums
 from fedtally.privacy.budget import Charge, checked_name
-from fedtally.privacy.events import Trust
 from fedtally.secagg import wire
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.server import ClientId
@@ -274,7 +273,7 @@ class Campaigns(ClaimedDatabase):
                 whole seconds; or this file holds another campaign, or has fewer writes than its
                 mark says, because a copy was put back; or the mark is gone.
         """
-        if plan.privacy is not None and ledger is None:
+        if plan.protection.is_charged and ledger is None:
             raise InvalidInputError(
                 "a plan with privacy is charged before a sum is opened: name the ledger"
             )
@@ -332,7 +331,7 @@ class Campaigns(ClaimedDatabase):
             ended = connection.execute(sa.delete(_sessions).where(mine)).rowcount
             # Clients or two servers put their noise into a sum once, so a second release is the
             # same. An aggregator would draw other noise.
-            if plan.privacy is not None and plan.privacy.event.trust is Trust.CENTRAL:
+            if plan.protection.sums is Sums.SECRET:
                 sums, why = _sums.c.plan == plan.fingerprint, "given up: its exact sum was erased"
                 for one in connection.execute(sa.select(_sums).where(sums)).all():
                     if one.round not in released:
@@ -545,7 +544,7 @@ class CampaignStore:
             return False
         # If clients are silos, the row has the number of silos. The number of their people is
         # secret, and a row of this table is never erased.
-        clients = sketch.num_silos or sketch.num_clients
+        clients = sketch.num_vectors
         same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
         fact = same | {"clients": clients, "time": seconds(self._clock())}
         connection.execute(_ADD_LANDED, fact)

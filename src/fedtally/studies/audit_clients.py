@@ -21,8 +21,7 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Mechanism, Relation, Trust
-from fedtally.secagg.config import SecAggConfig, TwoServerConfig
+from fedtally.privacy.events import Mechanism, Relation
 from fedtally.sketch import CountSketch
 from fedtally.sources import from_items
 from fedtally.studies.noise_checks import Distribution
@@ -413,12 +412,11 @@ class Design:
 
     def _fewest(self) -> int:
         """Return the fewest clients of a round that the plan takes."""
-        agreed = self.plan.secure_sum
-        if isinstance(agreed, SecAggConfig):
-            return agreed.parameters.n_min
-        if isinstance(agreed, TwoServerConfig):
-            return -(-agreed.min_batch // min(map(len, self._releases_of_plan)))
-        return self.terms.event.honest_survivors or 1
+        summing, releases = self.plan.summing, self._releases_of_plan
+        if self.plan.secure_sum is None:
+            return self.terms.event.honest_survivors or 1
+        together = summing.opened_together(releases) or [range(1)]
+        return -(-summing.least_clients // min(map(len, together)))
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[Client]:
         # Nobody knows the rounds of a client. If none holds anything, the exact sums are 0.
@@ -538,9 +536,7 @@ def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
     if event.mechanism is Mechanism.GEOMETRIC:
         return Distribution.discrete_laplace(event.noise_variance)
     # each of two servers adds all of the noise, since the other one may not
-    return Distribution.rounded_gaussian(event.noise_variance).times(
-        2 if event.trust is Trust.DISTRIBUTED else 1
-    )
+    return Distribution.rounded_gaussian(event.noise_variance).times(event.draws_of_sum)
 
 
 def terms_of(plan: Plan) -> PrivacyConfig:

@@ -111,7 +111,7 @@ class Evidence:
         excess, distributions = [], []
         for k, (towards, most) in enumerate(zip(crowd.towards, crowd.most, strict=True)):
             sketch = found[self._plan.releases[k].start]
-            number, vectors = sketch.num_clients, sketch.num_silos or sketch.num_clients
+            number, vectors = sketch.num_clients, sketch.num_vectors
             if self._design.is_hidden:
                 number = self._design.number_in(crowd.population.clients, k)
             excess.append(float(sketch.counters.reshape(-1) @ towards) - number * most)
@@ -146,7 +146,7 @@ class Evidence:
             sketch = found[rounds.start]
             self._residuals[k].append(sketch.counters.reshape(-1) - exact[k])
             self._exact[k].append(exact[k])
-            self._clients[k].append(sketch.num_silos or sketch.num_clients)
+            self._clients[k].append(sketch.num_vectors)
         there = sum(
             max(1, len(client.silos)) * (len(client.rounds) if client.silos else 1)
             for _, client, _ in population.holding()
@@ -265,7 +265,7 @@ class Evidence:
 
     def _law_of_numbers(self) -> Distribution:
         """Return the distribution of the noise on the number of clients of all releases."""
-        if not self._terms.by_clients:
+        if self._plan.protection.of_client() is None:
             return self._distribution(0).times(self._releases)
         # of silos, whose shares add up over the releases
         return self._distribution(sum(own[0] for own in self._clients))

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +28,12 @@ from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import RoundTally, split
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
-from fedtally.planner.privacy import Privacy, Random, honest_clients, resolve_privacy
+from fedtally.planner.privacy import Privacy, Random, resolve_privacy
+from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
-from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
 from fedtally.result import Progress, Truth, check_export_path, write_table
@@ -92,16 +93,14 @@ class Study:
             own.load(self.recovery, "at")  # refuses now what cannot be imported
         else:
             Decoding(self.recovery).check_rows(self.rows)
-        for name in ("delta", "trust"):
-            if self.epsilon is None and getattr(self, name) is not None:
-                raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
+        check(given(delta=self.delta, trust=self.trust), unmet(epsilon=self.epsilon is None))
         _ = self.privacy  # refuses now, and not after the data were read, what does not go together
         for method in self.methods:
             if own.is_own(method):
                 if self.epsilon is not None:
                     raise InvalidInputError(
-                        f"epsilon needs a schedule whose noise is proven (shared, fresh, hybrid or"
-                        f" batched:B), got {method}: leave it or epsilon out"
+                        f"{opt.epsilon} needs a schedule whose noise is proven (shared, fresh,"
+                        f" hybrid or batched:B), got {method}: leave it or {opt.epsilon} out"
                     )
                 own.OwnRounds(method, self.num_rounds)  # refuses now what cannot be imported
             elif method not in EXACT:
@@ -323,7 +322,6 @@ def _measurements(
             clients, name = population.everybody.num_clients, _schedule(schedule)
             privacy = None
             if (asked := study.privacy) is not None:
-                shares = asked.noise_by is NoiseBy.CLIENTS
                 privacy = asked.make_terms(
                     rows=rows,
                     width=width,
@@ -332,7 +330,7 @@ def _measurements(
                     participations=1,
                     num_clients=sizes,
                     most_clients=cohort,
-                    honest_survivors=honest_clients(Summation(), sizes) if shares else None,
+                    honest_survivors=asked.sharers(Summation(), sizes),
                 )
             fixed = (clients, cohort, parameters, 1, seed)
             return Plan(rows, width, name, study.num_rounds, *fixed, privacy=privacy)
@@ -425,16 +423,13 @@ def _one_hot_noise(
 ) -> F64:
     """Return the noise that makes the sum of one-hot vectors as private; none without privacy."""
     # a one-hot vector changes one counter by 1, as a sketch of one row does
-    terms = plan.privacy
-    if terms is None:
+    if not plan.protection.is_charged:
         return np.empty(0)
-    distributions = (
-        [terms.share(part.num_clients) for part in rounds if part.num_clients]
-        if terms.noised_by is NoiseBy.CLIENTS
-        else [terms.noise()]
-    )
+    opened = [part.num_clients for part in rounds if part.num_clients]
+    if plan.protection.of_release() is not None:
+        opened = [sum(opened)]  # one-hot vectors of all rounds are added up first
     total = np.zeros(population.domain.size)
-    for distribution in distributions:
+    for distribution in chain.from_iterable(map(plan.protection.of_sum, opened)):
         total += distribution.draw(Secret(random(KEY_BYTES)), len(total))
     return total
 

@@ -30,7 +30,6 @@ from scipy.special import bdtr, bdtri, stdtrit
 
 from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
-from fedtally.campaign.release import is_noised_before
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain, Names, OpenStrings
@@ -50,14 +49,13 @@ from fedtally.engines.local.tally import (
     split_members,
     tally_members,
 )
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Sums
 from fedtally.planner import Campaign, Frequencies, open_domain
 from fedtally.planner import names as names_of
 from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.planner.privacy import Random
-from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.result import (
     RARE_ITEMS,
@@ -67,7 +65,6 @@ from fedtally.result import (
     check_export_path,
     write_table,
 )
-from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch, Recovery
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy
@@ -528,7 +525,8 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
     if domain.size != plan.domain_size:
         raise InvalidInputError(
             f"the plan is for a domain of {plan.domain_size:,} candidates, and the input has"
-            f" {domain.size:,}; declare the plan's domain (--domain), or make a plan for this one"
+            f" {domain.size:,}; declare the plan's domain ({opt.domain}), or make a plan for this"
+            " one"
         )
     if not people.num_clients:
         raise InvalidInputError(_NO_CLIENT)
@@ -583,7 +581,7 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
     sizes = [part.num_clients for part in rounds]
     privacy = plan.privacy
     honest = 0
-    if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and plan.secure_sum is None:
+    if privacy is not None and plan.secure_sum is None:
         honest = privacy.event.honest_survivors or 0
     is_hidden = privacy is not None and privacy.event.relation.hides_number
     return (max(sizes) <= plan.max_round_clients or is_hidden) and min(
@@ -639,7 +637,7 @@ def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[Cou
     server = FrequencyServer(plan, MemoryBooks())
     summed = (
         _summed_with_noise(plan, sketches, random)
-        if plan.privacy and is_noised_before(plan)
+        if plan.protection.sums is Sums.NOISED
         else sketches
     )
     for sketch in summed:
@@ -651,8 +649,6 @@ def _summed_with_noise(
     plan: Plan, sketches: list[CountSketch], random: Random
 ) -> list[CountSketch]:
     """Return the secure sum of each release, with the noise that clients or two servers add."""
-    terms = plan.privacy
-    assert terms is not None
     opened = []
     for rounds in plan.releases:
         own = [sketch for sketch in sketches if sketch.round in rounds]
@@ -664,11 +660,7 @@ def _summed_with_noise(
             total.num_clients += other.num_clients
         # The shares of all cohorts' clients are together one draw; each of two servers draws for
         # itself.
-        for distribution in (
-            [terms.share(total.num_clients)]
-            if terms.noised_by is NoiseBy.CLIENTS
-            else [terms.noise()] * 2
-        ):
+        for distribution in plan.protection.of_sum(total.num_clients):
             total.vector += distribution.draw(Secret(random(KEY_BYTES)), total.vector.size)
         total.noise = plan.noise_mark
         opened.append(total)
@@ -708,7 +700,7 @@ def _warnings(
             " would not run; they are counted here"
         )
     if why := plan.why_not_all_land():
-        notes.append(f"these campaigns would not run: {why}")
+        notes.append(Note(f"these campaigns would not run: {why}"))
     if distribution is None:
         notes.append(
             "nothing is predicted: clients hold several items each, and the error model is for one"
@@ -723,10 +715,11 @@ def _warnings(
 
 def _bytes(plan: Plan, width: int) -> int:
     """Return a client's upload under the plan with another width, at its bits per counter."""
-    agreed, counters = plan.secure_sum, plan.rows * width
-    if agreed is None:
+    counters, cohorts, servers = plan.rows * width, plan.summing.cohorts, plan.summing.servers
+    if cohorts is not None:
+        wider = replace(cohorts.parameters, length=counters)
+        return replace(cohorts, parameters=wider).upload_bytes
+    if servers is None:
         return -(-counters * plan.modulus_bits // 8)
-    if isinstance(agreed, SecAggConfig):
-        return replace(agreed, parameters=replace(agreed.parameters, length=counters)).upload_bytes
     added = 0 if plan.report_proof is None else plan.report_proof.added_bytes  # by its rows alone
-    return replace(agreed, length=counters).upload_bytes + added
+    return replace(servers, length=counters).upload_bytes + added

@@ -10,7 +10,6 @@ from fedtally.campaign.driver import Driver, RunningSession
 from fedtally.errors import OvertakenError
 from fedtally.plan import Plan
 from fedtally.privacy.budget import OverspentError
-from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
@@ -154,8 +153,7 @@ class Pace:
 
 def longest_answer(plan: Plan) -> int:
     """Return a bound on the bytes of a client's answer: all that it sends in a session."""
-    assert isinstance(plan.secure_sum, SecAggConfig)  # a driver runs no other plan
-    return plan.secure_sum.upload_bytes
+    return plan.summing.of_cohorts().upload_bytes  # a driver runs no other plan
 
 
 def _invites(session: RunningSession) -> bool:

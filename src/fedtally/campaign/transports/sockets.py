@@ -26,7 +26,7 @@ from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
 from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace, longest_answer
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
-from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.errors import InvalidInputError, OvertakenError, opt
 
 SUFFIX = ".sock"
 LOOK_SECONDS = 2.0  # between two looks into the folder, and two attempts to reach an agent
@@ -285,7 +285,7 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         raise InvalidInputError(
             f"cannot read the folder of sockets {folder}: {error.strerror}; name the folder in"
-            " which the agents make their sockets (--agents DIR)"
+            f" which the agents make their sockets ({opt.agents('DIR')})"
         ) from None
     if not stat.S_ISDIR(mode):
         raise InvalidInputError(f"{folder} is no folder: name the folder of the sockets")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedtally.campaign.transports.engine import Engine
-from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.errors import InvalidInputError, MissingExtraError, opt
 
 
 def flag(name: str) -> str:
@@ -189,6 +189,6 @@ def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[
     wrong = [f"needs {flag(option)} {own[option].metavar}" for option in missing]
     wrong += [f"takes no {flag(option)}" for option in foreign]
     if wrong:
-        raise InvalidInputError(f"--engine {name} {', and '.join(wrong)}")
+        raise InvalidInputError(f"{opt.engine(name)} {', and '.join(wrong)}")
     usual = {option: one.default for option, one in own.items() if one.default is not None}
     return row, usual | values

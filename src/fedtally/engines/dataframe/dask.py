@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dask import delayed
 
 from fedtally.domain import Domain
-from fedtally.engines.local.estimate import for_python
+from fedtally.engines.local.estimate import suggests_keywords
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FAN_IN = 8  # tallies that one task adds up
 
 
-@for_python
+@suggests_keywords
 def tally_dask(
     frame: Any,
     *,
@@ -181,4 +181,4 @@ def _count(part: Any, number: int, where: str, options: _Options) -> pa.Table:
     try:
         return partial_tally(part, partition=number, **options.keywords)
     except InvalidInputError as error:
-        raise type(error)(f"partition {number} of {where}: {error}") from error
+        raise type(error)(f"partition {number} of {where}: {error.marked}") from error

@@ -18,7 +18,7 @@ from pyspark.sql.functions import col, regexp_replace
 
 from fedtally import errors
 from fedtally.domain import Domain
-from fedtally.engines.local.estimate import for_python
+from fedtally.engines.local.estimate import suggests_keywords
 from fedtally.engines.local.partial import Content
 from fedtally.engines.local.partitions import merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@for_python
+@suggests_keywords
 def tally_spark(
     frame: Any,
     *,

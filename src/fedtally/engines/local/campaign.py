@@ -52,17 +52,17 @@ from fedtally.engines.local.tally import (
     largest_silo,
     number_of_silos,
 )
-from fedtally.errors import InvalidInputError, MemoryLimitError
+from fedtally.errors import InvalidInputError, MemoryLimitError, opt
 from fedtally.plan import Plan
 from fedtally.planner import rare_names
 from fedtally.planner.draft import Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.request import CampaignSpec
+from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Keys
 from fedtally.planner.seeds import with_even_seed
 from fedtally.privacy.events import Relation
 from fedtally.result import Progress, Result, Truth, physical_memory
-from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, open_list
 
@@ -251,7 +251,7 @@ class _Site:
             with _timed(timings, "encode"):
                 for sketch in encode(plan, self.domain, contributed, self.report, self.names):
                     # a round in which nobody takes part does not land
-                    if sketch.num_silos or sketch.num_clients:
+                    if sketch.num_vectors:
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
@@ -274,7 +274,7 @@ class _Site:
                 tally.of(joined(server.screening.used(number, places)))
                 for number, (tally, places) in enumerate(zip(rounds, alive, strict=True))
             ]
-            if traffic is not None and isinstance(plan.secure_sum, SecAggConfig):
+            if traffic is not None and plan.summing.cohorts is not None:
                 traffic["screening"] = server.screening.to_dict()
         return _Landed(sketches, rounds, traffic)
 
@@ -293,7 +293,7 @@ def _draw_pilot(
     if spec.is_private and tally.is_bounded_by_client and are_natural:
         raise InvalidInputError(
             "a pilot's clients must not be in the campaign, and here a client may be in several"
-            " natural rounds: split the clients over num_rounds (--rounds), use the sizing minimax,"
+            f" natural rounds: split the clients over {opt.num_rounds}, use the sizing minimax,"
             " or a plan of fedtally plan"
         )
     # A generator of its own: the campaign's draws are the same with a pilot of another size.
@@ -353,7 +353,7 @@ def _choose_size(
                 if simulation.ledger is None
                 else "; the pilot is charged: what it released stays released"
             )
-            raise InvalidInputError(f"{error}{spent}") from None
+            raise InvalidInputError(f"{error.marked}{spent}") from None
     else:
         chosen, size = paper_size(
             draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds)
@@ -422,10 +422,10 @@ def read(
     domain = declared(spec.domain, source)
     if (domain is None or not domain.public) and spec.is_private and not spec.is_not_private:
         raise InvalidInputError(
-            "with epsilon the candidates must be public, and the input's own items"
-            f" ({source.name}) are not: declare a list (--domain FILE, range:A..B or grid:...),"
-            " or take --domain open, which finds strings nobody has listed (--not-private allows"
-            " it, and protects nobody)"
+            f"with epsilon the candidates must be public, and the input's own items ({source.name})"
+            f" are not: declare a list ({opt.domain('FILE')}, range:A..B or grid:...), or take"
+            f" {opt.domain('open')}, which finds strings nobody has listed ({opt.not_private(True)}"
+            " allows it, and protects nobody)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
     encoder = encoder_of(domain, seed, outside, spec.is_private)
@@ -498,21 +498,14 @@ def _check_columns(spec: CampaignSpec, natural: bool, by_client: bool) -> None:
         natural: whether rows name their rounds.
         by_client: whether they name their clients.
     """
-    if natural and spec.num_rounds is not None:
-        raise InvalidInputError(
-            "a round column already says the rounds; leave num_rounds (--rounds) out"
-        )
-    if spec.plan is None and spec.max_items > 1 and not by_client:
-        raise InvalidInputError(
-            "max_items bounds the rows of one client, and here each row or count is a client of one"
-            " item; name the clients (--client), or leave max_items out"
-        )
+    several = spec.max_items if spec.plan is None and spec.max_items > 1 else None
+    bounded = None if spec.privacy is None else spec.max_rounds
+    check(
+        given(num_rounds=spec.num_rounds, max_items=several, max_rounds=bounded),
+        unmet(no_round_column=natural, clients=not by_client, round_column=not natural),
+    )
     if natural and spec.plan is not None and spec.plan.is_of_silos:
         _check_natural(spec.plan)
-    if spec.privacy is not None and spec.max_rounds is not None and not natural:
-        raise InvalidInputError(
-            "max_rounds goes with natural rounds: name their column, or leave it out"
-        )
     if natural and spec.hides_clients:
         raise InvalidInputError(
             "add-remove hides who takes part, and a round column shows which rounds had anybody:"

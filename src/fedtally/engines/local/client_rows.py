@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.kernels.reference import GOLDEN
 from fedtally.kernels.rows import BUCKETS, distinct_rows, spread
 from fedtally.sketch.clip import bound_items_of_each, places_of, sort_order
@@ -136,7 +136,7 @@ class ClientRows:
             where = tempfile.gettempdir()
             raise InvalidInputError(
                 f"cannot keep client rows in {where}: {error.strerror}; free space there, point"
-                " TMPDIR elsewhere, or raise the memory (--memory)"
+                f" TMPDIR elsewhere, or raise the memory ({opt.memory})"
             ) from error
         self._bytes = 0
 

@@ -23,10 +23,9 @@ from fedtally.domain import Names
 from fedtally.engines.local.encoding import add_items
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import FedtallyError
-from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.plan import MAX_CLIENTS, Plan, Sums
 from fedtally.planner.privacy import Random
 from fedtally.planner.secure_sum import Keys, Summation
-from fedtally.privacy.events import Trust
 from fedtally.secagg import two_server
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
@@ -85,9 +84,9 @@ def sum_rounds(
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random, names)
     run.begin(sum(tally.num_vectors for tally in rounds), report)
-    sum_up = _by_two_servers if isinstance(plan.secure_sum, TwoServerConfig) else _by_cohorts
+    sum_up = _by_cohorts if plan.summing.servers is None else _by_two_servers
     alive = sum_up(server, rounds, run)
-    if not run.is_noised:
+    if plan.protection.sums is not Sums.NOISED:
         run.traffic.compare(rounds, [joined(places) for places in alive], names)
     return Summed(alive, run.traffic.to_dict())
 
@@ -315,22 +314,15 @@ class _Run:
         self.names = names
         self.keys, self.traffic, self.summation = keys, Traffic(plan), summation
         self.rng, self.random = rng, random
-        self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
-
-    @property
-    def is_noised(self) -> bool:
-        """Whether the sums are opened with noise in them."""
-        return self._privacy is not None and self._privacy.event.trust is Trust.DISTRIBUTED
+        self._summing, self._taken = plan.summing, 0
 
     @property
     def secagg(self) -> SecAggConfig:
-        assert isinstance(self._agreed, SecAggConfig)
-        return self._agreed
+        return self._summing.of_cohorts()
 
     @property
     def two_server(self) -> TwoServerConfig:
-        assert isinstance(self._agreed, TwoServerConfig)
-        return self._agreed
+        return self._summing.of_servers()
 
     def begin_round(self) -> None:
         """Let the identities be used again: another round has other clients."""
@@ -426,7 +418,7 @@ class Traffic:
         Raises:
             FedtallyError: they differ, which is an error of this program.
         """
-        together = self._plan.releases if self._plan.is_two_server else []
+        together = self._plan.summing.opened_together(self._plan.releases)
         opened = {release.start: release for release in together}
         for first, found in self._sums.items():
             plain = CountSketch(self._plan.spec, first)
@@ -436,7 +428,7 @@ class Traffic:
                 plain.num_silos += len(tally.silos)
             # of silos the last entry is the number of their people
             own = [plain.num_clients] if plain.num_silos else []
-            vectors = plain.num_silos or plain.num_clients
+            vectors = plain.num_vectors
             if vectors != found.num_clients or not np.array_equal(
                 np.append(plain.vector, np.array(own, np.int64)), found.total
             ):
@@ -448,7 +440,7 @@ class Traffic:
         self._is_equal = True
 
     def _of_two_servers(self) -> dict[str, int]:
-        if not self._plan.is_two_server:
+        if self._plan.summing.servers is None:
             return {}
         refused = {} if self._plan.report_proof is None else {"refused": self.refused}
         return {**refused, "between_bytes": self.between}

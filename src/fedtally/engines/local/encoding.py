@@ -18,7 +18,7 @@ from fedtally.domain import (
     fingerprints,
 )
 from fedtally.domain.columns import as_integers, as_text, distinct, is_grouped
-from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.errors import InvalidInputError, OutsideDomainError, opt
 from fedtally.kernels.rows import group
 from fedtally.sketch import CountSketch
 
@@ -136,9 +136,9 @@ class Declared(Encoder):
                 return self._domain.encode(items), None
             except OutsideDomainError as error:
                 # Only here: with privacy, and for an item that was asked for, it is no way out.
-                every = "" if self._domain.kind == "grid" else ", use --domain input"
+                every = "" if self._domain.kind == "grid" else f", use {opt.domain('input')}"
                 raise OutsideDomainError(
-                    f"{error}{every}, or leave out what is outside (--outside drop)"
+                    f"{error.marked}{every}, or leave out what is outside ({opt.outside('drop')})"
                 ) from None
         inside = self._inside(items)
         if inside.all():
@@ -193,7 +193,7 @@ class FromInput(Encoder):
         if self._integers not in (None, texts is None):
             raise InvalidInputError(
                 "some batches of the input hold integers and some text; give the items one type, or"
-                " declare a --domain"
+                f" declare a {opt.domain}"
             )
         self._integers = texts is None
         self._ids.append(ids)

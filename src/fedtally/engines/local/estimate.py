@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fedtally._keywords import in_python
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.screening import Screen
@@ -17,7 +16,7 @@ from fedtally.engines.local.campaign import run
 from fedtally.engines.local.partial import Tallied, is_tally
 from fedtally.engines.local.seeds import population_rng
 from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.result import Result
 from fedtally.sketch import Schedule
@@ -36,11 +35,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def for_python(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function of the library whose errors speak of keywords, in the words of Python.
-
-    An unknown keyword is answered by the likely one.
-    """
+def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function of the library that answers an unknown keyword by the likely one."""
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -51,21 +47,14 @@ def for_python(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     + validate.did_you_mean(name, known)
                 )
-        try:
-            return function(*args, **kwargs)
-        except InvalidInputError as error:
-            message = in_python(str(error))
-            if message == str(error):
-                raise
-            # One error, in the words of Python, at the place where it arose.
-            raise type(error)(message).with_traceback(error.__traceback__) from None
+        return function(*args, **kwargs)
 
     return call
 
 
 # The keywords from `domain` on are the fields of `Request` and `Simulation`, which say what they
 # mean; a test compares names, types and defaults. They are written out for editors and type checks.
-@for_python
+@suggests_keywords
 def estimate(
     data: Any,
     *,
@@ -332,7 +321,7 @@ def source_of(
         return open_source(path, columns, rng=population_rng(seed), is_one_of_many=is_one_of_many)
     except InvalidInputError as error:
         if isinstance(data, str) and not os.path.exists(path) and path.isprintable():
-            raise type(error)(f"{error}; one item is written [{data[:60]!r}]") from None
+            raise type(error)(f"{error.marked}; one item is written [{data[:60]!r}]") from None
         raise
 
 
@@ -374,5 +363,5 @@ def check_public(data: Any, domain: Any, name: str = "domain", what: str = "cand
         raise InvalidInputError(
             f"the {name} is the input itself: with epsilon the {what} must be public; declare a"
             f" list that does not come from the clients (--{name} FILE), or mark the run with"
-            " --not-private"
+            f" {opt.not_private(True)}"
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedtally.engines.local.tally import Drawn, Tally
+from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
 from fedtally.sources import Source
@@ -83,14 +84,14 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
 
 def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
     """Return a note where a round is opened in cohorts, each with the noise of a whole round."""
-    if traffic is None or plan.privacy is None or not plan.privacy.by_clients:
+    if traffic is None or plan.protection.of_client() is None:
         return []
     number = traffic["cohorts"]
     if number <= plan.num_rounds:
         return []
-    note = (
+    note = Note(
         f"{number:,} cohorts are opened, each with all the noise of a round: larger ones"
-        " (--max-cohort) are better"
+        f" ({opt.max_cohort}) are better"
     )
     return [note]
 

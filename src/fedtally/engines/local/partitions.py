@@ -15,19 +15,20 @@ from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.engines.local.campaign import declared, encoder_of
 from fedtally.engines.local.encoding import FromInput
-from fedtally.engines.local.estimate import for_python, is_input, source_of
+from fedtally.engines.local.estimate import is_input, source_of, suggests_keywords
 from fedtally.engines.local.partial import Content, Rules, is_tally, merged
 from fedtally.engines.local.seeds import campaign_seed, simulation_rng
 from fedtally.engines.local.simulation import row_bytes
 from fedtally.engines.local.tally import Tally
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.planner.rules import check, given, unmet
 from fedtally.sources import Columns, domain_of, item_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@for_python
+@suggests_keywords
 def partial_tally(
     data: Any,
     *,
@@ -133,8 +134,8 @@ def partial_tally(
     needs_seed = by_client or candidates is None
     if seed is None and needs_seed:
         raise InvalidInputError(
-            "seed must be given, the same for all partitions: draws and the ids of items follow"
-            " from it"
+            f"{arg.seed} must be given, the same for all partitions: draws and the ids of items"
+            " follow from it"
         )
     hashes = campaign_seed(seed if needs_seed else 0)
     encoder = encoder_of(candidates, hashes, outside, private)
@@ -182,27 +183,24 @@ def _check(
     if private and domain is None:
         raise InvalidInputError("with private the candidates must be public: declare them (domain)")
     if outside not in ("error", "drop"):
-        raise InvalidInputError(f"outside must be error or drop, got {outside!r}")
+        raise InvalidInputError(f"{arg.outside} must be error or drop, got {outside!r}")
     if private and outside == "error":
         raise InvalidInputError(
             "with private, an error for an item outside the domain would tell what a client holds:"
-            " leave outside out"
+            f" leave {opt.outside} out"
         )
     if is_natural and by_client:
         raise InvalidInputError(
             "a client's draws within natural rounds depend on all rounds, which a partition does"
             " not know: leave out client or round, or estimate the whole table in one place"
         )
-    if is_natural and num_rounds is not None:
-        raise InvalidInputError("a round column already says the rounds; leave num_rounds out")
-    if max_items > 1 and not by_client:
-        raise InvalidInputError(
-            "max_items bounds the rows of one client, and here each row or count is a client of one"
-            " item; name the clients (client), or leave max_items out"
-        )
+    check(
+        given(num_rounds=num_rounds, max_items=max_items if max_items > 1 else None),
+        unmet(no_round_column=is_natural, clients=not by_client),
+    )
 
 
-@for_python
+@suggests_keywords
 def merge_tallies(tallies: Iterable[pa.Table]) -> pa.Table:
     """Add up what partitions counted.
 

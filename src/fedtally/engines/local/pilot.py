@@ -18,7 +18,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.engines.local.simulation import Sizing
 from fedtally.engines.local.tally import Members, RoundTally, tally_members
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target
 from fedtally.planner import encodings
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
@@ -146,7 +146,8 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
     if clients < MIN_CLIENTS:
         raise InvalidInputError(
             f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger"
-            " pilot_share, or size the sketch without a pilot (sizing minimax, or max_bytes)"
+            f" {opt.pilot_share}, or size the sketch without a pilot (sizing minimax, or"
+            f" {opt.max_bytes})"
         )
 
 
@@ -281,8 +282,9 @@ def paper_size(
     needed = draft.plan(*chosen).bytes_per_client
     if spec.max_bytes is not None and needed > spec.max_bytes:
         raise InvalidInputError(
-            f"sizing {sizing} takes {needed:,} bytes of a client for tau {tau:g}, and max_bytes "
-            f"is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing model"
+            f"sizing {sizing} takes {needed:,} bytes of a client for tau {tau:g}, and"
+            f" {opt.max_bytes} is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing"
+            " model"
         )
     return chosen, size
 

@@ -27,7 +27,6 @@ from fedtally.privacy.accounting import most_detected, privacy_loss
 from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, MemoryJournal
-from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import Kind
 from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import Parameters
@@ -177,8 +176,7 @@ def _planned(
 
 
 def _parameters(plan: Plan) -> Parameters:
-    assert isinstance(plan.secure_sum, SecAggConfig)
-    return plan.secure_sum.parameters
+    return plan.summing.of_cohorts().parameters
 
 
 def _summed(

@@ -11,9 +11,10 @@ from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.screening import Screen
 from fedtally.domain import OpenStrings
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import Plan
 from fedtally.planner.request import CampaignSpec, Request, check_flag
+from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import checked_epsilon
 from fedtally.secagg.config import SecureSum
@@ -44,7 +45,7 @@ class Sizing(StrEnum):
         except ValueError:
             *others, last = cls
             raise InvalidInputError(
-                f"sizing must be {', '.join(others)} or {last}, got {name!r}"
+                f"{arg.sizing} must be {', '.join(others)} or {last}, got {name!r}"
             ) from None
 
     @property
@@ -67,8 +68,8 @@ such as 4GiB, or leave it out (1GiB)
     whole = _DEFAULT_MEMORY if memory is None else validate.size(memory=memory)
     if whole < _LEAST_MEMORY:
         raise InvalidInputError(
-            f"memory must be at least 1MiB, got {whole:,} byte{'s' * (whole > 1)}: write its unit,"
-            " such as 4GiB, or leave it out (1GiB)"
+            f"{arg.memory} must be at least 1MiB, got {whole:,} byte{'s' * (whole > 1)}: write its"
+            " unit, such as 4GiB, or leave it out (1GiB)"
         )
     return max(whole - _READING, whole // 4)
 
@@ -105,23 +106,21 @@ class Simulation:
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool):
-            raise InvalidInputError(f"seed must be an integer, text or bytes, got {self.seed!r}")
+            raise InvalidInputError(
+                f"{arg.seed} must be an integer, text or bytes, got {self.seed!r}"
+            )
         check_flag(evaluate=self.evaluate, allow_rare_names=self.allow_rare_names)
         is_open = isinstance(self.spec.domain, OpenStrings)
-        if self.dictionary is not None and not is_open:
-            raise InvalidInputError(
-                "dictionary goes with an open domain, whose names it may know: give the domain"
-                " open, or make the list the domain itself"
-            )
+        check(given(dictionary=self.dictionary), unmet(open=not is_open))
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
-            raise InvalidInputError(f"ledger must be a path or a URL, got {self.ledger!r}")
+            raise InvalidInputError(f"{arg.ledger} must be a path or a URL, got {self.ledger!r}")
         self._check_screen()
         self._check_privacy()
         if self.memory is not None:
             _ = self.row_bytes
         validate.integer(0, top=self.top)
         if self.outside not in (None, "error", "drop"):
-            raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
+            raise InvalidInputError(f"{arg.outside} must be error or drop, got {self.outside!r}")
         self._check_sizing()
 
     @classmethod
@@ -147,8 +146,8 @@ class Simulation:
         >>> Simulation.of(epsilon=1.0, seed=7)
         Traceback (most recent call last):
         ...
-        fedtally.errors.InvalidInputError: seed is not for a private run: whoever knows a seed can \
-take the noise off; leave it out, or mark it with not_private
+        fedtally.errors.InvalidInputError: seed= is not for a private run: whoever knows a seed \
+can take the noise off; leave it out, or mark it with not_private=True
         """
         unknown = [name for name in options if name not in OPTIONS]
         if unknown:
@@ -158,11 +157,7 @@ take the noise off; leave it out, or mark it with not_private
         asked = {name: options.pop(name) for name in _ASKED if name in options}
         marks = {name: options.pop(name) for name in _MARKS if name in options}
         silos = _silos(of_silos, *(options.pop(name, None) for name in _OF_SILOS))
-        if silos is not None and asked.get("tau") is not None:
-            raise InvalidInputError(
-                "tau takes a pilot of some clients, and silos are few: make a plan of silos"
-                " beforehand (fedtally plan), and give it (--plan)"
-            )
+        check(given(tau=asked.get("tau")), unmet(persons=silos is not None))
         asked["plan"] = _plan(asked.get("plan"))
         spec = Request(**asked).resolve(silos=silos, **marks)
         if options.get("ledger") is not None:
@@ -209,107 +204,69 @@ take the noise off; leave it out, or mark it with not_private
             return
         object.__setattr__(self, "screen", Screen.parse(self.screen))
         # what else forbids it, the plan says: `campaign.screening.checked_screen`
-        if self.screen is not Screen.OFF and self.spec.summation.method is not SecureSum.SECAGG:
-            raise InvalidInputError(
-                f"screen {self.screen} goes with the secure sum secagg, got"
-                f" {self.spec.summation.method}; leave screen out"
-            )
+        method = self.spec.summation.method
+        check(given(screen=self.screen), unmet(secagg=method is not SecureSum.SECAGG and method))
 
     def _check_privacy(self) -> None:
         spec = self.spec
-        if not spec.is_private:
-            if self.ledger is not None:
-                raise InvalidInputError("ledger goes with epsilon: give one, or leave ledger out")
-            return
-        if spec.is_not_private:
-            if self.ledger is not None:
-                raise InvalidInputError(
-                    "a run marked not_private guarantees nothing, so nothing of it is charged:"
-                    " leave ledger or not_private out"
-                )
-            return
-        if spec.privacy is not None:  # before a reader is told what a private run must declare
+        is_guaranteed = spec.is_private and not spec.is_not_private
+        if is_guaranteed and spec.privacy is not None:  # before what a private run must declare
             checked_epsilon(spec.privacy.epsilon)
-        if self.outside == "error":
-            raise InvalidInputError(
-                "with epsilon, an error for an item outside the domain would tell what a client"
-                " holds: leave outside out (such clients contribute zeros), or mark the run with"
-                " not_private"
-            )
-        for name, is_given, why in (
-            ("seed", self.seed is not None, "whoever knows a seed can take the noise off"),
-            ("evaluate", self.evaluate, "the truth is not private"),
-        ):
-            if is_given:
-                raise InvalidInputError(
-                    f"{name} is not for a private run: {why}; leave it out, or mark it with"
-                    " not_private"
-                )
+        check(
+            given(
+                ledger=self.ledger,
+                outside=self.outside,
+                seed=self.seed,
+                evaluate=self.evaluate,
+                sizing=self.sizing,
+            ),
+            unmet(
+                epsilon=not spec.is_private,
+                guarantee=spec.is_private and spec.is_not_private,
+                not_private=is_guaranteed,
+            ),
+        )
 
     def _check_sizing(self) -> None:
         if self.sizing is not None:
             object.__setattr__(self, "sizing", Sizing.parse(self.sizing))
+        sizes_sketch = self.spec.encoding is not Encoding.HISTOGRAM
+        check(
+            given(name_length=self.name_length, sizing=self.sizing, pilot_share=self.pilot_share),
+            unmet(
+                unsized=not self.sizes_open,
+                list=self.sizes_open,
+                tau=self.spec.tau is None,
+                sketch=not sizes_sketch,
+            ),
+        )
         if self.name_length is not None:
-            if not self.sizes_open:
-                raise InvalidInputError(
-                    "name_length goes with an open domain, whose names are to be read, and which no"
-                    " plan has sized yet; leave name_length out"
-                )
             assert isinstance(self.spec.domain, OpenStrings)
             validate.integer(1, self.spec.domain.max_length, name_length=self.name_length)
-        if self.sizes_open:
-            for name, value in (("sizing", self.sizing), ("pilot_share", self.pilot_share)):
-                if value is not None:
-                    raise InvalidInputError(
-                        f"{name} is not for an open domain, whose size follows from assumed"
-                        f" frequencies, without a pilot; leave {name} out, or make a plan for known"
-                        " ones (fedtally plan --like)"
-                    )
-            return
-        if self.spec.tau is None:
-            for name, value in (("sizing", self.sizing), ("pilot_share", self.pilot_share)):
-                if value is not None:
-                    raise InvalidInputError(
-                        f"{name} goes with tau, the error that is asked for: give one, or leave"
-                        f" {name} out"
-                    )
+        if self.sizes_open or self.spec.tau is None:
             return
         if self.sizing_method is not Sizing.MODEL:
-            if self.spec.encoding is Encoding.HISTOGRAM:
-                raise InvalidInputError(
-                    f"sizing {self.sizing} sizes a sketch, and a histogram has as many counters as"
-                    " candidates: leave sizing out, or take the encoding sketch"
-                )
             object.__setattr__(self, "spec", replace(self.spec, encoding=Encoding.SKETCH))
         if self.pilot_share is not None:
             validate.inside(pilot_share=self.pilot_share)
-        if self.sizing is Sizing.ORACLE and self.spec.is_private and not self.spec.is_not_private:
-            raise InvalidInputError(
-                "sizing oracle reads the truth, which is not private: use another one, or mark the"
-                " run with not_private"
-            )
 
 
-def _plan(given: Any) -> Plan | None:
+def _plan(of: Any) -> Plan | None:
     """Return the plan that is given, or lies in the file of that path."""
-    if isinstance(given, str | os.PathLike):
-        return Plan.load(given)
-    if given is not None and not isinstance(given, Plan):
+    if isinstance(of, str | os.PathLike):
+        return Plan.load(of)
+    if of is not None and not isinstance(of, Plan):
         raise InvalidInputError(
-            f"plan must be a Plan, or the path of the file of one, got {type(given).__name__}"
+            f"{arg.plan} must be a Plan, or the path of the file of one, got {type(of).__name__}"
         )
-    return given
+    return of
 
 
 def _silos(of_silos: bool, people: int | None, each: int | None) -> Silos | None:
     """Return what is asked of silos; None: the input names none."""
     if of_silos:
         return Silos(people, 1 if each is None else each)
-    for name, value in zip(_OF_SILOS, (people, each), strict=True):
-        if value is not None:
-            raise InvalidInputError(
-                f"{name} goes with silos: name their column (--silo), or leave it out"
-            )
+    check(given(people=people, silos_per_person=each), unmet(silos=True))
     return None
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedtally.domain.columns import as_text, is_grouped
 from fedtally.engines.local.client_rows import ClientRows, bound_clients, hashed_clients, is_new
 from fedtally.engines.local.encoding import Encoded, Encoder, client_keys, is_integer
-from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.errors import InvalidInputError, OutsideDomainError, arg
 from fedtally.kernels.rows import group, spread
 from fedtally.plan import MAX_CLIENTS
 from fedtally.sources import Batch, Columns
@@ -303,8 +303,8 @@ def bound_silos(
         return list(rounds)
     if rng is None:
         raise InvalidInputError(
-            f"people must be at least {largest:,}, those of the largest silo, got {people:,}: allow"
-            " more, or leave people out"
+            f"{arg.people} must be at least {largest:,}, those of the largest silo, got {people:,}:"
+            " allow more, or leave people out"
         )
 
     def bounded(silo: RoundTally) -> RoundTally:
@@ -627,7 +627,8 @@ class Tally:
         ):
             clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
             raise InvalidInputError(
-                f"num_rounds must be at most the number of clients, {clients}, got {num_rounds:,}"
+                f"{arg.num_rounds} must be at most the number of clients, {clients}, got"
+                f" {num_rounds:,}"
             )
         if self._final is not None:
             if individuals:
@@ -670,7 +671,7 @@ class Tally:
         labels = _in_order(self._silos)
         if not self.is_natural and num_rounds > len(labels):
             raise InvalidInputError(
-                f"num_rounds must be at most the number of silos, {len(labels):,}, got"
+                f"{arg.num_rounds} must be at most the number of silos, {len(labels):,}, got"
                 f" {num_rounds:,}"
             )
         each = num_rounds if self.is_natural else 1

@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 
 from fedtally.engines.local.tally import Tally
+from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.sources import Source
 
 _PEOPLE = re.compile(
-    "account|client|customer|device|email|employee|guid|household|id|imei|member|msisdn|"
-    "participant|patient|person|phone|respondent|student|subject|subscriber|uid|user|userid|username|"
-    "uuid|visitor"
+    "account|client|customer|device|email|employee|guid|household|id|imei|member|msisdn|participant|patient|person|phone|respondent|student|subject|subscriber|uid|user|userid|username|uuid|visitor"
 )
 _SHOWN = 3  # names of columns in a note
 
@@ -57,9 +56,12 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
         found.append(_rows_are_people(tally))
     if not has_ledger and not plan.privacy.not_private:
         population = plan.privacy.population
+        record = f"{opt.ledger('books.db')} {opt.population(population)}"
         found.append(
-            f"this run is in no ledger, so a second one on the same {many} spends again: record"
-            f" both (--ledger books.db --population {population}, after fedtally ledger grant)"
+            Note(
+                f"this run is in no ledger, so a second one on the same {many} spends again: record"
+                f" both ({record}, after fedtally ledger grant)"
+            )
         )
     if tally.is_bounded_by_client:
         found.append(
@@ -73,17 +75,19 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
 
 
 def _rows_are_people(tally: Tally) -> str:
-    what, way = "row", "name the people (--client COL)"
+    what, way = "row", f"name the people ({opt.client('COL')})"
     if tally.has_counts:
         what, way = (
             "counted record",
-            "give a table with a row for each record, and its client (--client COL)",
+            f"give a table with a row for each record, and its client ({opt.client('COL')})",
         )
     likely = looks_like_people(tally.columns.others)
     if likely:
         listed = ", ".join(repr(name) for name in likely[:_SHOWN])
         way += f"; {listed} {'looks' if len(likely) == 1 else 'look'} like one"
-    return f"each {what} counts as a person of its own, and ten of one person as ten people: {way}"
+    return Note(
+        f"each {what} counts as a person of its own, and ten of one person as ten people: {way}"
+    )
 
 
 def _of_silos(plan: Plan) -> str:

@@ -26,7 +26,7 @@ from fedtally.crypto.keys import (
     hkdf,
 )
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, Lanes, Masking, lane
-from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.errors import FedtallyError, InvalidInputError, arg, opt
 from fedtally.secagg.packing import lifted, pack, packed_length
 from fedtally.secagg.params import (
     MAX_CLIENTS,
@@ -72,7 +72,9 @@ class Validity(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise InvalidInputError(f"validity must be none or proofs, got {name!r}") from None
+            raise InvalidInputError(
+                f"{arg.validity} must be none or proofs, got {name!r}"
+            ) from None
 
 
 class Verdict(Enum):
@@ -305,7 +307,7 @@ class BatchPolicy:
         if self.validity is Validity.PROOFS and not has_proofs:
             raise UnsafeParametersError(
                 "validity must be proofs by this policy, got none: without proofs one client can"
-                " spoil or move the whole sum; ask for a plan with --validity proofs"
+                f" spoil or move the whole sum; ask for a plan with {opt.validity('proofs')}"
             )
         for name, value, least in (
             ("corrupt", parameters.corrupt, self.corrupt),

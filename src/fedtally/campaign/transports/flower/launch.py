@@ -174,7 +174,7 @@ def follow(
         runs, found = folder.runner() is not None, RunReport.load(folder)
         if found is not None and found.run == run:
             if found.ending is None:
-                raise FlowerError(found.error)
+                raise FlowerError(found.error or "")
             return found
         begun |= runs
         gone = gone + 1 if begun and not runs else 0

@@ -1,0 +1,62 @@
+"""The only form of a plan's text: its canonical JSON, and what a file of a plan may not hold.
+
+Otherwise two readers of one file could see two plans, with two fingerprints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fedtally.errors import InvalidInputError
+
+
+def canonical_json(values: Mapping[str, Any]) -> str:
+    """Return the only canonical JSON text of a table, as docs/plan.md defines it."""
+    return json.dumps(
+        dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:
+    """Refuse null, and texts that are not written as in the canonical JSON.
+
+    Args:
+        read: a table as a file has it.
+        normal: the same table as the plan writes it.
+        path: the names of the tables around it, each with a dot.
+
+    Raises:
+        InvalidInputError: names the entry.
+    """
+    for name, value in read.items():
+        if isinstance(value, Mapping):
+            check_form(value, normal[name], f"{path}{name}.")
+        elif value is None:
+            raise InvalidInputError(f"{path}{name} must not be null: leave the entry out")
+        elif isinstance(value, str) and value != normal[name]:
+            raise InvalidInputError(
+                f"{path}{name} must be written {normal[name]!r} in a plan, got {value!r}"
+            )
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return the entries of a plan in JSON.
+
+    Raises:
+        InvalidInputError: the text is no object, or a table of it has an entry twice.
+        ValueError: the text is no JSON.
+    """
+    value = json.loads(text, object_pairs_hook=_entries)  # the hook refuses entries that repeat
+    if not isinstance(value, dict):
+        raise InvalidInputError("a plan is a JSON object")
+    return value
+
+
+def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python takes the last of equal entries, other readers the first: they would see two plans
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise InvalidInputError("a table of a plan must have each entry once, as in TOML")
+    return entries

@@ -1,0 +1,197 @@
+"""Who adds the noise of a campaign: nobody, an aggregator, the clients or two servers.
+
+1. Noise is drawn once for each sum that is opened, or comes in shares of its clients.
+2. Nothing that anybody sees may depend on a sum without its noise (`Sums.SECRET`).
+3. Each release is charged before its noise is drawn, and before it is opened.
+
+>>> from fedtally.privacy.config import propose
+>>> from fedtally.sketch import Schedule
+>>> exact = Protection(None, Schedule.parse("shared"), 4, has_secure_sum=False)
+>>> exact.by, exact.sums, exact.of_sum(50), len(exact.releases)
+('nobody', <Sums.PUBLIC: 'public'>, [], 4)
+>>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)
+>>> central = Protection(terms, Schedule.parse("shared"), 4, has_secure_sum=True)
+>>> central.by, central.sums, len(central.of_sum(50)), len(central.releases)
+('aggregator', <Sums.SECRET: 'secret'>, 1, 1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, cast
+
+from fedtally.sketch import NoiseMark
+
+if TYPE_CHECKING:
+    from fedtally.privacy.config import PrivacyConfig
+    from fedtally.privacy.geometric import Geometric
+    from fedtally.privacy.mechanism import Noise
+    from fedtally.sketch import Schedule
+
+By = Literal["nobody", "aggregator", "clients", "servers"]
+
+
+class Sums(StrEnum):
+    """What a sum is at the moment when it is opened.
+
+    `PUBLIC`: exact, and anybody may see it. `SECRET`: exact, until its release adds the noise.
+    `NOISED`: its noise was in the vectors, or came from two servers.
+    """
+
+    PUBLIC = "public"
+    SECRET = "secret"  # noqa: S105  # no password
+    NOISED = "noised"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What follows from who adds the noise of a campaign.
+
+    Args:
+        terms: the privacy of the plan; None: there is none, and nobody adds noise.
+        schedule: the hashes of each round.
+        num_rounds: the planned rounds.
+        has_secure_sum: whether a protocol sums the vectors, and no trusted server.
+
+    Attributes:
+        by: the party that adds the noise.
+    """
+
+    terms: PrivacyConfig | None
+    schedule: Schedule
+    num_rounds: int
+    has_secure_sum: bool
+    by: By = field(init=False)
+
+    def __post_init__(self) -> None:
+        by = "nobody" if self.terms is None else str(self.terms.noised_by)
+        object.__setattr__(self, "by", cast("By", by))
+
+    @property
+    def _noise(self) -> PrivacyConfig:
+        return cast("PrivacyConfig", self.terms)  # where `by` is somebody
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether releases are charged, and nothing seen may depend on one client."""
+        return self.terms is not None
+
+    @property
+    def sums(self) -> Sums:
+        """What sums are when they are opened."""
+        match self.by:
+            case "nobody":
+                return Sums.PUBLIC
+            case "aggregator":
+                return Sums.SECRET
+            case _:  # an ideal sum is made without the noise, which its release then adds
+                return Sums.NOISED if self.has_secure_sum else Sums.SECRET
+
+    @property
+    def releases(self) -> list[range]:
+        """The rounds that are added up before anything is opened, for each release.
+
+        Who opens a sum and adds the noise first adds up the rounds that share their hashes: their
+        total needs noise only once.
+        """
+        match self.by:
+            case "nobody" | "clients":
+                return [range(round, round + 1) for round in range(self.num_rounds)]
+            case _:
+                return self.schedule.batches_of(self.num_rounds)
+
+    @property
+    def participations(self) -> int:
+        """The most rounds that one client takes part in."""
+        return 1 if self.terms is None else self.terms.event.participations
+
+    @property
+    def clip_norm(self) -> float | None:
+        """The bound on the norm of a client's sketch; None: there is none."""
+        return None if self.terms is None else self.terms.event.clip_norm
+
+    def mark(self, fingerprint: str) -> NoiseMark | None:
+        """Return the mark of sums that hold the noise of a plan; None: they are exact."""
+        return None if self.terms is None else NoiseMark(self.by, fingerprint)
+
+    def of_client(self) -> Noise | None:
+        """Return the noise that each client adds to its vector; None: clients add none."""
+        return self._noise.share() if self.by == "clients" else None
+
+    def of_server(self) -> Noise | Geometric | None:
+        """Return the noise that each of two servers adds to a sum; None: they add none."""
+        return self._noise.noise() if self.by == "servers" else None
+
+    def of_release(self) -> Noise | Geometric | None:
+        """Return the noise that an aggregator adds to a release; None: it adds none."""
+        return self._noise.noise() if self.by == "aggregator" else None
+
+    def of_sum(self, clients: int) -> list[Noise | Geometric]:
+        """Return the draws that are in a released sum; the shares of its clients are one draw.
+
+        Args:
+            clients: the clients in the sum, or its silos.
+        """
+        match self.by:
+            case "nobody":
+                return []
+            case "aggregator":
+                return [self._noise.noise()]
+            case "clients":
+                return [self._noise.share(clients)]
+            case _:  # each of two servers adds all of the noise, since the other may add none
+                return [self._noise.noise()] * 2
+
+    def stddev(self, clients: int, sums: int = 1) -> float:
+        """Return the standard deviation of the noise in a counter of released sums together.
+
+        Args:
+            clients: the clients in all of these sums, none of which dropped out.
+            sums: the number of these sums.
+        """
+        match self.by:
+            case "nobody":
+                return 0.0
+            case "clients":  # shares add up, over clients and over sums
+                return self._noise.largest_stddev(clients)
+            case _:
+                return self._noise.largest_stddev(clients) * float(sums**0.5)
+
+    def bound(self, counters: int, clients: int) -> int:
+        """Return the most that noise adds to a counter of a secure sum, but for 2^-40.
+
+        An aggregator adds its noise after the secure sum: then the bound is 0.
+
+        Args:
+            counters: the entries of a client's vector.
+            clients: the most clients in a sum.
+        """
+        law: Literal["skellam", "discrete-gaussian"]
+        match self.by:
+            case "nobody" | "aggregator":
+                return 0
+            case "clients":
+                law, rounding = "skellam", 0
+            case _:  # each of two servers rounds its noise to integers, by at most 1/2
+                law, rounding = "discrete-gaussian", 1
+        # here, so that a plan without a secure sum loads no cryptography
+        from fedtally.secagg import params
+
+        return params.noise_bound(self.stddev(clients), counters, law) + rounding
+
+    def row_bound(self, rows: int, width: int, clients: int) -> int:
+        """Return the most that the sizes of the noise add up to in any row of a secure sum.
+
+        It is exceeded with a probability of at most 2^-40 in all rows.
+
+        Args:
+            rows: the rows of the sketch, those that spell names included.
+            width: the counters of a row.
+            clients: the most clients in a sum.
+        """
+        if self.terms is None:
+            return 0
+        from fedtally.privacy.row_noise import row_noise_bound
+
+        return row_noise_bound(self.terms, rows, width, clients)

@@ -1,0 +1,63 @@
+"""The error that a plan was made for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedtally.base import validate
+from fedtally.errors import InvalidInputError
+from fedtally.sketch import Recovery
+
+_SAID = re.compile("[ -~]{1,200}")  # what a target says of frequencies
+
+
+@dataclass(frozen=True)
+class Target:
+    """The largest error that a plan was made for; `fedtally simulate --plan` checks it.
+
+    Args:
+        linf: the largest error of any candidate's frequency, above 0, below 1.
+        failure_probability: the probability with which it may be exceeded, above 0, below 1.
+        recovery: the decoder of the sums, "joint", "median" or "belief".
+        frequencies: those that the target was planned for, in 1 to 200 printable ASCII characters:
+            "any" if it holds whatever they are, or what they are assumed to be like, such as
+            "zipf:a=1.1". None: the plan does not say.
+
+    >>> Target(0.001, 0.1, "joint").to_dict()
+    {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
+    """
+
+    linf: float
+    failure_probability: float
+    recovery: str
+    frequencies: str | None = None
+
+    def __post_init__(self) -> None:
+        said = self.frequencies
+        if said is not None and not (isinstance(said, str) and _SAID.fullmatch(said)):
+            raise InvalidInputError(
+                f"target.frequencies must be 1 to 200 printable ASCII characters, got {said!r:.80}"
+            )
+        for name in ("linf", "failure_probability"):
+            object.__setattr__(self, name, validate.inside(**{name: getattr(self, name)}))
+        object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON-able values; what the plan does not say is absent."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Target:
+        """Return the target that `to_dict` described.
+
+        Raises:
+            InvalidInputError: an entry is missing, unknown or out of bounds.
+        """
+        found = validate.table(
+            "target", values, list(cls.__dataclass_fields__), optional=["frequencies"]
+        )
+        if found.get("frequencies", "") is None:  # JSON's null would be another text of one plan
+            raise InvalidInputError("target.frequencies must be text, or be left out, got null")
+        return cls(**found)

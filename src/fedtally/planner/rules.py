@@ -1,0 +1,267 @@
+"""What people may ask together: a row for each option that needs something beside it.
+
+`check` refuses the first row that is broken. Whoever asks says which options are given, and which
+needs are not met; the words are here alone. What a plan's file must keep is checked by its part,
+and so are the bounds of a value. `docs/rules.md` is printed from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from fedtally.errors import InvalidInputError, opt
+
+_AUTO = "auto"
+
+
+class Need(Enum):
+    """What an option may need. The value says so, with braces in place of the option."""
+
+    NO_PLAN = "a plan already says {}"
+    PRIVATE_PLAN = "{} is not for a plan without privacy"
+    EPSILON = f"{{}} goes with {opt.epsilon}"
+    GUARANTEE = f"{{}} is not for a run that is marked {opt.not_private(True)}"
+    NOT_PRIVATE = "{} is not for a private run"
+    ADD_REMOVE = "{} goes with the relation add-remove"
+    REPLACE_ONE = "{} goes with the relation replace-one"
+    SECAGG = "{} goes with the secure sum secagg"
+    TWO_SERVER = "{} goes with the secure sum two-server"
+    PROTOCOL = "{} goes with a real secure sum, secagg or two-server"
+    SKETCH = "{} is not for a histogram"
+    GAUSSIAN = "{} is not for geometric noise (or delta 0), which is for histograms"
+    OPEN = "{} goes with an open domain"
+    UNSIZED = "{} goes with an open domain that no plan has sized yet"
+    LIST = "{} is not for an open domain"
+    SILOS = "{} goes with silos"
+    PERSONS = "{} is not for silos"
+    TAU = f"{{}} goes with {opt.tau}, the error that is asked for"
+    NO_WIDTH = f"{{}} does not go with {opt.width}"
+    NO_MAX_COHORT = f"{{}} does not go with {opt.max_cohort}"
+    NO_ROUND_COLUMN = "a round column already says {}"
+    ROUND_COLUMN = "{} goes with natural rounds"
+    CLIENTS = "{} goes with the clients of the rows"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row: options, what each of them needs, why, and the way out.
+
+    Attributes:
+        options: names of options, each of which has that need.
+        need: what must be there beside it.
+        because: the reason, where the need does not say it.
+        way: the way out, with braces in place of the option.
+        values: the values of the option that the row is for; none: all of them. The message shows
+            the value then.
+    """
+
+    options: tuple[str, ...]
+    need: Need
+    because: str = ""
+    way: str = "leave {} out"
+    values: tuple[str, ...] = ()
+
+    def refusal(self, option: str, value: Any, instead: str) -> InvalidInputError:
+        """Return the error: the option, what it needs, what is there instead, why, and the way."""
+        named = opt[option](value) if self.values else opt[option]
+        got = f", got {instead}" if instead else ""
+        because = f"{self.because}; " if self.because else ""
+        way = self.way.format(opt[option])
+        return InvalidInputError(f"{self.need.value.format(named)}{got}: {because}{way}")
+
+
+PRIVACY = ("delta", "mechanism", "trust", "neighbours", "max_rounds", "max_clients", "certify")
+SIZES = ("rows", "width", "max_bytes", "num_rounds", "max_items")
+_COHORTS = ("max_corrupt", "max_cohort", "max_dropout", "cohort", "cohort_min", "validity")
+_OR_NO_PLAN = "leave {} out, or the plan"
+_EITHER = "give one, or leave {} out"
+_PILOT = ("sizing", "pilot_share")
+_MARK = f"leave it out, or mark it with {opt.not_private(True)}"
+
+RULES = (
+    Rule(("epsilon", *PRIVACY), Need.PRIVATE_PLAN, way=_OR_NO_PLAN),
+    Rule((*_COHORTS, "epsilon", *PRIVACY), Need.NO_PLAN, way=_OR_NO_PLAN),
+    Rule((*SIZES, "schedule", "encoding", "tau"), Need.NO_PLAN, way=_OR_NO_PLAN),
+    Rule(("people", "silos_per_person"), Need.NO_PLAN, way=_OR_NO_PLAN),
+    Rule((*PRIVACY, "population", "not_private"), Need.EPSILON, way=_EITHER),
+    Rule(("silos_per_person", "ledger"), Need.EPSILON, way=_EITHER),
+    Rule(
+        ("ledger",),
+        Need.GUARANTEE,
+        "nothing of such a run is charged",
+        f"leave {{}} or {opt.not_private(True)} out",
+    ),
+    Rule(
+        ("outside",),
+        Need.NOT_PRIVATE,
+        "an error for an item outside the domain would tell what a client holds",
+        "leave {} out (such clients contribute zeros), or mark the run with"
+        f" {opt.not_private(True)}",
+        values=("error",),
+    ),
+    Rule(("seed",), Need.NOT_PRIVATE, "whoever knows a seed can take the noise off", _MARK),
+    Rule(("evaluate",), Need.NOT_PRIVATE, "the truth is not private", _MARK),
+    Rule(
+        ("sizing",),
+        Need.NOT_PRIVATE,
+        "it reads the truth, which is not private",
+        f"use another one, or mark the run with {opt.not_private(True)}",
+        values=("oracle",),
+    ),
+    Rule(("max_clients",), Need.ADD_REMOVE, "for others the number of clients is public"),
+    Rule(("certify",), Need.REPLACE_ONE),
+    Rule(("max_clients",), Need.PERSONS, "the number of silos is public"),
+    Rule(("max_rounds",), Need.PERSONS, "a silo takes part in every natural round"),
+    Rule(
+        ("tau",),
+        Need.PERSONS,
+        "it takes a pilot of some clients, and silos are few",
+        f"make a plan of silos beforehand (fedtally plan), and give it ({opt.plan})",
+    ),
+    Rule(
+        ("people", "silos_per_person"),
+        Need.SILOS,
+        way=f"name their column ({opt.silo}), or leave {{}} out",
+    ),
+    Rule(("validity",), Need.TWO_SERVER, way="leave {} out, or use two-server"),
+    Rule(("adversary",), Need.SECAGG, values=("active",)),
+    Rule(("screen",), Need.SECAGG, values=("refuse", "warn")),
+    Rule(("cohort", "cohort_min", "max_cohort"), Need.SECAGG),
+    Rule(("dropout",), Need.PROTOCOL),
+    Rule(
+        ("cohort", "cohort_min"),
+        Need.NO_MAX_COHORT,
+        "both say how large cohorts are",
+        "give one of them",
+    ),
+    Rule(
+        ("rows", "width", "schedule", "certify"),
+        Need.GAUSSIAN,
+        way="leave {} out, or take another mechanism, with a delta",
+    ),
+    Rule(("encoding",), Need.GAUSSIAN, way="leave one of them out", values=("sketch",)),
+    Rule(
+        ("domain",),
+        Need.GAUSSIAN,
+        "it lists no candidates",
+        "leave {} out, or take another mechanism, with a delta",
+        values=("open",),
+    ),
+    Rule(
+        ("rows", "width", "schedule", "certify"),
+        Need.SKETCH,
+        way="leave {} out, or take the encoding sketch",
+    ),
+    Rule(
+        ("domain",),
+        Need.SKETCH,
+        "it lists no candidates",
+        "leave {} out, or take the encoding sketch",
+        values=("open",),
+    ),
+    Rule(
+        ("sizing",),
+        Need.SKETCH,
+        "it sizes a sketch, and a histogram has as many counters as candidates",
+        "leave {} out, or take the encoding sketch",
+        values=("two-phase", "minimax", "linear", "oracle"),
+    ),
+    Rule(("width",), Need.LIST, f"its sketches share {opt.max_bytes}, or follow from {opt.tau}"),
+    Rule(("certify",), Need.LIST, "there is no list of candidates to look at"),
+    Rule(
+        ("recovery",),
+        Need.LIST,
+        "joint recovery finds what stands out",
+        values=("median", "belief", "direct"),
+    ),
+    Rule(
+        ("schedule",),
+        Need.LIST,
+        "the best number of batches is not known, so name one",
+        values=("batched:auto",),
+    ),
+    Rule(
+        _PILOT,
+        Need.LIST,
+        "its size follows from assumed frequencies, without a pilot",
+        "leave {} out, or make a plan for known ones (fedtally plan --like)",
+    ),
+    Rule(_PILOT, Need.TAU, way=_EITHER),
+    Rule(
+        ("dictionary",),
+        Need.OPEN,
+        "its names may be in the list",
+        f"take {opt.domain('open')}, or make the list the domain itself",
+    ),
+    Rule(("name_length",), Need.UNSIZED),
+    Rule(("max_bytes",), Need.NO_WIDTH, "both size the sketch", "give one of them"),
+    Rule(("tau",), Need.NO_WIDTH, "it chooses the width", f"leave {opt.width} out, or {{}}"),
+    Rule(("num_rounds",), Need.NO_ROUND_COLUMN),
+    Rule(
+        ("max_rounds",),
+        Need.ROUND_COLUMN,
+        way=f"name their column ({opt.round}), or leave {{}} out",
+    ),
+    Rule(
+        ("max_items",),
+        Need.CLIENTS,
+        "here each row or count is a client of one item",
+        f"name the clients ({opt.client}), or leave {{}} out",
+    ),
+)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given. None, a flag that is not set, and "auto" are not.
+
+    >>> given(rows=5, max_rounds=0, certify=False, encoding="auto", width=None)
+    {'rows': 5, 'max_rounds': 0}
+    """
+    return {
+        name: value
+        for name, value in options.items()
+        if not (value is None or value is False or (isinstance(value, str) and value == _AUTO))
+    }
+
+
+def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
+    """Refuse an option whose need is not met: the first one in the order of the table.
+
+    Args:
+        options: the options that were given, by name, see `given`.
+        lacking: the needs that are not met, with what is there instead, or "", see `unmet`.
+
+    Raises:
+        InvalidInputError: an option lacks what it needs.
+
+    >>> check(given(delta=1e-6), unmet(epsilon=True))
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: delta= goes with epsilon=: give one, or leave delta= out
+    >>> check(given(adversary="semi-honest"), unmet(secagg="ideal"))
+    """
+    for rule in RULES:
+        if rule.need not in lacking:
+            continue
+        for option in rule.options:
+            if option in options and (not rule.values or str(options[option]) in rule.values):
+                raise rule.refusal(option, options[option], lacking[rule.need])
+
+
+def unmet(**needs: bool | str | None) -> dict[Need, str]:
+    """Return needs that are not met, by the names of `Need` in small letters.
+
+    Args:
+        needs: for each, whether it is unmet, or a text: what is there instead.
+
+    >>> unmet(epsilon=False, secagg="ideal")
+    {<Need.SECAGG: '{} goes with the secure sum secagg'>: 'ideal'}
+    """
+    return {
+        Need[name.upper()]: value if isinstance(value, str) else ""
+        for name, value in needs.items()
+        if value
+    }

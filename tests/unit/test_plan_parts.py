@@ -1,0 +1,214 @@
+"""The parts of a plan: what follows from who adds the noise, and from how rounds are summed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtally.crypto.keys import Secret
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan, Protection, Summing, Sums
+from fedtally.privacy.config import PrivacyConfig, propose
+from fedtally.privacy.row_noise import row_noise_bound
+from fedtally.secagg import params
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
+from fedtally.secagg.proposal import propose as propose_sum
+from fedtally.sketch import NoiseMark, Schedule
+
+N, ROWS, WIDTH = 40, 3, 16
+ASKED: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "rows": ROWS, "width": WIDTH}
+TERMS: dict[str, PrivacyConfig | None] = {
+    "nobody": None,
+    "aggregator": propose(**ASKED),
+    "clients": propose(**ASKED, trust="distributed", honest_survivors=30, most_clients=N),
+    "servers": propose(**ASKED, trust="distributed"),
+}
+SOMEBODY = [name for name in TERMS if name != "nobody"]
+COHORTS = SecAggConfig(
+    parameters=propose_sum(N, length=ROWS * WIDTH, bits=24, corrupt=1, max_dropout=0.1)
+)
+SERVERS = TwoServerConfig(length=ROWS * WIDTH, bits=24, n_max=N, min_batch=20, corrupt=2)
+
+
+def part(by: str, schedule: str = "shared", rounds: int = 4, *, secure: bool = True) -> Protection:
+    return Protection(TERMS[by], Schedule.parse(schedule), rounds, has_secure_sum=secure)
+
+
+def terms(by: str) -> PrivacyConfig:
+    found = TERMS[by]
+    assert found is not None
+    return found
+
+
+# ---- who adds the noise ----
+
+
+@pytest.mark.parametrize("by", TERMS)
+def test_a_protection_says_who_adds_the_noise(by: str) -> None:
+    protection = part(by)
+    assert protection.by == by
+    assert protection.is_charged == (by != "nobody")
+    assert protection.mark("ab") == (None if by == "nobody" else NoiseMark(by, "ab"))
+
+
+@pytest.mark.parametrize(
+    ("by", "ideal", "secure"),
+    [
+        ("nobody", Sums.PUBLIC, Sums.PUBLIC),
+        ("aggregator", Sums.SECRET, Sums.SECRET),
+        ("clients", Sums.SECRET, Sums.NOISED),
+        ("servers", Sums.SECRET, Sums.NOISED),
+    ],
+)
+def test_a_sum_is_public_secret_or_noised(by: str, ideal: Sums, secure: Sums) -> None:
+    """Nobody's sum is ever public unless nobody promised anything."""
+    assert part(by, secure=False).sums is ideal
+    assert part(by, secure=True).sums is secure
+
+
+@pytest.mark.parametrize("schedule", ["shared", "hybrid", "batched:2"])
+@pytest.mark.parametrize("by", TERMS)
+def test_rounds_share_noise_where_it_is_added_once(by: str, schedule: str) -> None:
+    alone = [range(i, i + 1) for i in range(4)]
+    together = {"shared": [range(4)], "hybrid": alone, "batched:2": [range(2), range(2, 4)]}
+    expected = together[schedule] if by in ("aggregator", "servers") else alone
+    assert part(by, schedule).releases == expected
+
+
+@pytest.mark.parametrize("by", TERMS)
+def test_one_party_adds_noise_and_no_other(by: str) -> None:
+    protection = part(by)
+    drawn = {
+        "clients": protection.of_client(),
+        "servers": protection.of_server(),
+        "aggregator": protection.of_release(),
+    }
+    assert [name for name, noise in drawn.items() if noise is not None] == [by] * (by != "nobody")
+    if by == "clients":
+        assert drawn[by] == terms(by).share()
+    elif by != "nobody":
+        assert drawn[by] == terms(by).noise()
+
+
+@pytest.mark.parametrize(
+    ("by", "number"), [("nobody", 0), ("aggregator", 1), ("clients", 1), ("servers", 2)]
+)
+def test_a_sum_holds_as_many_draws_as_parties_add(by: str, number: int) -> None:
+    """The variances of the draws add up to what is said of the sum, for any number of clients."""
+    protection = part(by)
+    for clients in (30, N):
+        draws = protection.of_sum(clients)
+        assert len(draws) == number
+        total = math.fsum(noise.variance for noise in draws)
+        assert protection.stddev(clients) ** 2 == pytest.approx(total, rel=1e-12)
+
+
+def test_shares_of_a_sum_grow_with_its_clients_and_other_noise_with_its_sums() -> None:
+    one, many = part("clients").stddev(10), part("clients").stddev(40, sums=3)
+    assert many == pytest.approx(2 * one, rel=1e-12)  # all sums together have these 40 clients
+    for by in ("aggregator", "servers"):
+        assert part(by).stddev(40, sums=9) == pytest.approx(3 * part(by).stddev(10), rel=1e-12)
+    assert part("nobody").stddev(40, sums=9) == 0
+
+
+@pytest.mark.parametrize("by", ["nobody", "aggregator"])
+def test_a_secure_sum_has_no_room_for_noise_that_comes_later(by: str) -> None:
+    assert part(by).bound(ROWS * WIDTH, N) == 0
+    assert part(by).row_bound(ROWS, WIDTH, N) == 0
+
+
+@pytest.mark.parametrize(
+    ("by", "law", "more"), [("clients", "skellam", 0), ("servers", "discrete-gaussian", 1)]
+)
+def test_a_secure_sum_has_room_for_its_noise(by: str, law: Any, more: int) -> None:
+    """But for a probability of 2^-40, so in every one of 2,000 sums."""
+    protection, counters = part(by), ROWS * WIDTH
+    bound = protection.bound(counters, N)
+    assert bound == params.noise_bound(terms(by).largest_stddev(N), counters, law) + more
+    row_bound = protection.row_bound(ROWS, WIDTH, N)
+    assert row_bound == row_noise_bound(terms(by), ROWS, WIDTH, N)
+    keys = [Secret(bytes([i]) * 32) for i in range(2)]
+    drawn = [
+        noise.draw(key, 2_000 * WIDTH)
+        for key, noise in zip(keys, protection.of_sum(N), strict=False)
+    ]
+    sums = np.abs(np.sum(drawn, axis=0)).reshape(-1, WIDTH)
+    assert sums.max() <= bound
+    assert sums.sum(axis=1).max() <= row_bound
+
+
+@pytest.mark.parametrize("by", SOMEBODY)
+def test_bounds_of_a_client_are_those_of_its_terms(by: str) -> None:
+    event = replace(terms(by).event, participations=3, max_items=2, clip_norm=2.0, variance=900.0)
+    protection = replace(part(by), terms=replace(terms(by), epsilon=90.0, event=event))
+    assert (protection.participations, protection.clip_norm) == (3, 2.0)
+    assert (part("nobody").participations, part("nobody").clip_norm) == (1, None)
+
+
+# ---- how rounds are summed ----
+
+WAYS = {"ideal": None, "secagg": COHORTS, "two-server": SERVERS}
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_one_way_to_sum_has_terms_and_no_other(kind: str) -> None:
+    summing = Summing(WAYS[kind], 100)
+    assert summing.kind == kind
+    assert summing.cohorts is (COHORTS if kind == "secagg" else None)
+    assert summing.servers is (SERVERS if kind == "two-server" else None)
+
+
+def test_who_runs_one_protocol_alone_refuses_the_others() -> None:
+    assert Summing(COHORTS, 100).of_cohorts() is COHORTS
+    assert Summing(SERVERS, 100).of_servers() is SERVERS
+    for other in (None, SERVERS):
+        with pytest.raises(InvalidInputError, match="not summed by secure aggregation"):
+            Summing(other, 100).of_cohorts()
+    for other in (None, COHORTS):
+        with pytest.raises(InvalidInputError, match="not summed by two servers"):
+            Summing(other, 100).of_servers()
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most", "honest", "missing"),
+    [
+        ("ideal", 1, 100, 100, ()),
+        ("secagg", COHORTS.parameters.n_min, N, COHORTS.honest_survivors, ("server_key",)),
+        ("two-server", 20, N, 18, ("leader_key", "helper_key", "allow_list")),
+    ],
+)
+def test_sums_have_their_sizes(
+    kind: str, least: int, most: int, honest: int, missing: tuple[str, ...]
+) -> None:
+    summing = Summing(WAYS[kind], 100)
+    assert (summing.least_clients, summing.most_clients) == (least, most)
+    assert summing.honest_clients == honest
+    assert summing.missing_keys == missing
+
+
+def test_two_servers_alone_open_whole_releases() -> None:
+    releases = [range(2), range(2, 4)]
+    opened = {kind: Summing(way, 100).opened_together(releases) for kind, way in WAYS.items()}
+    assert opened == {"ideal": [], "secagg": [], "two-server": releases}
+
+
+# ---- the parts of a plan ----
+
+
+@pytest.mark.parametrize("by", TERMS)
+def test_a_plan_has_the_parts_of_its_values(by: str) -> None:
+    agreed = {"clients": COHORTS, "servers": SERVERS}.get(by)
+    if by == "servers":
+        noise = part(by).bound(ROWS * WIDTH, N)
+        agreed = replace(SERVERS, noise=noise)
+    domain = {"kind": "range", "size": 100, "public": True, "first": 1, "last": 100}
+    sizes = (ROWS, WIDTH, Schedule.parse("shared"), 4, 4 * N, N)
+    plan = Plan(*sizes, domain, 1, bytes(32), secure_sum=agreed, privacy=TERMS[by])
+    assert plan.protection == part(by, secure=by in ("clients", "servers"))
+    assert plan.summing == Summing(agreed, N)
+    assert plan.noise_mark == plan.protection.mark(plan.fingerprint)
+    assert plan.noise_bound == plan.protection.bound(ROWS * WIDTH, plan.summing.most_clients)
