@@ -7,54 +7,131 @@ Frequencies are shown in percent of the clients, their errors in percentage poin
 decimal units (1 kB = 1000 bytes).
 """
 
-from fedtally.report.fields import (
-    SCHEMA,
-    document,
-    error_fields,
-    estimate_fields,
-    field_name,
-    intervals_fields,
-    plan_fields,
-    privacy_fields,
-    told,
-)
-from fedtally.report.merged import merged_answer, merged_document, write_merged_page
-from fedtally.report.page import Head, check_report_path, write_page
-from fedtally.report.tables import Column, FittedTable, new_table, printable
-from fedtally.report.terminal import (
-    Screen,
-    answer,
-    estimates_table,
-    facts,
-    heading,
-    next_rows,
-    plain,
-)
-from fedtally.report.wording import (
-    COVERS,
-    NO_PRIVACY,
-    candidates,
-    collisions,
-    cost,
-    counted,
-    covers,
-    decimals,
-    dimensions,
-    encoded,
-    guarantee,
-    honesty,
-    level,
-    percent,
-    points,
-    privacy_rows,
-    secure_sum_rows,
-    short_cost,
-    size,
-    sizing_rows,
-    target_rows,
-    validity,
-    who,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtally.base.lazy import loader
+
+if TYPE_CHECKING:
+    from fedtally.report.fields import (
+        SCHEMA,
+        document,
+        error_fields,
+        estimate_fields,
+        field_name,
+        intervals_fields,
+        plan_fields,
+        privacy_fields,
+        told,
+    )
+    from fedtally.report.merged import merged_answer, merged_document, write_merged_page
+    from fedtally.report.page import Head, check_report_path, write_page
+    from fedtally.report.tables import (
+        Column,
+        FittedTable,
+        facts,
+        heading,
+        new_table,
+        printable,
+    )
+    from fedtally.report.terminal import (
+        Screen,
+        answer,
+        estimates_table,
+        next_rows,
+        plain,
+    )
+    from fedtally.report.wording import (
+        COVERS,
+        NO_PRIVACY,
+        candidates,
+        collisions,
+        cost,
+        counted,
+        covers,
+        decimals,
+        dimensions,
+        encoded,
+        guarantee,
+        honesty,
+        level,
+        percent,
+        points,
+        privacy_rows,
+        secure_sum_rows,
+        short_cost,
+        size,
+        sizing_rows,
+        target_rows,
+        validity,
+        who,
+    )
+
+# Loaded on first use: who shows a plan needs no results, and no SciPy.
+_HOMES = {
+    "fields": (
+        "SCHEMA",
+        "document",
+        "error_fields",
+        "estimate_fields",
+        "field_name",
+        "intervals_fields",
+        "plan_fields",
+        "privacy_fields",
+        "told",
+    ),
+    "merged": (
+        "merged_answer",
+        "merged_document",
+        "write_merged_page",
+    ),
+    "page": (
+        "Head",
+        "check_report_path",
+        "write_page",
+    ),
+    "tables": (
+        "Column",
+        "FittedTable",
+        "facts",
+        "heading",
+        "new_table",
+        "printable",
+    ),
+    "terminal": (
+        "Screen",
+        "answer",
+        "estimates_table",
+        "next_rows",
+        "plain",
+    ),
+    "wording": (
+        "COVERS",
+        "NO_PRIVACY",
+        "candidates",
+        "collisions",
+        "cost",
+        "counted",
+        "covers",
+        "decimals",
+        "dimensions",
+        "encoded",
+        "guarantee",
+        "honesty",
+        "level",
+        "percent",
+        "points",
+        "privacy_rows",
+        "secure_sum_rows",
+        "short_cost",
+        "size",
+        "sizing_rows",
+        "target_rows",
+        "validity",
+        "who",
+    ),
+}
 
 __all__ = [
     "COVERS",
@@ -107,3 +184,5 @@ __all__ = [
     "write_merged_page",
     "write_page",
 ]
+
+__getattr__ = loader(__name__, _HOMES)

@@ -13,11 +13,10 @@ from fedtally.base.text import escaped
 from fedtally.report import page, summary, wording
 from fedtally.report.fields import error_fields, limits_fields, listed_fields, privacy_fields
 from fedtally.report.standing import doubted, standing
+from fedtally.report.tables import facts, heading
 from fedtally.report.terminal import (
     Screen,
     estimates_table,
-    facts,
-    heading,
     more_lines,
     no_candidates,
     none_listed,

@@ -6,7 +6,7 @@ imported inside the functions: documents in JSON must not pay for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -253,3 +253,31 @@ def _last_padding(console: Console) -> int:
     table.padding = (0, _GAP - 1, 0, 0)
     table.add_column(min_width=1)
     return Measurement.get(console, console.options, table).minimum - 1
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    r"""Return a listing of names and texts in two columns, whose control characters are escaped.
+
+    >>> from fedtally.report.terminal import plain
+    >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())
+    Upload  32.0 kB\x1b[2K
+    """
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(escaped(name), escaped(text) if isinstance(text, str) else text)
+    return grid
+
+
+def heading(text: str) -> RenderableType:
+    """Return a line in bold, as it stands above a table, whose control characters are escaped.
+
+    >>> heading("Answer").plain
+    'Answer'
+    """
+    from rich.text import Text
+
+    return Text(escaped(text), style="bold")

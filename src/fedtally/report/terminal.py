@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedtally.base.text import escaped
 from fedtally.domain import Domain, Unread
 from fedtally.report.standing import doubted
-from fedtally.report.tables import Column, FittedTable, printable
+from fedtally.report.tables import Column, FittedTable, facts, heading, printable
 from fedtally.report.wording import (
     EXACT,
     attendance,
@@ -46,15 +46,15 @@ from fedtally.result import (
     Estimate,
     Evaluation,
     NameEvaluation,
-    Result,
     is_told_from_zero,
     uncertainty_of,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.table import Table
     from rich.text import Text
+
+    from fedtally.result import Result
 
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # of an answer with notes in fewer columns
@@ -545,33 +545,6 @@ def _errors(found: Evaluation | NameEvaluation) -> str:
         f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall"
         f" {found.recall_at_k:.0%}{covered}"
     )
-
-
-def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    r"""Return a listing of names and texts in two columns, whose control characters are escaped.
-
-    >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())
-    Upload  32.0 kB\x1b[2K
-    """
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="cyan", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, text in rows:
-        grid.add_row(escaped(name), escaped(text) if isinstance(text, str) else text)
-    return grid
-
-
-def heading(text: str) -> RenderableType:
-    """Return a line in bold, as it stands above a table, whose control characters are escaped.
-
-    >>> heading("Answer").plain
-    'Answer'
-    """
-    from rich.text import Text
-
-    return Text(escaped(text), style="bold")
 
 
 def plain(renderable: RenderableType, columns: int = 100) -> str:

@@ -14,19 +14,12 @@ from typing import TYPE_CHECKING, Any
 from fedtally.base.text import escaped, one_of
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan, Sums
-from fedtally.recovery.decoding import listed_kind, named_kind
-from fedtally.recovery.intervals import predicted_range
-from fedtally.recovery.limits import Intervals
-from fedtally.result import (
-    Estimate,
-    NameEvaluation,
-    Result,
-    largest_uncertainty,
-    uncertainty_of,
-)
+from fedtally.result import Estimate, NameEvaluation, largest_uncertainty, uncertainty_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded on first use: who shows a plan alone needs none of them
     from fedtally.privacy.config import PrivacyConfig
+    from fedtally.recovery.limits import Intervals
+    from fedtally.result import Result
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 EXACT = "each count is exact"
@@ -734,6 +727,8 @@ def expected_error(intervals: Intervals) -> str:
     0.039 to 0.111 points
     0.066 points
     """
+    from fedtally.recovery.intervals import predicted_range
+
     between = predicted_range(intervals)
     if between is None:
         return points(intervals.predicted_linf)
@@ -883,6 +878,8 @@ def covered(
         listed: estimates in a list that they chose themselves.
         named: estimates of items named beforehand.
     """
+    from fedtally.recovery.decoding import listed_kind, named_kind
+
     kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
     said = []
     for kind in dict.fromkeys(kinds or [named_kind(asked)]):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtally.recovery.intervals import Limits
+from fedtally.recovery.limits import Limits
 from fedtally.recovery.linear_system import F64
 
 

@@ -23,8 +23,8 @@ guarantees:
   restored from a backup does not know what was spent since. Do not continue with it: start a
   population of another name with a smaller grant.
 
-Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. Importing this package
-imports SQLAlchemy, which is slow: import it inside the functions that need it.
+Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. A name of this package
+imports SQLAlchemy on first use, which is slow: import it inside the functions that need it.
 
 The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
 `batches`, `client_record`, `claims` (which process writes?), `writes` (how many writes has a file
@@ -45,19 +45,59 @@ epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distributio
 b'the noised sketch'
 """
 
-from fedtally.store.batches import Batch, Batches, BatchStore
-from fedtally.store.campaigns import (
-    IMPOSSIBLE,
-    Campaigns,
-    CampaignStatus,
-    CampaignStore,
-    EndedSession,
-    OpenSession,
-    SavedSession,
-)
-from fedtally.store.client_record import ClientRecord, Journal, Part
-from fedtally.store.database import WAIT_SECONDS, StoreError
-from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtally.base.lazy import loader
+
+if TYPE_CHECKING:
+    from fedtally.store.batches import Batch, Batches, BatchStore
+    from fedtally.store.campaigns import (
+        IMPOSSIBLE,
+        Campaigns,
+        CampaignStatus,
+        CampaignStore,
+        EndedSession,
+        OpenSession,
+        SavedSession,
+    )
+    from fedtally.store.client_record import ClientRecord, Journal, Part
+    from fedtally.store.database import WAIT_SECONDS, StoreError
+    from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
+
+# Loaded on first use: an agent has a client's record, and neither campaigns nor a ledger.
+_HOMES = {
+    "batches": (
+        "Batch",
+        "Batches",
+        "BatchStore",
+    ),
+    "campaigns": (
+        "IMPOSSIBLE",
+        "Campaigns",
+        "CampaignStatus",
+        "CampaignStore",
+        "EndedSession",
+        "OpenSession",
+        "SavedSession",
+    ),
+    "client_record": (
+        "ClientRecord",
+        "Journal",
+        "Part",
+    ),
+    "database": (
+        "WAIT_SECONDS",
+        "StoreError",
+    ),
+    "ledger": (
+        "EXPORT",
+        "Landing",
+        "Ledger",
+        "Reservation",
+    ),
+}
 
 __all__ = [
     "EXPORT",
@@ -80,3 +120,5 @@ __all__ = [
     "SavedSession",
     "StoreError",
 ]
+
+__getattr__ = loader(__name__, _HOMES)
