@@ -284,7 +284,7 @@ def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
     )
     noise = [replace(tea, low=0.0), replace(milk, low=0.0)]
     nothing = page.page(result, noise, command="")
-    assert "No item stands above noise among these 1,000 clients." in _plain(nothing)
+    assert "No item surely stands above noise among these 1,000 clients." in _plain(nothing)
 
 
 def test_the_verdict_names_no_item_that_nobody_holds() -> None:
