@@ -25,7 +25,7 @@ def skeleton(text: str) -> list[str]:
 def quoted(page: str, marker: str) -> tuple[str, str]:
     """Return the version of Python and the output that a page quotes behind a marker."""
     [found] = re.findall(
-        rf"With Python ([0-9.]+) the demo \w+:\n+<!-- {marker} -->\n```text\n(.*?)```",
+        rf"With Python ([0-9.]+) the demo \w+:\s+<!-- {marker} -->\n```text\n(.*?)```",
         (ROOT / page).read_text(encoding="utf-8"),
         re.DOTALL,
     )

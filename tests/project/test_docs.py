@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 import fedtally
+from fedtally.plan import Plan
+from fedtally.report.fields import plan_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 Point = namedtuple("Point", "x y")
@@ -85,6 +87,23 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_reference_has_every_field_of_a_plan():
+    plan = Plan(
+        rows=7,
+        width=200,
+        schedule="shared",
+        num_rounds=1,
+        num_clients=50,
+        max_round_clients=50,
+        domain={"kind": "range", "size": 9, "public": True},
+        max_items=1,
+        seed=bytes(32),
+    )
+    page = (ROOT / "docs" / "output.md").read_text(encoding="utf-8")
+    listed = page.partition("### The plan\n")[2].partition("\n### ")[0]
+    assert [name for name in plan_fields(plan) if f"`{name}`" not in listed] == []
 
 
 # A full stop, a question mark or an exclamation mark with another word after it. A dot after a dot

@@ -41,6 +41,10 @@ def test_each_rule_finds_what_breaks_it(page, found):
     assert [(each.rule, each.line) for each in style.breaks(page)] == [found]
 
 
+def test_the_readme_stays_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
+
+
 def test_every_rule_is_tried():
     assert {rule for rule, _ in PLANTED.values()} == set(style.RULES)
 

@@ -39,8 +39,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_coordinates_stay_on_one_line(tmp_path: Path) -> None:
-    places = ["40.705,-73.995", "40.695,-74.005"]
-    noisy = {"encoding": "sketch", "domain": "grid:40..41,-75..-73,0.01", "seed": 1}
+    places = ["-17.375,-179.875", "-17.625,-179.625"]
+    noisy = {"encoding": "sketch", "domain": "grid:-20..-15,-180..-170,0.25", "seed": 1}
     result = fedtally.estimate(places * 200, **noisy, evaluate=True)
     path = tmp_path / "places.html"
     path.write_text(page.page(result, result.top(2), command=""), encoding="utf-8")

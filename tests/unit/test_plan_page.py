@@ -278,6 +278,45 @@ def test_an_epsilon_of_its_own_has_a_curve_and_what_is_refused_has_none() -> Non
     assert all(one.bytes_per_client <= one.max_bytes for curve in curves for one in curve.sizes)
 
 
+@pytest.mark.parametrize("epsilon", [2.0, None])
+def test_no_sketch_is_drawn_that_a_histogram_beats(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float | None
+) -> None:
+    """With the bytes of a histogram the planner takes it: larger sketches promise too little."""
+    monkeypatch.setattr(tradeoff, "EPSILONS", (None,))
+    clients, listed, law = 20_000, IntegerRange(1, 1000), Frequencies.assumed(1000)
+
+    def planned(**asked: Any) -> proposal.Proposal:
+        spec = Request(epsilon=epsilon, **asked).resolve()
+        return proposal.propose(spec, listed, clients, law, seed=bytes(32))
+
+    found, exact = planned(max_bytes=600), planned(max_bytes=100_000)
+    assert exact.plan.is_histogram
+    drawn = tradeoff.curves(found)
+    sizes = [one.max_bytes for one in drawn[-1].sizes]
+    assert sizes[2] == found.plan.bytes_per_client
+    cost = exact.plan.bytes_per_client
+    assert len(sizes) == 4 and sizes[-1] < cost < 2 * sizes[-1]
+    error = f"an error of {report.points(exact.linf)}" if epsilon else "no error"
+    finding = plan_page._finding(found, {curve.epsilon: curve for curve in drawn})
+    assert finding.endswith(f" A histogram takes {report.size(cost)}, and has {error}.")
+    # a sketch that is asked for by name stays
+    sketch = planned(max_bytes=600, encoding="sketch")
+    assert len(tradeoff.curves(sketch)[-1].sizes) == 5
+    assert "A histogram" not in plan_page._finding(sketch, {epsilon: drawn[-1], None: drawn[0]})
+
+
+def test_the_plan_ends_its_curve_where_a_histogram_is_next() -> None:
+    spec = Request(max_bytes=1200).resolve()
+    law = Frequencies.assumed(1000)
+    found = proposal.propose(spec, IntegerRange(1, 1000), 20_000, law, seed=bytes(32))
+    sizes = tradeoff._budgets(found)
+    assert sizes[-1] == found.plan.bytes_per_client
+    own = tradeoff.Size(sizes[-1], sizes[-1], found.linf)
+    finding = plan_page._finding(found, {None: tradeoff.Curve(None, (own,))})
+    assert "would bring" not in finding and finding.startswith("At 1.20 kB the predicted error is ")
+
+
 def test_no_privacy_is_never_drawn_above_an_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where recovery is exact but for the noise, predictions with noise are as careful."""
     monkeypatch.setattr(tradeoff, "EPSILONS", (None, 4.0))

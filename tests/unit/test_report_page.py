@@ -284,7 +284,7 @@ def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
     )
     noise = [replace(tea, low=0.0), replace(milk, low=0.0)]
     nothing = page.page(result, noise, command="")
-    assert "No item stands above noise among these 1,000 clients." in _plain(nothing)
+    assert "No item surely stands above noise among these 1,000 clients." in _plain(nothing)
 
 
 def test_the_verdict_names_no_item_that_nobody_holds() -> None:
@@ -481,7 +481,7 @@ def test_rows_that_cannot_be_told_from_0_are_marked_and_counted() -> None:
     )
     number = text.count('class="doubtful"')
     assert 0 < number <= 5
-    assert f"{number} of these 5 may be 0 (in grey): they cannot be told from it." in text
+    assert f"{number} of these 5 cannot be told from 0 (in grey)." in text
     # a word in each such row, for those who see no grey or hear the table, and in no other row
     for row in re.findall(r"<tr role=\"row\".*?</tr>", text, re.DOTALL):
         assert ("</bdi> <small>may be 0</small></th>" in row) == ('class="doubtful"' in row)

@@ -115,7 +115,7 @@ def test_pages_and_charts_doubt_the_same_items(tmp_path: Path) -> None:
     report.write_merged_page(merged, ["a", "b"], merged.top(40), command="", path=path)
     text = html.unescape(re.sub("<[^>]*>", " ", path.read_text("utf-8")))
     assert "No item surely stands above noise among these 1,000 clients." in text
-    assert "40 of these 40 may be 0 (in grey)" in text
+    assert "40 of these 40 cannot be told from 0 (in grey)" in text
     sketches = Merged([_by_median(seed) for seed in (0, 1)])
     found = standing(sketches)
     assert found is not None and len(found.above) and (found.above < HELD).all()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.errors import InvalidInputError
 from fedtally.planner import hardest
+from fedtally.planner.encodings import histogram
 from fedtally.planner.privacy import resolve_privacy
 from fedtally.planner.proposal import asking, of_clients, of_cohort, propose, ways_to_meet
 from fedtally.privacy.events import Relation
@@ -63,7 +64,8 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
 
     Each size is the plan that `fedtally plan --max-bytes` makes with the rows, the schedule and the
     seed of the plan. Frequencies are those of the plan: any, or those that are assumed. What the
-    planner refuses is left out. The plan itself stands in the curve of its epsilon.
+    planner refuses is left out, and so are sketches from the bytes of a `histogram_within` on. The
+    plan itself stands in the curve of its epsilon.
 
     Args:
         proposal: a sketch over a list of candidates.
@@ -71,7 +73,7 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
     """
     own = epsilon_of(proposal)
     epsilons = [*EPSILONS, *([] if own in EPSILONS else [own])]
-    budgets = _budgets(proposal.plan)
+    budgets = _budgets(proposal)
     total, drawn = len(epsilons) * len(budgets), []
     for place, epsilon in enumerate(sorted(epsilons, key=lambda one: -(one or math.inf))):
         sizes = []
@@ -88,7 +90,28 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
     return [curve for curve in drawn if curve.sizes]
 
 
-def _budgets(plan: Plan) -> list[int]:
+def histogram_within(proposal: Proposal) -> Proposal | None:
+    """Return the histogram that the planner takes in place of the largest sketches; None: none.
+
+    Args:
+        proposal: a sketch over a list of candidates.
+    """
+    draft = proposal.draft
+    found = histogram(draft, _sketches(proposal.plan)[-1])
+    if found is None:
+        return None
+    spec = replace(draft.spec, tau=None, max_bytes=found.plan.bytes_per_client)
+    return propose(spec, draft.domain, draft.clients[0], seed=draft.seed)
+
+
+def _budgets(proposal: Proposal) -> list[int]:
+    """Return the bytes of the sketches that the planner would take, and of the plan."""
+    own, better = proposal.plan.bytes_per_client, histogram_within(proposal)
+    end = math.inf if better is None else better.plan.bytes_per_client
+    return [one for one in _sketches(proposal.plan) if one < end or one == own]
+
+
+def _sketches(plan: Plan) -> list[int]:
     """Return the bytes of sketches with a part of the plan's counters, or several times as many."""
     own = plan.rows * plan.width * plan.modulus_bits / 8
     return [round(plan.bytes_per_client + (factor - 1) * own) for factor in _COUNTERS]

@@ -324,7 +324,7 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
         cells = [{"text": name, "key": name}, *(_cell(column, place) for column in columns)]
         rows.append({"cells": cells, "is_doubtful": not is_told_from_zero(estimate)})
     grey = [not is_told_from_zero(estimate) for estimate in estimates]
-    told = "may be 0 (in grey): they cannot be told from it."
+    told = "cannot be told from 0 (in grey)."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
     if grey != sorted(grey) and of.shares_counters:
         # then a larger share is less certain than a smaller one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.resources import files
@@ -193,7 +193,7 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
 
 
 def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
-    """Return what the chart shows, in one or two sentences."""
+    """Return what the chart shows, in one to three sentences."""
     from fedtally.planner import tradeoff
 
     own = tradeoff.epsilon_of(proposal)
@@ -201,14 +201,28 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
     before, after = wording.size(plan.bytes_per_client), wording.size(most.bytes_per_client)
     digits = wording.decimals([proposal.linf, most.linf])
     shown, left = (wording.points(error, digits) for error in (proposal.linf, most.linf))
-    found = f"At {before} the predicted error is {shown}; {after} would bring it to {left}."
+    is_last = most.max_bytes == plan.bytes_per_client
+    more = "" if is_last else f"; {after} would bring it to {left}"
+    found = [f"At {before} the predicted error is {shown}{more}."]
     free = None if own is None else curves.get(None)
-    if free is None:
-        return found
-    rest = free.sizes[-1].linf
-    if rest > _ALIKE * most.linf:
-        return f"{found} Without differential privacy it would be about the same."
-    return f"{found} Without differential privacy it would be {wording.points(rest)} there."
+    if free is not None:
+        rest = free.sizes[-1].linf
+        is_alike = rest > _ALIKE * most.linf
+        less = "about the same" if is_alike else f"{wording.points(rest)} there"
+        found.append(f"Without differential privacy it would be {less}.")
+    return " ".join([*found, *_beyond(proposal)])
+
+
+def _beyond(proposal: Proposal) -> Iterator[str]:
+    """Yield what comes after the end of the curves."""
+    from fedtally.planner import tradeoff
+
+    better = tradeoff.histogram_within(proposal)
+    if better is None:
+        return
+    cost = wording.size(better.plan.bytes_per_client)
+    error = f"an error of {wording.points(better.linf)}" if better.linf else "no error"
+    yield f"A histogram takes {cost}, and has {error}."
 
 
 def _costs(proposal: Proposal, bill: Bill) -> Table:

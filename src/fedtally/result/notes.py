@@ -34,7 +34,7 @@ def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
     if result.num_unread:
         yield (
             f"{result.num_unread:,} of the {result.num_found:,} strings that stand out could not be"
-            " read, and are shown by their hashes (#): more bytes or more clients would name most"
+            " read: more bytes or more clients would name most"
         )
     yield from _on_draw(result)
     yield from _on_candidates(result.domain)
