@@ -34,7 +34,7 @@ _STAGES = {
     "simulate": "simulating",
     "audit": "auditing",
     "plan": "planning",
-    "curve": "predicting the errors of other sizes",
+    "curve": "predicting errors of sizes",
     "draw": "drawing",
 }
 _NOTE_COLUMNS = 80

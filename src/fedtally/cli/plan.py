@@ -87,7 +87,7 @@ _plan_options = options(
             ),
         ),
         (
-            "words of which nobody has the list: the names of those above 0.2 %",
+            "words that nobody has a list of: the names above 0.2 %",
             "fedtally plan --clients 100000 --domain open --tau 0.001 -o open.toml",
         ),
         (

@@ -110,7 +110,7 @@ _study_options = options(
             "fedtally simulate --plan plan.toml words.txt --domain dictionary.txt --repeats 200",
         ),
         (
-            "strings of which nobody has the list: how many are named?",
+            "strings that nobody has a list of: how many are named?",
             "fedtally simulate words.txt --domain open --epsilon 4 --repeats 5",
         ),
     ],
