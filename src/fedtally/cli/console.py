@@ -34,7 +34,7 @@ _STAGES = {
     "simulate": "simulating",
     "audit": "auditing",
     "plan": "planning",
-    "curve": "predicting errors of sizes",
+    "curve": "predicting errors",
     "draw": "drawing",
 }
 _NOTE_COLUMNS = 80
