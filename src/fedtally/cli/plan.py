@@ -77,7 +77,7 @@ _plan_options = options(
         ),
         (
             "the least epsilon for both",
-            "fedtally plan --clients 1000000 --domain-size 100000 --tau 0.001 --max-bytes 8kB",
+            "fedtally plan --clients 1000000 --domain-size 100000 --tau 0.005 --max-bytes 8kB",
         ),
         (
             "secure aggregation, frequencies like those of check-ins",
