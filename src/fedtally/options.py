@@ -334,7 +334,7 @@ class Candidates:
     domain: Any = (
         option(
             "Name the candidates: FILE, FILE:COL, range:A..B, grid:..., open or input",
-            _text("DOMAIN"),
+            _path("DOMAIN"),
             usual="input; synthetic: its range",
             more="the candidate items: a `Domain`, a list or another column of distinct items, text"
             " that `domain.parse` reads such as range:1..9 or grid:25..50,-130..-60,0.1, the path"

@@ -10,7 +10,15 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command
-from fedtally.cli.shared import as_named, asked, open_input, read_open_domain, shared, use_threads
+from fedtally.cli.shared import (
+    FILE,
+    as_named,
+    asked,
+    open_input,
+    read_open_domain,
+    shared,
+    use_threads,
+)
 from fedtally.errors import FedtallyError
 from fedtally.options import Door
 
@@ -90,7 +98,7 @@ _NEXT_TO_THE_DEMO = (
         ("from a pipe, as JSON", "zcat log.gz | fedtally estimate - --json"),
     ],
 )
-@click.argument("source", metavar="INPUT")
+@click.argument("source", metavar="INPUT", type=FILE)
 @shared("estimate")
 def estimate(source: str, **options: Any) -> None:
     """Run a whole campaign on a table, in this process: every client is simulated.

@@ -12,7 +12,7 @@ import click
 from fedtally.cli import console, plan_view
 from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
-from fedtally.cli.shared import asked, positive, read_name_length, read_open_domain, shared
+from fedtally.cli.shared import FILE, asked, positive, read_name_length, read_open_domain, shared
 from fedtally.errors import InvalidInputError
 from fedtally.options import Door
 
@@ -47,6 +47,7 @@ _plan_options = options(
         "Fleet",
         "--like",
         metavar="WHAT",
+        type=FILE,
         is_often=True,
         help="Plan for frequencies like zipf:, profile:gowalla-us or a RESULT [the hardest]",
     ),
