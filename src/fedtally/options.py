@@ -334,7 +334,7 @@ class Candidates:
     domain: Any = (
         option(
             "Name the candidates: FILE, FILE:COL, range:A..B, grid:..., open or input",
-            _text("DOMAIN"),
+            _path("DOMAIN"),
             usual="input; synthetic: its range",
             more="the candidate items: a `Domain`, a list or another column of distinct items, text"
             " that `domain.parse` reads such as range:1..9 or grid:25..50,-130..-60,0.1, the path"
@@ -560,16 +560,24 @@ class Size:
             is_often=True,
         )
         .on("estimate", "plan")
-        .on("simulate", is_often=False)
+        .on(
+            "simulate",
+            help="Plan an open domain for this upload, such as 16kB",
+            is_often=False,
+        )
         .on("demo", usual="8kB")
     )
-    tau: float | None = option(
-        "Take the smallest sketch whose largest error stays below this share",
-        _share("ERR"),
-        more="the largest error of any frequency; the sketch is made as small as it may be",
-        door=Door.REQUEST,
-        is_often=True,
-    ).on("estimate", "plan", "simulate")
+    tau: float | None = (
+        option(
+            "Take the smallest sketch whose largest error stays below this share",
+            _share("ERR"),
+            more="the largest error of any frequency; the sketch is made as small as it may be",
+            door=Door.REQUEST,
+            is_often=True,
+        )
+        .on("estimate", "plan")
+        .on("simulate", help="Plan an open domain for this largest error")
+    )
     failure_probability: float = option(
         "Allow a larger error than {tau} with this probability",
         _number("P"),
@@ -728,7 +736,8 @@ class Privacy:
             " that is less); 0 asks for the mechanism geometric, whose guarantee needs none",
             door=Door.REQUEST,
         )
-        .on("estimate", "demo", "plan", "simulate")
+        .on("estimate", "demo", "plan")
+        .on("simulate", help="Set the delta of the guarantee")
         .on(
             "ledger grant",
             help="Grant this total for good, below 1/clients; 0 for geometric noise",
@@ -853,15 +862,19 @@ class Privacy:
 class Trust:
     """Who adds up what clients send, and who may lie or drop out."""
 
-    secure_sum: str | None = option(
-        "Sum by a trusted server, or by the real protocol, simulated",
-        _choice("ideal", "secagg", "two-server"),
-        usual="ideal",
-        more='who adds up: "ideal", a trusted server, or the real protocol between clients:'
-        ' "secagg" or "two-server"; by default what the plan says, else ideal',
-        door=Door.REQUEST,
-        is_often=True,
-    ).on("estimate", "plan")
+    secure_sum: str | None = (
+        option(
+            "Sum by a trusted server, or by the real protocol, simulated",
+            _choice("ideal", "secagg", "two-server"),
+            usual="ideal",
+            more='who adds up: "ideal", a trusted server, or the real protocol between clients:'
+            ' "secagg" or "two-server"; by default what the plan says, else ideal',
+            door=Door.REQUEST,
+            is_often=True,
+        )
+        .on("estimate")
+        .on("plan", help="Sum by a trusted server, or by one of these protocols")
+    )
     dropout: float = option(
         "Let this share of the clients drop out",
         _number("SHARE"),

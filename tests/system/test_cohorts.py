@@ -156,7 +156,7 @@ def test_the_limits_of_a_pilot_leave_out_what_a_secure_sum_sends_beside_counters
         ),
         (
             {"secure_sum": "two-server", "max_corrupt": 0.99},
-            "cannot be summed safely .* lower max_corrupt= or dropout=",
+            "cannot be summed safely .* lower max_corrupt= or max_dropout=",
         ),
         ({"secure_sum": "secagg", "max_cohort": 3, "num_rounds": 1}, "protect nobody"),
     ],
@@ -320,8 +320,11 @@ def test_a_chosen_seed_repeats_a_run_with_its_keys() -> None:
 def test_what_a_plan_says_is_not_asked_again() -> None:
     plan = estimate(secure_sum="secagg").plan
     for options, message in (
-        ({"secure_sum": "ideal"}, "the plan is summed by secagg .semi-honest., got ideal"),
-        ({"adversary": "active"}, "got active"),
+        (
+            {"secure_sum": "ideal"},
+            "summed by secagg .semi-honest., got secure_sum='ideal'",
+        ),
+        ({"adversary": "active"}, "got adversary='active'"),
         ({"max_corrupt": 0.3}, "a plan already says max_corrupt"),
     ):
         with pytest.raises(InvalidInputError, match=message):

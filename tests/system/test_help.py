@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -165,6 +166,28 @@ COMPLETED = {
     "fedtally estimate --max-b": "--max-bytes",
     "fedtally estimate --secure-sum t": "two-server",
 }
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "estimate wor",
+        "simulate wor",
+        "estimate --domain wor",
+        "plan --like wor",
+        "estimate --plan wor",
+        "query wor",
+    ],
+)
+def test_names_of_files_are_completed_as_such(
+    typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", f"fedtally {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ") + 1))
+    monkeypatch.setenv("_FEDTALLY_COMPLETE", "bash_complete")
+    with suppress(SystemExit):
+        cli.main([], prog_name="fedtally", complete_var="_FEDTALLY_COMPLETE")
+    assert capsys.readouterr().out.split() == ["file,wor"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

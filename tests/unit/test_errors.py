@@ -233,3 +233,59 @@ def test_keywords_have_the_names_of_options() -> None:
     known = options()
     unlike = {name for name in OPTIONS if flag(name) not in known}
     assert unlike <= {"objective", "evaluate"} or not unlike, unlike
+
+
+@pytest.mark.parametrize(
+    ("keywords", "python", "shell"),
+    [
+        # each refusal names what its reader must type, and no bare word or flag of another door
+        ({"dropout": 0.3, "max_dropout": 0.1, "secure_sum": "secagg"}, "dropout", "--dropout"),
+        ({"silo": "silo", "client": "who", "secure_sum": "two-server"}, "='secagg'", "m secagg"),
+        ({"silo": "silo", "client": "who", "epsilon": 1}, "people=N", "--people N"),
+        ({"tau": 0.3, "recovery": "median"}, "sizing='minimax'", "--sizing minimax"),
+        ({"client": "who", "count": "n"}, "count= or client=", "--count or --client"),
+        ({"recovery": "joint", "encoding": "histogram"}, "recovery= out", "--recovery out"),
+        ({"epsilon": 1, "delta": 1.0}, "delta", "--delta"),
+    ],
+)
+def test_refusals_name_what_is_typed(
+    keywords: dict[str, object],
+    python: str,
+    shell: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("item,who,n,silo\n" + "".join(f"{i % 5},{i},1,{i % 3}\n" for i in range(60)))
+    with pytest.raises(InvalidInputError) as caught:
+        fedtally.estimate(
+            path,
+            item="item",
+            domain="range:0..9",
+            top=3,
+            **keywords,  # type: ignore[arg-type]
+        )
+    assert caught.value.option is not None
+    assert python in str(caught.value) and "--" not in str(caught.value)
+    typed = [word for name, value in keywords.items() for word in (flag(name), str(value))]
+    assert run(["estimate", str(path), "--item", "item", "--domain", "range:0..9", *typed]) == 2
+    assert shell in capsys.readouterr().err
+
+
+def test_a_refusal_names_options_that_its_command_has(capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = ["--clients", "100", "--domain-size", "10", "--secure-sum", "secagg"]
+    assert run(["plan", *fleet, "--adversary", "active", "--max-corrupt", "0.4"]) == 2
+    assert "lower --max-corrupt or --max-dropout" in capsys.readouterr().err
+
+
+def test_columns_of_what_has_none_are_named() -> None:
+    with pytest.raises(InvalidInputError, match="leave item= and client= out") as caught:
+        fedtally.estimate("zipf:d=9,n=9", item="word", client="who")
+    assert caught.value.options == ("item", "client")
+
+
+def test_candidates_that_are_the_input_are_refused_in_the_words_of_python() -> None:
+    words = ["tea", "rice", "rye"]
+    with pytest.raises(InvalidInputError, match="domain=FILE") as caught:
+        fedtally.estimate(words, domain=words, epsilon=1)
+    assert "--" not in str(caught.value)

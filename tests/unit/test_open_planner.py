@@ -532,7 +532,7 @@ def test_the_command_evaluates_and_writes(tmp_path, capsys, monkeypatch):
     assert run([*asked, *more[:5], "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["evaluation"]["recall"] == 1.0
     assert run(["estimate", str(path), "--name-length", "7", "--tau", "1%"]) == 2
-    assert "--name-length goes with --domain open" in told(capsys)
+    assert "--name-length goes with an open domain that no plan has sized yet" in told(capsys)
 
 
 def test_a_simulation_without_a_plan_makes_the_one_of_the_planner(tmp_path, capsys, monkeypatch):

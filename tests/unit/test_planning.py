@@ -11,6 +11,7 @@ import pytest
 
 import fedtally
 from fedtally import report
+from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.engines.local import campaign
 from fedtally.engines.local.pilot import draw_pilot, merge_rounds
@@ -752,3 +753,24 @@ def test_what_cannot_be_merged_is_refused(others, message):
     one = part(1, clients=200)
     with pytest.raises(InvalidInputError, match=message):
         Merged([one, *others(one)])
+
+
+@pytest.mark.parametrize(
+    ("budget", "fleet"),
+    [
+        (["--max-bytes", "8kB"], ["--clients", "1000000", "--domain-size", "100000"]),
+        (
+            ["--max-bytes", "1kB", "--epsilon", "none"],
+            ["--clients", "3000", "--domain-size", "5000"],
+        ),
+    ],
+)
+def test_the_error_that_would_do_does(
+    budget: list[str], fleet: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hardest frequencies of that error are others than those of the error that was asked."""
+    asked = ["plan", *fleet, "--encoding", "sketch", "--quiet", *budget]
+    assert run([*asked, "--tau", "0.001"]) == 2
+    found = re.search(r"would do: tau ([0-9.]+)", capsys.readouterr().err)
+    assert found is not None
+    assert run([*asked, "--tau", found[1]]) == 0

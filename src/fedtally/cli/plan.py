@@ -12,7 +12,7 @@ import click
 from fedtally.cli import console, plan_view
 from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
-from fedtally.cli.shared import asked, positive, read_name_length, read_open_domain, shared
+from fedtally.cli.shared import FILE, asked, positive, read_name_length, read_open_domain, shared
 from fedtally.errors import InvalidInputError
 from fedtally.options import Door
 
@@ -47,6 +47,7 @@ _plan_options = options(
         "Fleet",
         "--like",
         metavar="WHAT",
+        type=FILE,
         is_often=True,
         help="Plan for frequencies like zipf:, profile:gowalla-us or a RESULT [the hardest]",
     ),
@@ -77,7 +78,7 @@ _plan_options = options(
         ),
         (
             "the least epsilon for both",
-            "fedtally plan --clients 1000000 --domain-size 100000 --tau 0.001 --max-bytes 8kB",
+            "fedtally plan --clients 1000000 --domain-size 100000 --tau 0.005 --max-bytes 8kB",
         ),
         (
             "secure aggregation, frequencies like those of check-ins",

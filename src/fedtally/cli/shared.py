@@ -36,6 +36,11 @@ def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
 positive = _reader(read_positive)
 
 
+# A path, or a word in its place, such as `-` or zipf: shells complete it as a file. Whether it can
+# be read is said by whoever reads it.
+FILE = click.Path(readable=False)
+
+
 class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no arguments of it
     """The names that an option knows; whoever means another option is told so."""
 
@@ -56,7 +61,7 @@ class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no argum
 _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
     "flag": lambda check: {"is_flag": True},
     "text": lambda check: {"multiple": check.is_many},
-    "path": lambda check: {"type": click.Path()},
+    "path": lambda check: {"type": FILE},
     "choice": lambda check: {"type": _Choice(check)},
     "int": lambda check: {"type": click.INT},
     "range": lambda check: {"type": click.IntRange(*check.bounds)},

@@ -12,6 +12,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.shared import (
+    FILE,
     asked,
     open_input,
     positive,
@@ -115,7 +116,7 @@ _study_options = options(
         ),
     ],
 )
-@click.argument("source")
+@click.argument("source", type=FILE)
 @_study_options
 @shared("simulate")
 def simulate(source: str, **options: Any) -> int:

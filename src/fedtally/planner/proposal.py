@@ -842,9 +842,13 @@ def ways_to_meet(draft: Draft, distribution: Frequencies) -> Iterator[Way]:
     """
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
-    best = planner.least(
-        lambda x: reaches(asking(draft, tau=x), distribution), tau, 0.5, _PRECISION
-    )
+
+    def law(error: float) -> Frequencies:  # of another error, other frequencies are the hardest
+        if not distribution.is_hardest:
+            return distribution
+        return hardest.usual_plateau(error, draft.domain.size, max_items=spec.max_items)
+
+    best = planner.least(lambda x: reaches(asking(draft, tau=x), law(x)), tau, 0.5, _PRECISION)
     if best is not None:
         yield _way("tau", best, "tau {}")
     if spec.privacy is not None:

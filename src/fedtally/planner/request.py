@@ -237,8 +237,8 @@ class Request:
     def _check_silos(self, silos: Silos, summation: Summation) -> None:
         if summation.is_two_server:
             raise InvalidInputError(
-                "silos (people above 1) are not summed by two servers yet: use the secure sum"
-                " secagg, or an ideal one"
+                f"silos are not summed by two servers yet: use {opt.secure_sum('secagg')} or"
+                f" {opt.secure_sum('ideal')}"
             )
         each = silos.silos_per_person
         check(
@@ -247,8 +247,8 @@ class Request:
         )
         if silos.people is None and self.epsilon is not None:
             raise InvalidInputError(
-                "with epsilon the most people of a silo must be public, whatever silos have: say"
-                " how many (people)"
+                f"with {opt.epsilon} the most people of a silo must be public, whatever silos have:"
+                f" say how many ({opt.people('N')})"
             )
 
     def _schedule_of_silos(self, schedule: Schedule | str) -> Schedule:

@@ -87,7 +87,8 @@ class Summation:
                 )
         if self.dropout > self.borne:
             raise InvalidInputError(
-                f"{arg.max_dropout} must be at least dropout, {self.dropout:g}, got {self.borne:g}"
+                f"{arg.max_dropout} must be at least {arg.dropout}, {self.dropout:g}, got"
+                f" {self.borne:g}"
             )
         if self.max_cohort is not None:
             object.__setattr__(self, "max_cohort", validate.integer(3, max_cohort=self.max_cohort))
@@ -167,9 +168,11 @@ class Summation:
             else Adversary.SEMI_HONEST
         )
         if method not in (None, agreed.method) or adversary not in (None, planned):
+            is_other = method not in (None, agreed.method)
+            asked = opt.secure_sum(method) if is_other else opt.adversary(adversary)
             raise InvalidInputError(
-                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got"
-                f" {method or adversary}; leave that out, or the plan"
+                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {asked}:"
+                " leave that out, or the plan"
             )
         said = given(
             max_corrupt=max_corrupt,
@@ -336,7 +339,8 @@ def terms(
         return _secagg_terms(summation, n_min, n_max, corrupt, counters, bits)
     except InvalidInputError as error:
         of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
-        way = f"lower {opt.max_corrupt} or {opt.dropout}, or have larger cohorts of more even size"
+        lost = opt.dropout if summation.dropout else opt.max_dropout  # only some commands have it
+        way = f"lower {opt.max_corrupt} or {lost}, or have larger cohorts of more even size"
         if summation.min_cohort is not None:
             way = _cohort_that_fits(summation, n_min, n_max)
         raise InvalidInputError(

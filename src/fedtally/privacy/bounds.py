@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.privacy.events import Event
 
 F64 = npt.NDArray[np.float64]
@@ -101,5 +101,5 @@ def checked_delta(delta: float) -> float:
     """
     delta = validate.real(0.0, 1.0, delta=delta)
     if not 0.0 < delta < 1.0:
-        raise InvalidInputError(f"delta must be above 0 and below 1, got {delta:g}")
+        raise InvalidInputError(f"{arg.delta} must be above 0 and below 1, got {delta:g}")
     return delta

@@ -71,7 +71,7 @@ class Recovery(StrEnum):
         if encoding is not self.encoding:
             raise InvalidInputError(
                 f"{opt.recovery(self)} is for a {self.encoding}, and the encoding is a {encoding}:"
-                f" leave {opt.recovery} out, or take {opt.encoding(self.encoding)}"
+                f" leave {opt.recovery} out"
             )
 
     @property

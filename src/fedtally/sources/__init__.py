@@ -54,7 +54,7 @@ import os
 import numpy as np
 
 from fedtally.base.validate import did_you_mean
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.sources.batches import Batch, Columns, Source, item_columns
 from fedtally.sources.files import open_files
 from fedtally.sources.layout import Layout
@@ -129,9 +129,13 @@ def open_source(
     path = os.fspath(text)
     columns = columns or Columns()
     if is_synthetic(path):
-        if columns.names() or format or delimiter:
+        parts = ("item", "client", "round", "count", "silo")
+        of_a_table = {name: getattr(columns, name) for name in parts}
+        of_a_table |= {"format": format, "delimiter": delimiter}
+        if surplus := [opt[name] for name, value in of_a_table.items() if value]:
             raise InvalidInputError(
-                f"{path} is synthetic: it has no columns and no format; leave these options out"
+                f"{path} is synthetic: it has no columns and no format; leave"
+                f" {' and '.join(surplus)} out"
             )
         if rng is None:
             raise InvalidInputError(

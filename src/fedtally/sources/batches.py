@@ -58,7 +58,7 @@ class Columns:
         if self.client is not None and self.count is not None:
             raise InvalidInputError(
                 "a count stands for that many clients, so a count column cannot go with a client"
-                " column"
+                f" column: leave {opt.count} or {opt.client} out"
             )
         if self.silo is not None and self.client is None:
             raise InvalidInputError(

@@ -286,15 +286,15 @@ def _draw_pilot(
     spec = simulation.spec
     if spec.relation is Relation.ADD_REMOVE:
         raise InvalidInputError(
-            "a pilot's size would tell the number of clients, which add-remove hides: use the"
-            " sizing minimax, or a plan of fedtally plan"
+            "a pilot's size would tell the number of clients, which add-remove hides: use"
+            f" {opt.sizing('minimax')}, or a plan of fedtally plan"
         )
     are_natural = spec.num_rounds is None and len(rounds) > 1
     if spec.is_private and tally.is_bounded_by_client and are_natural:
         raise InvalidInputError(
             "a pilot's clients must not be in the campaign, and here a client may be in several"
-            f" natural rounds: split the clients over {opt.num_rounds}, use the sizing minimax,"
-            " or a plan of fedtally plan"
+            f" natural rounds: split the clients over {opt.num_rounds}, use"
+            f" {opt.sizing('minimax')}, or a plan of fedtally plan"
         )
     # A generator of its own: the campaign's draws are the same with a pilot of another size.
     share = simulation.pilot_share

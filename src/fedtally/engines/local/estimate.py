@@ -361,7 +361,7 @@ def check_public(data: Any, domain: Any, name: str = "domain", what: str = "cand
     """
     if is_input(data, domain):
         raise InvalidInputError(
-            f"the {name} is the input itself: with epsilon the {what} must be public; declare a"
-            f" list that does not come from the clients (--{name} FILE), or mark the run with"
-            f" {opt.not_private(True)}"
+            f"the {name} is the input itself: with {opt.epsilon} the {what} must be public; declare"
+            f" a list that does not come from the clients ({opt[name]('FILE')}), or mark the run"
+            f" with {opt.not_private(True)}"
         )

@@ -146,8 +146,8 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
     if clients < MIN_CLIENTS:
         raise InvalidInputError(
             f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger"
-            f" {opt.pilot_share}, or size the sketch without a pilot (sizing minimax, or"
-            f" {opt.max_bytes})"
+            f" {opt.pilot_share}, or size the sketch without a pilot ({opt.sizing('minimax')}, or"
+            f" {opt.max_bytes} without {opt.tau})"
         )
 
 
