@@ -401,7 +401,18 @@ def test_a_socket_takes_the_place_of_a_dead_process_and_of_no_other(tmp_path: Pa
     assert place.exists()
     with address.bound():  # nobody listens there any more
         pass
-    assert not (tmp_path / "c.sock.new").exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["c.sock"]
+
+
+def test_of_two_processes_that_start_at_once_the_one_that_is_shown_is_reached(
+    tmp_path: Path,
+) -> None:
+    address = listen.Address(tmp_path / "c.sock")
+    with address.bound() as first:
+        with address.bound():  # it finds the campaign claimed, and ends
+            first.show()
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.connect(os.fspath(tmp_path / "c.sock"))
 
 
 def test_what_cannot_be_listened_on_is_refused(tmp_path: Path) -> None:
