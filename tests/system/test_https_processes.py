@@ -111,6 +111,7 @@ def test_a_campaign_through_nginx_whose_server_is_killed_four_times(
         said = carrier.communicate(timeout=60)[1]
         assert carrier.returncode == 0 and said.endswith("the campaign is over\n"), said
         assert served.process is not None
+        served.process.send_signal(signal.SIGHUP)  # it needs no tokens any more
         served.process.send_signal(signal.SIGTERM)  # it would say for longer that it is over
         assert served.process.wait(timeout=30) == 0
     assert not left and len(served.err) == 5
@@ -225,6 +226,27 @@ def alone(survey: tuple[Plan, Path], tmp_path: Path) -> Served:
 def _run(served: Served, *more: str) -> int:
     words = [str(served.place), "--engine", "https", "--listen", served.address, *more]
     return run(["campaign", "run", *words])
+
+
+def test_a_reload_while_the_process_starts_ends_nothing_and_is_not_lost(
+    alone: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs_up(*given: Any) -> Any:
+        alone.tokens[:] = mint(alone.place, 1, secrets.token_bytes).values()
+        os.kill(os.getpid(), signal.SIGHUP)
+        return hold(*given)
+
+    monkeypatch.setattr("fedtally.campaign.transports.https.process.hold", hangs_up)
+    heard: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: heard.append(number))
+    try:
+        beside = Beside(alone, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        beside.start()
+        assert _run(alone) == 3
+        beside.join()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert heard == [] and set(beside.told) <= {0, 204, 503}
 
 
 def test_a_run_that_is_drained_never_says_that_the_campaign_is_over(
