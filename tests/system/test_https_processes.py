@@ -274,6 +274,28 @@ def test_a_run_that_is_cancelled_says_that_the_campaign_is_over(
     assert "the campaign was cancelled" in said and "clients hear for 86,400 seconds" in said
 
 
+def test_a_process_that_says_that_the_campaign_is_over_may_be_restarted(
+    alone: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    CampaignFolder.open(alone.place).cancel()
+    until = threading.Thread(target=_end_once_told, args=(alone, 410))
+    until.start()
+    words = ["resume", str(alone.place), "--engine", "https", "--listen", alone.address]
+    assert run(["campaign", *words]) == 0
+    until.join()
+    assert "clients hear for 86,400 seconds" in capsys.readouterr().err
+    assert run(["campaign", "resume", str(alone.place), "--agents", str(alone.place)]) == 2
+    assert "was cancelled" in capsys.readouterr().err
+
+
+def _end_once_told(served: Served, status: int) -> None:
+    end = time.monotonic() + 20
+    while (told := _asked(served)) != status and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert told == status
+
+
 def test_a_run_that_is_not_to_linger_ends_at_once(alone: Served) -> None:
     beside = Beside(alone, lambda: CampaignFolder.open(alone.place).cancel() and None)
     beside.start()

@@ -92,13 +92,13 @@ class Https:
             except OvertakenError:
                 if (campaign.path / CANCELLED).exists():
                     watcher.note("the campaign was cancelled")
-                    self._say_over(campaign, watcher.note)
+                    self.say_over(campaign, watcher.note)
                 campaign.check_open()
                 raise
-        say_over = partial(self._say_over, campaign)
+        say_over = partial(self.say_over, campaign)
         return Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered, say_over)
 
-    def _say_over(self, campaign: CampaignFolder, note: Callable[[str], None]) -> None:
+    def say_over(self, campaign: CampaignFolder, note: Callable[[str], None]) -> None:
         """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over."""
         if not self.linger:
             return
