@@ -111,6 +111,7 @@ def test_a_campaign_through_nginx_whose_server_is_killed_four_times(
         said = carrier.communicate(timeout=60)[1]
         assert carrier.returncode == 0 and said.endswith("the campaign is over\n"), said
         assert served.process is not None
+        served.process.send_signal(signal.SIGHUP)  # it needs no tokens any more
         served.process.send_signal(signal.SIGTERM)  # it would say for longer that it is over
         assert served.process.wait(timeout=30) == 0
     assert not left and len(served.err) == 5
@@ -227,6 +228,27 @@ def _run(served: Served, *more: str) -> int:
     return run(["campaign", "run", *words])
 
 
+def test_a_reload_while_the_process_starts_ends_nothing_and_is_not_lost(
+    alone: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs_up(*given: Any) -> Any:
+        alone.tokens[:] = mint(alone.place, 1, secrets.token_bytes).values()
+        os.kill(os.getpid(), signal.SIGHUP)
+        return hold(*given)
+
+    monkeypatch.setattr("fedtally.campaign.transports.https.process.hold", hangs_up)
+    heard: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: heard.append(number))
+    try:
+        beside = Beside(alone, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        beside.start()
+        assert _run(alone) == 3
+        beside.join()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert heard == [] and set(beside.told) <= {0, 204, 503}
+
+
 def test_a_run_that_is_drained_never_says_that_the_campaign_is_over(
     alone: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,6 +272,28 @@ def test_a_run_that_is_cancelled_says_that_the_campaign_is_over(
     assert set(beside.told) <= {0, 204, 503, 410} and beside.told[-1] == 410
     said = capsys.readouterr().err
     assert "the campaign was cancelled" in said and "clients hear for 86,400 seconds" in said
+
+
+def test_a_process_that_says_that_the_campaign_is_over_may_be_restarted(
+    alone: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    CampaignFolder.open(alone.place).cancel()
+    until = threading.Thread(target=_end_once_told, args=(alone, 410))
+    until.start()
+    words = ["resume", str(alone.place), "--engine", "https", "--listen", alone.address]
+    assert run(["campaign", *words]) == 0
+    until.join()
+    assert "clients hear for 86,400 seconds" in capsys.readouterr().err
+    assert run(["campaign", "resume", str(alone.place), "--agents", str(alone.place)]) == 2
+    assert "was cancelled" in capsys.readouterr().err
+
+
+def _end_once_told(served: Served, status: int) -> None:
+    end = time.monotonic() + 20
+    while (told := _asked(served)) != status and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert told == status
 
 
 def test_a_run_that_is_not_to_linger_ends_at_once(alone: Served) -> None:

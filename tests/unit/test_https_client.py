@@ -60,6 +60,13 @@ def test_a_token_is_not_printed() -> None:
     assert "secret" not in repr(talk_of())
 
 
+@pytest.mark.parametrize("token", ["", "hush\n", "hush hush", "\u00e9"])
+def test_a_token_that_no_header_may_hold_is_refused_and_not_printed(token: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no token") as error:
+        Talk(token, lambda: 0.5, lambda text: None, NOW)
+    assert "hush" not in str(error.value)
+
+
 def test_an_answer_is_said_until_it_has_arrived_and_names_its_frame() -> None:
     talk = talk_of()
     assert (talk.said, talk.headers[HANDLED]) == (b"", "")
@@ -137,7 +144,7 @@ def invite(not_after: float) -> bytes:
 def test_what_the_server_asks_for_is_waited_and_never_for_more_than_an_hour() -> None:
     for after, waits in (("5", 6.0), ("0", 2.0), ("", 2.0), ("Fri, 31 Dec 1999", 2.0)):
         assert talk_of().heard(Heard(204, retry_after=after), NOW) == Pause(waits), after
-    assert talk_of().heard(Heard(204, retry_after=40 * "9"), NOW) == Pause(HOUR + 1)
+    assert talk_of().heard(Heard(204, retry_after=5000 * "9"), NOW) == Pause(HOUR + 1)
     assert talk_of().heard(Heard(503, retry_after="10"), NOW) == Pause(15)
     assert talk_of().heard(Heard(503, retry_after="9999"), NOW) == Pause(30)
     assert talk_of(random=lambda: 0.0).heard(Heard(503, retry_after="10"), NOW) == Pause(10)
@@ -203,11 +210,11 @@ class Scripted(httpx.AsyncBaseTransport):
         found = self.script.pop(0)
         if isinstance(found, Exception):
             raise found
-        status, kind, content = found
+        status, kind, content, *more = found
         stream = (
             content if isinstance(content, httpx.AsyncByteStream) else httpx.ByteStream(content)
         )
-        return httpx.Response(status, headers={"content-type": kind}, stream=stream)
+        return httpx.Response(status, headers=[("content-type", kind), *more], stream=stream)
 
 
 def joined(server: Scripted, answer: Any) -> tuple[Over, list[float], list[str]]:
@@ -260,6 +267,13 @@ def test_a_client_goes_on_whatever_happens_on_the_way() -> None:
     assert {url for _, _, url in server.asked} == {f"{URL}/step"}
     assert "cannot be reached (no route)" in told[0] and "(ReadTimeout)" in told[1]
     assert waits[:3] == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("place", ["javascript:1", "http://xn--a/", "http://[::1", "//:99999"])
+def test_a_redirect_to_what_is_no_address_is_asked_again(place: str) -> None:
+    server = Scripted((302, "text/html", b"", ("location", place)), (410, "", b""))
+    over, waits, told = joined(server, echo)
+    assert over is Over.CAMPAIGN and len(waits) == len(told) == 1
 
 
 def test_an_agent_that_is_away_gets_the_frame_again_later() -> None:
@@ -401,7 +415,18 @@ def test_a_socket_takes_the_place_of_a_dead_process_and_of_no_other(tmp_path: Pa
     assert place.exists()
     with address.bound():  # nobody listens there any more
         pass
-    assert not (tmp_path / "c.sock.new").exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["c.sock"]
+
+
+def test_of_two_processes_that_start_at_once_the_one_that_is_shown_is_reached(
+    tmp_path: Path,
+) -> None:
+    address = listen.Address(tmp_path / "c.sock")
+    with address.bound() as first:
+        with address.bound():  # it finds the campaign claimed, and ends
+            first.show()
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.connect(os.fspath(tmp_path / "c.sock"))
 
 
 def test_what_cannot_be_listened_on_is_refused(tmp_path: Path) -> None:

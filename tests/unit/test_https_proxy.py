@@ -42,6 +42,16 @@ def test_no_conf_writes_an_address_down() -> None:
     assert not re.search(r"remote_addr|X-Forwarded|X-Real|limit_conn", text)
 
 
+def test_a_token_has_one_share_however_its_header_is_written() -> None:
+    [rule] = re.findall('"~\\*(.*)" \\$fedtally_token;', conf([ONE], Front()))
+    key = re.compile(rule.replace("?<", "?P<"), re.IGNORECASE)
+    for header in ("Bearer abc", "bearer abc", "BEARER    abc"):
+        found = key.search(header)
+        assert found is not None and found["fedtally_token"] == "abc", header
+    for header in ("", "abc", "Basic abc", "Bearer", "Bearer a b"):
+        assert key.search(header) is None, header
+
+
 def test_a_campaign_that_is_over_needs_no_process() -> None:
     text = conf([replace(ONE, socket=None)], Front())
     assert "step { return 410; }" in text

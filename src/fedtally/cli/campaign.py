@@ -142,6 +142,7 @@ class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type si
         return super().convert(value, param, ctx)
 
 
+_OVER = "over", "cancelled"  # the stages of a campaign whose clients end
 _WAIT = 600  # seconds after which a run gives up
 _engine_options = options(
     option(
@@ -229,13 +230,15 @@ def resume(name: Path, take_over: bool, **given: Any) -> int:
     """Go on with the campaign NAME: open sessions continue in the phase that they were in.
 
     Nothing is lost if the server is back before the sessions end. Exit codes are those of run.
+    Once the campaign is over, --engine https tells clients so for --linger seconds.
     """
     from fedtally.campaign.folder import CampaignFolder
 
     folder = CampaignFolder.open(name)
-    folder.check_open()
-    if not folder.has_begun:
-        raise InvalidInputError(f"{name} has not begun: fedtally campaign run {name}")
+    if ENGINES[given["engine"]].say_over is None or folder.stage() not in _OVER:
+        folder.check_open()
+        if not folder.has_begun:
+            raise InvalidInputError(f"{name} has not begun: fedtally campaign run {name}")
     return _run(folder, take_over=take_over, **given)
 
 
@@ -412,6 +415,10 @@ def _run(
             " drain ends the run"
         )
     quiet = quiet or as_json
+    if folder.stage() in _OVER and row.say_over is not None:
+        # A process that said so was ended, as by a reboot.
+        row.say_over(folder, lambda text: console.note(text, quiet), **where)
+        return 0
     ran = row.open(**where).run(
         folder,
         wait=_WAIT if wait is None else wait,

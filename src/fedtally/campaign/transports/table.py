@@ -10,10 +10,14 @@ import shlex
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.campaign.transports.engine import Engine
 from fedtally.errors import InvalidInputError, MissingExtraError, opt
+
+if TYPE_CHECKING:
+    from fedtally.campaign.folder import CampaignFolder
+    from fedtally.campaign.transports.https.process import Https
 
 
 def flag(name: str) -> str:
@@ -48,6 +52,8 @@ class EngineRow(NamedTuple):
         options: what it needs or takes.
         open: makes the engine, from one keyword an option. Only it imports the engine's module.
         gives_up: whether a run ends if nobody comes or answers; else it takes no `--wait`.
+        say_over: tells clients that a campaign is over; None: they need not be told. It takes the
+            campaign's folder, a function for what the operator should know, and the options.
     """
 
     name: str
@@ -55,6 +61,7 @@ class EngineRow(NamedTuple):
     options: tuple[EngineOption, ...]
     open: Callable[..., Engine]
     gives_up: bool = True
+    say_over: Callable[..., None] | None = None
 
     @property
     def usage(self) -> str:
@@ -86,7 +93,7 @@ def _flower(connection: str) -> Engine:
 _HTTPS_NEEDS = "prometheus_client", "starlette", "uvicorn", "uvloop"
 
 
-def _https(listen: str, linger: str, operate: str, log: str) -> Engine:
+def _https(listen: str, linger: str, operate: str, log: str) -> Https:
     if any(find_spec(name) is None for name in _HTTPS_NEEDS):
         raise MissingExtraError("--engine https needs pip install 'fedtally[https]'")
     from fedtally.campaign.transports.https.listen import Address
@@ -98,6 +105,10 @@ def _https(listen: str, linger: str, operate: str, log: str) -> Engine:
         raise InvalidInputError(f"--log must be {', '.join(LEVELS)}, got {log!r}")
     where = Address.parse(operate) if operate else None
     return Https(Address.parse(listen), _seconds(linger, "--linger"), Tokens, where, log)
+
+
+def _https_over(campaign: CampaignFolder, note: Callable[[str], None], **where: str) -> None:
+    _https(**where).say_over(campaign, note)
 
 
 def _seconds(text: str, option: str) -> int:
@@ -164,6 +175,7 @@ ENGINES = {
             ),
             _https,
             gives_up=False,
+            say_over=_https_over,
         ),
     )
 }

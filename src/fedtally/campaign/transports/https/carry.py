@@ -17,13 +17,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from fedtally.campaign.transports.https.join import MOST_BYTES, TIMEOUT, Over, join
+from fedtally.campaign.transports.https.join import MOST_BYTES, TIMEOUT, TOKEN, Over, join
 from fedtally.campaign.transports.pipe import read_frame, write_frame
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 ANSWER_SECONDS = 300.0  # for an answer of the agent, which may read its items first
 _CAMPAIGN = re.compile(r"(/.*)?/v1/campaigns/[0-9a-f]{64}/?")
-_TOKEN = re.compile(r"[!-~]{1,512}")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -68,7 +67,7 @@ def read_token(path: str | os.PathLike[str]) -> str:
             f"{os.fspath(path)} is open to everybody (mode {mode:04o}): chmod 600"
             f" {os.fspath(path)}, and ask for a new token if anybody may have read it"
         )
-    if not _TOKEN.fullmatch(text):
+    if not TOKEN.fullmatch(text):
         raise UnreadableFileError(
             f"{os.fspath(path)} holds no token: it is one line, which the server's operator gave"
         )

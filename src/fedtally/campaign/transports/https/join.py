@@ -6,6 +6,7 @@ connection and reads no clock. `join` is the loop around it.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import httpx
 
 from fedtally.campaign.transports.https.resource import FRAME_TYPE, HANDLED, WAIT_SECONDS, digest
 from fedtally.campaign.transports.pipe import PipeError
+from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind, RemoteProtocolError
 
@@ -26,6 +28,7 @@ IDLE_WAIT = 3600.0  # else, and where the server knows no such campaign
 # A session may still run for so long after a frame, or after the start. How long it really lasts is
 # the server's choice, and its Invite alone tells.
 SESSION_SECONDS = 3600.0
+TOKEN = re.compile(r"[!-~]{1,512}")
 CLOCKS_APART = 60.0  # seconds, from which on a client tells its operator
 MOST_BYTES = 1 << 30  # of a frame: what an agent reads has a bound of its own
 MOST_PROBLEM = 1 << 12  # bytes of a response that is no frame: nobody reads them
@@ -71,7 +74,7 @@ class Heard(NamedTuple):
     @property
     def seconds(self) -> float:
         """The seconds after which the server wants to be asked again; 0: it does not say."""
-        text = self.retry_after
+        text = self.retry_after[:10]  # more digits are an hour, too
         return float(min(int(text), IDLE_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
 
@@ -96,6 +99,10 @@ class Talk:
     said: bytes = field(default=b"", init=False)
 
     def __post_init__(self) -> None:
+        if not TOKEN.fullmatch(self.token):  # else an error of the header would show it
+            raise InvalidInputError(
+                "this is no token: it has at most 512 letters of ASCII, and no space or end of line"
+            )
         self._handled, self._wait, self._until = b"", FIRST_WAIT, self.now + SESSION_SECONDS
         self._session: bytes | None = None  # of the last frame
         self._left_alone: deque[bytes | None] = deque(maxlen=_MOST_SESSIONS)
@@ -238,6 +245,9 @@ async def join(
         sleep: waits for a number of seconds.
         random: returns a uniform number, at least 0 and below 1.
         tell: takes what the operator should know, in words.
+
+    Raises:
+        InvalidInputError: no header may hold the token.
     """
     talk, step = Talk(token, random, tell, clock()), f"{url.rstrip('/')}/step"
     while True:
@@ -270,7 +280,8 @@ async def _asked(
             content = await _read(response, MOST_BYTES if head.is_frame else MOST_PROBLEM)
         finally:
             await response.aclose()
-    except (httpx.RequestError, OSError) as error:
+    # httpx reads where a redirect leads, though nobody follows it. A portal may send anything.
+    except (httpx.RequestError, httpx.InvalidURL, OSError, ValueError) as error:
         return talk.failed(f"the server cannot be reached ({_words(error)})", clock())
     if head.is_frame and content is None:
         return talk.failed("the server sent a frame that is too long", now)

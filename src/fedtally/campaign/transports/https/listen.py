@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import socket
 import stat
 from collections.abc import AsyncIterator, Iterator
@@ -85,7 +86,9 @@ class Address:
                 raise InvalidInputError(
                     f"another process listens on {self.path}: name a socket of this campaign alone"
                 )
-            return Listening(_path_socket(_new(self.path)), self)
+            # Another process may start at the same moment: no two have the same name.
+            hidden = self.path.with_name(f"{self.path.name}.{secrets.token_hex(3)}")
+            return Listening(_path_socket(hidden), self, hidden)
         except OSError as error:
             raise InvalidInputError(
                 f"cannot listen on {self} ({error.strerror or error}): name another address, or"
@@ -100,27 +103,23 @@ class Listening:
     Args:
         socket: the socket.
         address: its address.
+        hidden: the name of a Unix socket until it is shown.
     """
 
     socket: socket.socket
     address: Address
+    hidden: Path | None = None
 
     def show(self) -> None:
         """Give a Unix socket its name, in the place of that of an earlier process."""
-        if self.address.path is not None:
-            os.replace(_new(self.address.path), self.address.path)
+        if self.hidden is not None and self.address.path is not None:
+            os.replace(self.hidden, self.address.path)
 
     def close(self) -> None:
         """Close the socket; a name that a later process has taken stays."""
-        path = self.address.path
-        if path is not None:
-            with suppress(FileNotFoundError):
-                _new(path).unlink()
+        if self.hidden is not None:
+            self.hidden.unlink(missing_ok=True)
         self.socket.close()
-
-
-def _new(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
 
 
 def _port_socket(port: int) -> socket.socket:
@@ -136,8 +135,6 @@ def _port_socket(port: int) -> socket.socket:
 
 
 def _path_socket(path: Path) -> socket.socket:
-    with suppress(FileNotFoundError):
-        path.unlink()  # of a process that died
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.bind(os.fspath(path))

@@ -67,6 +67,7 @@ class Https:
         It waits for clients for as long as it takes, whatever `wait` is. If the campaign is
         cancelled meanwhile, its clients hear so before this raises.
         """
+        _ignore_reload()
         # Before the campaign is claimed: a mistyped address, or no token, must begin nothing.
         names = self.load_names(campaign.path, lambda why: watcher.note(why))
         with (
@@ -91,13 +92,13 @@ class Https:
             except OvertakenError:
                 if (campaign.path / CANCELLED).exists():
                     watcher.note("the campaign was cancelled")
-                    self._say_over(campaign, watcher.note)
+                    self.say_over(campaign, watcher.note)
                 campaign.check_open()
                 raise
-        say_over = partial(self._say_over, campaign)
+        say_over = partial(self.say_over, campaign)
         return Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered, say_over)
 
-    def _say_over(self, campaign: CampaignFolder, note: Callable[[str], None]) -> None:
+    def say_over(self, campaign: CampaignFolder, note: Callable[[str], None]) -> None:
         """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over."""
         if not self.linger:
             return
@@ -119,8 +120,16 @@ _Served = Iterable[tuple[Any, Listening]]  # applications, and where
 
 def _run(running: Coroutine[Any, Any, _T]) -> _T:
     """Run on the loop that uvicorn is fast on; a connection takes a fifth of the memory there."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(running)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(running)
+    finally:
+        _ignore_reload()  # a loop that closes takes its handlers away
+
+
+def _ignore_reload() -> None:
+    """Let SIGHUP end nothing, while no loop runs that reads the tokens again."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @asynccontextmanager
@@ -145,6 +154,7 @@ async def _serve(loop: HttpsLoop, apps: _Served, watch: Watch) -> Ending:
 
     events.add_signal_handler(signal.SIGTERM, stop)
     events.add_signal_handler(signal.SIGHUP, loop.names.reload)
+    loop.names.reload()  # a SIGHUP before this was not heard
     async with _all_served(apps) as serves:
         running = asyncio.create_task(loop.run())
         await asyncio.wait({running, *serves}, return_when=asyncio.FIRST_COMPLETED)

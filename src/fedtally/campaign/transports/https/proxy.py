@@ -115,9 +115,12 @@ _HEAD = """\
 # Put it into /etc/nginx/conf.d/, then: nginx -t && systemctl reload nginx"""
 
 _LIMIT = """
-# How often a client may ask, by its token: many clients may share one address. Requests without a
-# token share one share. nginx keeps the tokens in memory alone.
-map $http_authorization $fedtally_client {{ "" none; default $http_authorization; }}
+# How often a client may ask, by its token, however its header is written: many clients may share
+# one address. Requests without a token share one share. nginx keeps the tokens in memory alone.
+map $http_authorization $fedtally_client {{
+  default none;
+  "~*^Bearer +(?<fedtally_token>[^ ]+)$" $fedtally_token;
+}}
 limit_req_zone $fedtally_client zone=fedtally:{zone}m rate={rate}r/s;"""
 
 _UPSTREAM = """
