@@ -395,6 +395,22 @@ def test_items_are_reported_once() -> None:
             client.report(round, POLICY, **options, now=NOW)
 
 
+def test_a_report_is_in_the_outbox_of_the_record_that_its_items_are_spent_in(
+    tmp_path: Path,
+) -> None:
+    plan = plan_of(two_servers())
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    client, journal = FrequencyClient(plan, DOMAIN, [1]), Journal(record, plan, 1, NOW)
+    options: dict[str, Any] = {"journal": journal, "identity": PEOPLE[0], "random": stream("kept")}
+    made = client.report(1, POLICY, **options, now=NOW)
+    (kept,) = record.outbox()
+    assert (kept.plan, kept.round, kept.time) == (plan.fingerprint, 1, NOW)
+    assert kept.frames == {"helper": made.helper, "leader": made.leader}
+    with pytest.raises(LocalProtocolError, match="refuses these items: .* took part in round 1"):
+        client.report(1, POLICY, **options, now=NOW)
+    assert [one.frames for one in record.outbox()] == [kept.frames]
+
+
 def test_a_client_must_have_candidates_and_no_more_than_the_plan_allows() -> None:
     plan = plan_of(max_items=2)
     assert np.abs(FrequencyClient(plan, DOMAIN, [3, 3, 3]).contribution(0)).sum() == ROWS

@@ -462,7 +462,8 @@ class FrequencyClient:
             now: seconds since 1970. The client signs it, and servers refuse a report that is too
                 old.
             journal: the journal of these items. If it has a round, that must be this one. The items
-                are spent before the report is returned.
+                are spent before the report is returned. A `store.Journal` puts the report into the
+                outbox of its record as it spends them.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             privacy: the client's demands on the plan's differential privacy, checked before
@@ -496,7 +497,11 @@ class FrequencyClient:
             vector.fill(0)  # it is not masked, and an error that follows has it in its frames
         # The journal records for good that the items are spent, before the report leaves. Otherwise
         # a crash could let the items into two sums, and the difference of the sums would show them.
-        if not journal.spend(parameters.context if proof is None else proof.context):
+        if isinstance(journal, two_server.ReportJournal):
+            is_spent = journal.spend_report(report)
+        else:
+            is_spent = journal.spend(parameters.context if proof is None else proof.context)
+        if not is_spent:
             why = (
                 getattr(journal, "refusal", "")
                 or "they are perhaps spent already, and a second report would count them twice"

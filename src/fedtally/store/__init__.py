@@ -27,8 +27,9 @@ Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. A name 
 imports SQLAlchemy on first use, which is slow: import it inside the functions that need it.
 
 The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
-`batches`, `client_record`, `claims` (which process writes?), `writes` (how many writes has a file
-seen?), and `marks` (does a file lag behind what was said?).
+`batches`, `client_record`, `outbox` (a client's reports to two servers), `claims` (which process
+writes?), `writes` (how many writes has a file seen?), and `marks` (does a file lag behind what was
+said?).
 
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from fedtally.store.client_record import ClientRecord, Journal, Part
     from fedtally.store.database import WAIT_SECONDS, StoreError
     from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
+    from fedtally.store.outbox import Fate, Said, Unsent
 
 # Loaded on first use: an agent has a client's record, and neither campaigns nor a ledger.
 _HOMES = {
@@ -97,6 +99,11 @@ _HOMES = {
         "Ledger",
         "Reservation",
     ),
+    "outbox": (
+        "Fate",
+        "Said",
+        "Unsent",
+    ),
 }
 
 __all__ = [
@@ -111,14 +118,17 @@ __all__ = [
     "Campaigns",
     "ClientRecord",
     "EndedSession",
+    "Fate",
     "Journal",
     "Landing",
     "Ledger",
     "OpenSession",
     "Part",
     "Reservation",
+    "Said",
     "SavedSession",
     "StoreError",
+    "Unsent",
 ]
 
 __getattr__ = loader(__name__, _HOMES)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Generic, Literal, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import sqlalchemy as sa
 
@@ -30,7 +30,7 @@ from fedtally.base.links import real_path
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.secagg.messages import LocalProtocolError
-from fedtally.secagg.two_server import Helper, Leader, Outcome
+from fedtally.secagg.two_server import Helper, Leader, Outcome, Side
 from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
 from fedtally.store.writes import write_tables
@@ -68,7 +68,6 @@ _FIND_FRAME = prepared(
 )
 _FIND_IDS = prepared(sa.select(_reports.c.id).where(_of_batch))
 _ERASE = prepared(sa.delete(_reports).where(_of_batch & (_reports.c.id == sa.bindparam("of"))))
-Side = Literal["leader", "helper"]
 Server = TypeVar("Server", Leader, Helper)
 
 

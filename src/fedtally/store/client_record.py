@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import sqlalchemy as sa
 
@@ -43,7 +43,18 @@ from fedtally.store.database import (
     time_column,
 )
 from fedtally.store.marks import hold_mark, read_mark, write_mark
+from fedtally.store.outbox import (
+    Fate,
+    Unsent,
+    find_fate,
+    find_unsent,
+    outbox_tables,
+    put_report,
+)
 from fedtally.store.writes import count_write, write_tables, writes_of
+
+if TYPE_CHECKING:
+    from fedtally.secagg.two_server import Report
 
 _MARKED = "client-record"  # what the mark of a record says it is the mark of
 
@@ -94,6 +105,7 @@ _ended = sa.Table(
     sa.Column("plan", sa.String(200), primary_key=True),
     time_column(),
 )
+outbox_tables(_record)
 write_tables(_record)  # a write is a session, a part, or what became of a plan
 
 
@@ -144,7 +156,7 @@ class ClientRecord(GrantDatabase):
     """
 
     _kind = "client record"
-    _schema = 3
+    _schema = 4
     _anew = (
         "begin anew with a new key and a new record (fedtally agent init), and allow only the rest"
         " of the epsilon"
@@ -261,6 +273,7 @@ class ClientRecord(GrantDatabase):
         event: Event | None,
         time: int,
         item: str | None = None,
+        report: Report | None = None,
     ) -> None:
         """Record that the client takes part in a round; call it before the masked input leaves.
 
@@ -273,6 +286,8 @@ class ClientRecord(GrantDatabase):
             time: now, Unix seconds.
             item: a label of what is contributed; the record takes each label once, whatever the
                 plan. None: no such rule.
+            report: what the client sends to two servers: both frames are in the outbox, in the same
+                transaction. None: what it sends cannot be sent again.
 
         Raises:
             AlreadySpentError: the client took part in that round, or contributed that item.
@@ -294,6 +309,23 @@ class ClientRecord(GrantDatabase):
                 "item": item,
             }
             connection.exec_driver_sql(_ADD_PART, values | {"time": time})
+            if report is not None:
+                put_report(connection, plan, round, time, report)
+
+    def outbox(self) -> list[Unsent]:
+        """Return the reports to two servers that are still to be sent, the oldest first."""
+        with self._transaction(write=False) as connection:
+            return find_unsent(connection, self)
+
+    def fate(self, plan: str, round: int) -> Fate | None:
+        """Return what became of a report; None while it is in the outbox, or if there is none.
+
+        Args:
+            plan: the fingerprint of the plan.
+            round: the number of the round.
+        """
+        with self._transaction(write=False) as connection:
+            return find_fate(connection, plan, round)
 
     def check_part(
         self,
@@ -630,6 +662,10 @@ class Journal:
         up.
         """
         return self._ask(self.record.take_part, time=self.time)
+
+    def spend_report(self, report: Report) -> bool:
+        """Do as `spend`, and keep both frames of a report in the outbox, in one transaction."""
+        return self._ask(self.record.take_part, time=self.time, report=report)
 
     def standing(self, since: int) -> Standing:
         """Return how the record stands before a session of this round; nothing is recorded.

@@ -42,7 +42,13 @@ accepted accepted
 [1, -1]
 """
 
-from fedtally.secagg.two_server.journal import Journal, MemoryJournal, Reports
+from fedtally.secagg.two_server.journal import (
+    Journal,
+    MemoryJournal,
+    ReportJournal,
+    Reports,
+    Side,
+)
 from fedtally.secagg.two_server.proofs import ReportProof
 from fedtally.secagg.two_server.proven import make_proven_report
 from fedtally.secagg.two_server.reports import (
@@ -77,8 +83,10 @@ __all__ = [
     "Outcome",
     "Refused",
     "Report",
+    "ReportJournal",
     "ReportProof",
     "Reports",
+    "Side",
     "TwoServerParameters",
     "Validity",
     "Verdict",

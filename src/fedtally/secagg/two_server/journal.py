@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from fedtally.secagg.two_server.reports import Report
+
+Side = Literal["leader", "helper"]
 
 
 class Journal(Protocol):
@@ -79,3 +84,18 @@ class Reports(Protocol):
 
     def erase(self) -> None:
         """Erase all frames and the answer; again, if an earlier call was cut off."""
+
+
+@runtime_checkable
+class ReportJournal(Protocol):
+    """A client's journal that keeps a report until both servers have it.
+
+    A `secagg.client.Journal` without it loses a report that a crash keeps from being sent: its
+    items are spent, and it is never made again.
+    """
+
+    def spend_report(self, report: Report) -> bool:
+        """Mark the items as spent and keep both frames, in one atomic step.
+
+        Return False if the items were spent before: then nothing is kept.
+        """

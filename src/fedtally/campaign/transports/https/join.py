@@ -268,24 +268,46 @@ async def _asked(
     """Ask the server once."""
     request = http.build_request("POST", step, content=talk.said, headers=talk.headers)
     try:
-        response = await http.send(request, stream=True, follow_redirects=False)
-        try:
-            head = Heard(
-                response.status_code,
-                response.headers.get("content-type", "").partition(";")[0].strip().lower(),
-                response.headers.get("retry-after", ""),
-                response.headers.get("date", ""),
-            )
-            now = clock()
-            content = await _read(response, MOST_BYTES if head.is_frame else MOST_PROBLEM)
-        finally:
-            await response.aclose()
+        head, content, now = await sent(http, request, FRAME_TYPE, MOST_BYTES, clock)
     # httpx reads where a redirect leads, though nobody follows it. A portal may send anything.
     except (httpx.RequestError, httpx.InvalidURL, OSError, ValueError) as error:
-        return talk.failed(f"the server cannot be reached ({_words(error)})", clock())
+        return talk.failed(f"the server cannot be reached ({words_of(error)})", clock())
     if head.is_frame and content is None:
         return talk.failed("the server sent a frame that is too long", now)
     return talk.heard(head._replace(content=content or b""), now)
+
+
+async def sent(
+    http: httpx.AsyncClient,
+    request: httpx.Request,
+    type: str,
+    most: int,
+    clock: Callable[[], float],
+) -> tuple[Heard, bytes | None, float]:
+    """Send a request once; redirects are not followed.
+
+    Args:
+        http: the client.
+        request: the request.
+        type: the type of content that is read in full.
+        most: the most bytes of it.
+        clock: returns the time, Unix seconds.
+
+    Returns:
+        The response without its content; the content, or None if it is longer; and the time.
+    """
+    response = await http.send(request, stream=True, follow_redirects=False)
+    try:
+        head = Heard(
+            response.status_code,
+            response.headers.get("content-type", "").partition(";")[0].strip().lower(),
+            response.headers.get("retry-after", ""),
+            response.headers.get("date", ""),
+        )
+        now = clock()
+        return head, await _read(response, most if head.type == type else MOST_PROBLEM), now
+    finally:
+        await response.aclose()
 
 
 async def _read(response: httpx.Response, most: int) -> bytes | None:
@@ -299,5 +321,6 @@ async def _read(response: httpx.Response, most: int) -> bytes | None:
     return b"".join(parts)
 
 
-def _words(error: Exception) -> str:
+def words_of(error: Exception) -> str:
+    """Return what an error says, or what it is."""
     return str(error) or type(error).__name__

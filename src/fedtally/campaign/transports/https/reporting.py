@@ -1,0 +1,331 @@
+"""A client of two servers over HTTPS: when it reports, what it sends to whom, and when it gives up.
+
+`Beginning` asks both servers how the release stands, before any item is spent. `Sending` sends what
+is in the outbox of the client's record, until both servers have it or there is no more to hope for.
+They open no connection and read no clock. `carried` is the loop around either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+import httpx
+
+from fedtally.campaign.transports.https.join import (
+    FIRST_WAIT,
+    IDLE_WAIT,
+    MOST_PROBLEM,
+    Heard,
+    Pause,
+    sent,
+    words_of,
+)
+from fedtally.campaign.transports.https.resource import (
+    FRAME_TYPE,
+    PROBLEM_TYPE,
+    STATE_TYPE,
+    Release,
+    read_state,
+)
+from fedtally.secagg.two_server import BatchPolicy, Side
+from fedtally.store import Fate, Said, Unsent
+
+ORDER: tuple[Side, Side] = ("helper", "leader")  # so the helper has whatever the leader has
+LONGEST_WAIT = 600.0  # seconds between two requests to a server that fails
+FRESH_SECONDS = 60.0  # for which a client believes that a release is open
+# Servers take no time that is further ahead of theirs, and none that is max_age behind.
+CLOCKS_APART = 3600.0
+PATIENCE = BatchPolicy.max_age  # seconds after which no server takes the report
+_REFUSALS = {
+    400: "cannot read the report: its plan or its version is another one",
+    403: "does not know this client, or the report was changed on its way",
+    409: "has another report of this client, or takes none of this round or time",
+    410: "takes no more reports of this release",
+}
+
+
+class Request(NamedTuple):
+    """What is sent next.
+
+    Args:
+        server: the one that it is sent to.
+        frame: what is put; None: the state of the release is asked for.
+    """
+
+    server: Side
+    frame: bytes | None = None
+
+
+class Begin(NamedTuple):
+    """Both servers take reports now: make the report, which spends its items."""
+
+
+class Never(NamedTuple):
+    """No report is made, and nothing is spent.
+
+    Args:
+        why: in words, for the client's owner.
+    """
+
+    why: str
+
+
+@dataclass
+class _Waits:
+    """How long a client waits after what went wrong.
+
+    Args:
+        random: returns a uniform number, at least 0 and below 1.
+        tell: takes what the owner should know, in words; once until something goes right.
+    """
+
+    random: Callable[[], float]
+    tell: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Note that something went right."""
+        self._pause, self._wait, self._why = 0.0, FIRST_WAIT, ""
+
+    def taken(self) -> float:
+        """Return the seconds to wait now, once: no clock that is set can make them longer."""
+        seconds, self._pause = self._pause, 0.0
+        return seconds
+
+    def heard(self, server: Side, found: Heard) -> None:
+        """Note a response that answers nothing."""
+        if found.status == 404:
+            self._tell_once(f"the {server} knows no such release, and is asked hourly")
+            self._pause = self._spread(IDLE_WAIT)
+            return
+        what = f", {found.type}" if found.type else ""
+        self.failed(f"the {server} gives no answer but HTTP {found.status}{what}", found)
+
+    def failed(self, why: str, found: Heard | None = None) -> None:
+        """Note that something failed; the server may have said when to come back."""
+        self._tell_once(f"{why}; asks again")
+        least = 0.0 if found is None else found.seconds * (1 + self.random() / 2)
+        self._pause = max(self._spread(self._wait), least)
+        self._wait = min(LONGEST_WAIT, 2 * self._wait)
+
+    def _tell_once(self, why: str) -> None:
+        if why != self._why:
+            self.tell(why)
+        self._why = why
+
+    def _spread(self, seconds: float) -> float:
+        """Return half of some seconds to all of them: clients must not come back together."""
+        return seconds * (1 + self.random()) / 2
+
+
+@dataclass
+class Beginning:
+    """Whether a client may report now. Nothing is spent meanwhile.
+
+    Args:
+        random: returns a uniform number, at least 0 and below 1.
+        tell: takes what the owner should know, in words.
+    """
+
+    random: Callable[[], float]
+    tell: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._waits, self._open = _Waits(self.random, self.tell), dict[Side, float]()
+        self._never: Never | None = None
+
+    def next(self, now: float) -> Request | Pause | Begin | Never:
+        """Return what is done next.
+
+        Args:
+            now: the time, Unix seconds.
+        """
+        if self._never is not None:
+            return self._never
+        if pause := self._waits.taken():
+            return Pause(pause)
+        for server in ORDER:
+            if not now - FRESH_SECONDS <= self._open.get(server, -1.0) <= now:
+                return Request(server)
+        return Begin()
+
+    def heard(self, server: Side, found: Heard, now: float) -> None:
+        """Take a response to a request for the state.
+
+        Args:
+            server: the one that it is from.
+            found: the response.
+            now: the time, Unix seconds.
+        """
+        state = _state(server, found)
+        if state is None:
+            self._waits.heard(server, found)
+        elif state is not Release.OPEN:
+            self._end(f"the release is {state} at the {server}: nobody begins a report")
+        elif (apart := _apart(found.date, now)) is None:
+            self._waits.failed(f"the {server} does not say what time it is")
+        elif abs(apart) > CLOCKS_APART:
+            how = "ahead of" if apart > 0 else "behind"
+            self._end(
+                f"this clock is {abs(apart):,.0f} seconds {how} the {server}'s: set it, and begin"
+                " again"
+            )
+        else:
+            self._open[server] = now
+            self._waits.goes_on()
+
+    def failed(self, why: str) -> None:
+        """Note that no response came.
+
+        Args:
+            why: what failed, in words.
+        """
+        self._waits.failed(why)
+
+    def _end(self, why: str) -> None:
+        self._never = Never(f"{why}; nothing was spent")
+
+
+@dataclass
+class Sending:
+    """What is sent of a report that is made, until it is known what became of it.
+
+    Args:
+        report: the report, as the outbox of the client's record has it.
+        random: returns a uniform number, at least 0 and below 1.
+        tell: takes what the owner should know, in words.
+    """
+
+    report: Unsent
+    random: Callable[[], float] = field(repr=False)
+    tell: Callable[[str], None] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        self._waits, self._left = _Waits(self.random, self.tell), dict(self.report.frames)
+        self._fate: Fate | None = None
+
+    def next(self, now: float) -> Request | Pause | Fate:
+        """Return what is done next.
+
+        Args:
+            now: the time, Unix seconds.
+
+        Raises:
+            StoreError: the record failed; call again.
+        """
+        if self._fate is not None:
+            return self._fate
+        server = next(one for one in ORDER if one in self._left)
+        over = self.report.time + PATIENCE
+        if now >= over:
+            self.tell(f"the {server} did not answer for {PATIENCE // 86_400} days")
+            self._says(server, Said.NOTHING)
+            return self.next(now)
+        if pause := self._waits.taken():
+            return Pause(min(pause, over - now))
+        return Request(server, self._left[server])
+
+    def heard(self, server: Side, found: Heard, _now: float) -> None:
+        """Take a response to a frame that was put.
+
+        Args:
+            server: the one that it is from.
+            found: the response.
+
+        Raises:
+            StoreError: the record failed. The same frame is sent again.
+        """
+        if found.status == 201 and found.type == STATE_TYPE:
+            self._says(server, Said.ACCEPTED)
+            self._waits.goes_on()
+        elif found.status in _REFUSALS and found.type == PROBLEM_TYPE:
+            self.tell(f"the {server} {_REFUSALS[found.status]}")
+            self._says(server, Said.REFUSED)
+        else:
+            self._waits.heard(server, found)
+
+    def failed(self, why: str) -> None:
+        """Note that no response came: the server may have the frame, and gets it again.
+
+        Args:
+            why: what failed, in words.
+        """
+        self._waits.failed(why)
+
+    def _says(self, server: Side, what: Said) -> None:
+        # Into the record first: the leader's frame leaves only when the helper's word is on disk.
+        self._fate = self.report.said(server, what)
+        self._left.pop(server, None)
+
+
+async def carried(
+    http: httpx.AsyncClient,
+    urls: Mapping[Side, str],
+    talk: Beginning | Sending,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[object]],
+) -> Begin | Never | Fate:
+    """Carry requests to two servers until it is known whether to begin, or what became of a report.
+
+    Args:
+        http: the client, whose redirects are not followed.
+        urls: the address of the release at each server,
+            `https://HOST/v1/plans/FINGERPRINT/releases/NUMBER`.
+        talk: says what is sent.
+        clock: returns the time, Unix seconds.
+        sleep: waits for a number of seconds.
+    """
+    while True:
+        step = talk.next(clock())
+        if isinstance(step, Pause):
+            await sleep(step.seconds)
+        elif isinstance(step, Request):
+            await _exchange(http, urls[step.server], step, talk, clock)
+        else:
+            return step
+
+
+async def _exchange(
+    http: httpx.AsyncClient,
+    url: str,
+    step: Request,
+    talk: Beginning | Sending,
+    clock: Callable[[], float],
+) -> None:
+    """Send a request once."""
+    headers = {"accept-encoding": "identity"}
+    if step.frame is None:
+        request = http.build_request("GET", url, headers=headers)
+    else:
+        headers["content-type"] = FRAME_TYPE
+        place = f"{url.rstrip('/')}/reports"
+        request = http.build_request("PUT", place, content=step.frame, headers=headers)
+    try:
+        head, content, now = await sent(http, request, STATE_TYPE, MOST_PROBLEM, clock)
+    except (httpx.RequestError, httpx.InvalidURL, OSError, ValueError) as error:
+        talk.failed(f"the {step.server} cannot be reached ({words_of(error)})")
+        return
+    talk.heard(step.server, head._replace(content=content or b""), now)
+
+
+def _state(server: Side, found: Heard) -> Release | None:
+    """Return the state of a release that a response says; None: it says none."""
+    if found.status == 410 and found.type == PROBLEM_TYPE:
+        return Release.CLOSED
+    if found.status == 200 and found.type == STATE_TYPE:
+        return read_state(found.content, server)
+    return None
+
+
+def _apart(date: str, now: float) -> float | None:
+    """Return the seconds that this clock is ahead of a server's; None: it does not say."""
+    try:
+        return now - parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
