@@ -34,6 +34,7 @@ said?).
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge
 >>> from fedtally.privacy.events import Event
+>>> from fedtally.store import Ledger
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     ledger = Ledger.open(f"{folder}/ledger.db", create=True)
 ...     _ = ledger.grant("phones", epsilon=2.0, delta=1e-6, time=0)
