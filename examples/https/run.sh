@@ -6,6 +6,10 @@
 #   examples/https/run.sh [FOLDER]       FOLDER keeps the files; by default they are deleted
 set -euo pipefail
 umask 077
+PATH=$PATH:/usr/sbin  # where nginx is
+for program in fedtally nginx openssl; do
+  command -v "$program" > /dev/null || { echo "install $program first" >&2; exit 1; }
+done
 
 folder=${1:-$(mktemp -d)}
 mkdir -p "$folder"/{sockets,clients,nginx} && cd "$folder"
@@ -46,8 +50,12 @@ http {
   include $folder/fruit.conf;
 }
 END
-PATH=$PATH:/usr/sbin nginx -c "$folder/nginx.conf" 2> nginx/start.log &
+nginx -c "$folder/nginx.conf" 2> nginx/start.log &
 running+=($!)
+until [[ -s nginx/pid ]]; do  # it listens
+  kill -0 "${running[0]}" || { cat nginx/start.log >&2; exit 1; }
+  sleep 0.05
+done
 
 echo "== Each owner accepts the plan. The agent guards the items, and join carries its bytes."
 tokens=(tokens/*.token)
@@ -80,7 +88,10 @@ places=(--engine https --listen unix:sockets/fruit.sock --operate unix:sockets/f
   --linger 60)
 fedtally campaign run fruit "${places[@]}" 2> run.log &
 server=$!
-until grep -q "for their items" run.log; do sleep 0.05; done
+until grep -q "for their items" run.log; do
+  kill -0 "$server" || { cat run.log >&2; exit 1; }
+  sleep 0.05
+done
 kill -9 "$server"
 wait "$server" || true
 fedtally campaign resume fruit "${places[@]}" &
