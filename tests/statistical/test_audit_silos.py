@@ -93,7 +93,7 @@ def test_shares_for_all_silos_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     share, honest = PrivacyConfig.share, planned("shares").privacy.event.honest_survivors  # type: ignore[union-attr]
     assert honest is not None and honest < 6
     monkeypatch.setattr(
-        PrivacyConfig, "share", lambda self, clients=1: share(self, clients * honest // 6)
+        PrivacyConfig, "share", lambda self, clients=1: share(self, max(1, clients * honest // 6))
     )
     assert any("too small or too large" in failure for failure in audited("shares").failures)
 

@@ -441,10 +441,10 @@ def test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 1}, "seed is not for a private run"),
-        ({"seed": 0}, "seed is not for a private run"),
-        ({"seed": b""}, "seed is not for a private run"),
-        ({"evaluate": True}, "evaluate is not for a private run"),
+        ({"seed": 1}, "seed= is not for a private run"),
+        ({"seed": 0}, "seed= is not for a private run"),
+        ({"seed": b""}, "seed= is not for a private run"),
+        ({"evaluate": True}, "evaluate= is not for a private run"),
         ({"outside": "error"}, "would tell what a client holds"),
         ({"domain": None}, "candidates must be public.*take domain='open', which finds"),
         ({"domain": "input"}, "the candidates must be public"),
@@ -576,7 +576,7 @@ def test_a_private_plan_can_be_used_again(options: dict[str, Any], tmp_path: Pat
     assert again.plan.privacy == plan.privacy and again.plan.spec == plan.spec
     with pytest.raises(InvalidInputError, match="a plan already says epsilon"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, epsilon=2.0)
-    with pytest.raises(InvalidInputError, match="leave population out"):
+    with pytest.raises(InvalidInputError, match="leave population= out"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, population="others")
     with pytest.raises(InvalidInputError, match="mark it with not_private"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, evaluate=True)
@@ -653,7 +653,7 @@ def test_two_servers_take_one_report_of_a_client() -> None:
     clients, rounds = [f"c{i}" for i in range(100) for _ in range(2)], ["a", "b"] * 100
     options: dict[str, Any] = {"clients": clients, "rounds": rounds, "secure_sum": "two-server"}
     with pytest.raises(
-        InvalidInputError, match="use max_rounds 1, or the schedule hybrid or fresh"
+        InvalidInputError, match="use max_rounds=1, or the schedule hybrid or fresh"
     ):
         estimate([1] * 200, schedule="shared", **options)
     assert estimate([1] * 200, schedule="shared", max_rounds=1, **options).num_clients == 100

@@ -1133,7 +1133,7 @@ def test_nobody_plans_two_reports_of_a_client_in_one_opening() -> None:
             ]
         else:
             with pytest.raises(
-                InvalidInputError, match="may be in 2 rounds of a release: use max_rounds 1"
+                InvalidInputError, match="may be in 2 rounds of a release: use max_rounds=1"
             ):
                 plan_of(terms, privacy=privacy, schedule=schedule)
 

@@ -96,7 +96,7 @@ def test_the_screen_of_a_plan(tmp_path, capsys):
     assert "nothing bounds what the sums show" in shown and "one-hot" not in shown
     for more, message in (
         (["--name-length", "65"], "--name-length must be at most 64, got 65"),
-        (["--schedule", "batched:auto"], "schedule is not for an open domain"),
+        (["--schedule", "batched:auto"], "--schedule batched:auto is not for an open domain"),
         (["--plot", "x.png"], "--plot draws the error of a list of candidates"),
         (["--domain-size", "5"], "one of them"),
     ):

@@ -740,7 +740,7 @@ def test_a_median_beside_joint_recovery_is_merged_by_the_union_bound():
         (lambda one: [one.decoded(confidence=0.5)], "intervals of 0.95 and 0.5"),
         (
             lambda one: [one.decoded(intervals="simultaneous")],
-            "of kind auto and simultaneous: run them with one --intervals",
+            "of kind auto and simultaneous: run them with one intervals=",
         ),
         (
             lambda one: [fedtally.estimate([1, 2], domain=IntegerRange(1, 9))],

@@ -19,8 +19,8 @@ from fedtally.errors import InvalidInputError
             "fedtally campaign nginx survey fruit --host sums.example.org",
         ),
         (
-            "survey is over, and its process is gone",
-            "fedtally campaign nginx survey fruit --ended --host sums.example.org",
+            "your campaign survey is over, and its process is gone",
+            "fedtally campaign nginx survey --ended --host sums.example.org",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
@@ -94,22 +94,28 @@ def add(name: Path, clients: tuple[str, ...], output: Path | None, as_json: bool
     cls=Command,
     short_help="Take tokens that you made elsewhere.",
     examples=[
-        ("hashes.txt is of your enrolment", "fedtally campaign tokens import survey hashes.txt")
+        (
+            "hashes.txt comes from your enrolment",
+            "fedtally campaign tokens import survey hashes.txt",
+        )
     ],
 )
 @_folder
-@click.argument("lines", metavar="FILE", type=click.File(encoding="utf-8"))
+@click.argument("file", metavar="FILE", type=click.Path())
 @json_option
-def import_(name: Path, lines: IO[str], as_json: bool) -> None:
+def import_(name: Path, file: str, as_json: bool) -> None:
     """Take a line CLIENT = DIGEST for each client. DIGEST is the SHA-256 of its token, in hex."""
     from fedtally.campaign.transports.https.tokens import parse, take
     from fedtally.errors import UnreadableFileError
 
     folder = _opened(name)
     try:
-        taken = parse(lines.read().splitlines(), lines.name)
+        with click.open_file(file, encoding="utf-8") as lines:
+            taken = parse(lines.read().splitlines(), file)
     except UnicodeDecodeError:
-        raise UnreadableFileError(f"{lines.name} is no text: give lines CLIENT = DIGEST") from None
+        raise UnreadableFileError(f"{file} is no text: give lines CLIENT = DIGEST") from None
+    except OSError as error:
+        raise UnreadableFileError(f"{file} cannot be read: {error.strerror}") from error
     take(folder.path, taken)
     _show_change(folder, f"took the tokens of {len(taken):,} clients", list(taken), as_json)
 

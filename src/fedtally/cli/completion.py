@@ -18,8 +18,8 @@ _VARIABLE = "_FEDTALLY_COMPLETE"  # by which the script asks: click reads it
     short_help="Complete commands and options in your shell.",
     examples=[
         ("in bash, for this shell; in ~/.bashrc for all", 'eval "$(fedtally completion bash)"'),
-        ("in zsh: in ~/.zshrc for all", 'eval "$(fedtally completion zsh)"'),
-        ("in fish: in config.fish for all", "fedtally completion fish | source"),
+        ("in your zsh: in ~/.zshrc for all", 'eval "$(fedtally completion zsh)"'),
+        ("in your fish: in config.fish for all", "fedtally completion fish | source"),
     ],
 )
 @click.argument("shell", metavar="|".join(_SHELLS), type=click.Choice(_SHELLS))
