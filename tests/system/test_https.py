@@ -325,6 +325,30 @@ def test_clients_that_never_come_back_do_not_keep_the_end_waiting(tmp_path: Path
     assert server.FAREWELL_SECONDS <= ended[0] - START < server.FAREWELL_SECONDS + 90
 
 
+def test_a_process_that_is_told_to_go_waits_for_no_farewell(tmp_path: Path) -> None:
+    world = World(tmp_path, plan_of())
+    cloud = HttpsWorld(world)
+    ended: list[float] = []
+
+    async def told_to_go_at_the_first_farewell() -> None:
+        serving = asyncio.create_task(cloud.serve())
+        joining = [asyncio.create_task(cloud.join(person)) for person in world.persons]
+
+        def on_frame(person: Person, frame: bytes) -> None:
+            if wire.parse(frame).kind is Kind.RESULT:  # type: ignore[union-attr]
+                joining[person.number].cancel()
+                cloud.loop.stop()
+
+        cloud.on_frame = on_frame
+        await asyncio.wait({serving})
+        ended.append(cloud.clock())
+
+    run(told_to_go_at_the_first_farewell())
+    assert world.driver.owes_farewells
+    assert world.landed()[0][0] == N
+    assert ended[0] - START < server.FAREWELL_SECONDS
+
+
 def test_after_ten_minutes_of_outage_all_are_back_within_a_phase(tmp_path: Path) -> None:
     deadlines = Deadlines(gather=20, phase=60, session=3600, presence=60, bench=120)
     world = World(tmp_path, plan_of("active"), deadlines=deadlines)

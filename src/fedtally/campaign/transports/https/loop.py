@@ -197,7 +197,7 @@ class HttpsLoop:
 
     def stop(self) -> None:
         """Open no further session; `run` returns when the last one has ended."""
-        if not self._pace.drains:
+        if not self.drains:
             self._pace.stop()
             self._wake.set()
 
@@ -205,6 +205,11 @@ class HttpsLoop:
     def is_ready(self) -> bool:
         """Whether requests are taken: the store answers, and nobody has told the process to go."""
         return self.standing is Standing.OPEN and not self._pace.is_broken
+
+    @property
+    def drains(self) -> bool:
+        """Whether the process was told to go."""
+        return self._pace.drains
 
     @property
     def num_waiting(self) -> int:
@@ -237,10 +242,13 @@ class HttpsLoop:
             turn.wake()
 
     async def _say_farewell(self) -> None:
-        """Let clients fetch the last frame, which says how their session ended."""
+        """Let clients fetch the last frame, which says how their session ended.
+
+        One that is told to go does not wait: what is asked later is answered by 410.
+        """
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
-        while self.driver.owes_farewells and self.steady() < end:
+        while self.driver.owes_farewells and self.steady() < end and not self.drains:
             await asyncio.sleep(0.05)
 
     # ---- what a client asks ----

@@ -95,8 +95,9 @@ class Https:
                     self.say_over(campaign, watcher.note)
                 campaign.check_open()
                 raise
-        say_over = partial(self.say_over, campaign)
-        return Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered, say_over)
+        ran = Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered)
+        # Who was told to go has only the result to save: the next process says that it is over.
+        return ran if loop.drains else ran._replace(say_over=partial(self.say_over, campaign))
 
     def say_over(self, campaign: CampaignFolder, note: Callable[[str], None]) -> None:
         """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over."""
