@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fedtally.cli import console
 from fedtally.cli.layout import Command, option
 from fedtally.errors import InvalidInputError
 
@@ -19,8 +20,8 @@ from fedtally.errors import InvalidInputError
             "fedtally campaign nginx survey fruit --host sums.example.org",
         ),
         (
-            "your campaign survey is over, and its process is gone",
-            "fedtally campaign nginx survey --ended --host sums.example.org",
+            "your campaign survey is over, and fruit goes on",
+            "fedtally campaign nginx survey fruit --ended --host sums.example.org",
         ),
     ],
 )
@@ -31,7 +32,7 @@ from fedtally.errors import InvalidInputError
     "Campaigns",
     "--ended",
     is_flag=True,
-    help="Say 410 for ever, for campaigns that are over",
+    help="Say 410 for ever, for those of the campaigns that are over",
 )
 @option(
     "Campaigns",
@@ -42,7 +43,11 @@ from fedtally.errors import InvalidInputError
     help="Reach the campaigns' sockets NAME.sock in this folder [/run/fedtally]",
 )
 @option(
-    "Server", "--host", default="_", metavar="HOST", help="Use this name of the server [_: any]"
+    "Server",
+    "--host",
+    default="_",
+    metavar="HOST",
+    help="Use this name of the server, _ for any [_]",
 )
 @option(
     "Server",
@@ -95,4 +100,4 @@ def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **front: str) -> 
         )
         for one in folders
     ]
-    click.echo(conf(backends, Front(**front)), nl=False)
+    console.show_script(conf(backends, Front(**front)).removesuffix("\n"))
