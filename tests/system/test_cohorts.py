@@ -192,7 +192,8 @@ def test_a_plan_with_terms_is_summed_as_it_says(options: dict[str, Any], tmp_pat
         fedtally.estimate(ITEMS[:10], plan=plan)
     other = "two-server" if options["secure_sum"] == "secagg" else "secagg"
     with pytest.raises(
-        InvalidInputError, match=r"the plan is summed by .*, got secure_sum='.*': leave that out, or the plan"
+        InvalidInputError,
+        match=r"the plan is summed by .*, got secure_sum='.*': leave that out, or the plan",
     ):
         fedtally.estimate(ITEMS, plan=plan, secure_sum=other)
     if other == "two-server":
