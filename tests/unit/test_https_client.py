@@ -45,10 +45,6 @@ def frame_of(content: bytes) -> Heard:
     return Heard(200, FRAME_TYPE, content=content)
 
 
-class Told(list[str]):
-    """What the operator was told."""
-
-
 def talk_of(told: list[str] | None = None, random: Callable[[], float] = lambda: 1.0) -> Talk:
     return Talk("secret", random, (told if told is not None else []).append, NOW)
 
