@@ -25,7 +25,7 @@ import httpx
 from benchmarks.behind_nginx import certificate, nginx
 from benchmarks.deploy import DOMAIN, KEY, plan_of
 from benchmarks.federation import free_ports
-from benchmarks.measure import Goal, Report, machine
+from benchmarks.measure import Goal, Report, cpu_of, machine
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.folder import CampaignFolder
@@ -50,7 +50,6 @@ from fedtally.secagg.params import Adversary, ClientPolicy
 FLOWER_SECONDS = 9.7
 DEADLINES = Deadlines(gather=2, phase=60, session=3600)
 MOST = 1 << 24
-_TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -111,12 +110,6 @@ def folder_of(place: Path, plan: Plan, **more: Any) -> CampaignFolder:
         mark=place / "mark",
         **({"deadlines": DEADLINES} | more),
     )
-
-
-def cpu_of(process: int) -> float:
-    """Return the CPU seconds of a process that runs."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def started(folder: CampaignFolder, *options: str) -> subprocess.Popen[bytes]:
