@@ -6,7 +6,6 @@ CPU is that of everybody: server, store, engine, agents and their records on dis
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.durable import floor
-from benchmarks.measure import Goal, Report
+from benchmarks.measure import Goal, Report, cpu_of
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
 from fedtally.agent.agent import Agent
 from fedtally.agent.folder import create
@@ -172,30 +171,20 @@ def of_processes(adversary: str, clients: int) -> tuple[float, float]:
         try:
             while len(list((folder / "sockets").glob("*.sock"))) < clients:
                 time.sleep(0.1)
-            cpu = _Cpu([process.pid for process in running])
+            others = [process.pid for process in running]
             engine, begun = engine_of(plan, folder, allow_list), time.perf_counter()
-            before = cpu()
+            before = _cpu(others)
             assert asyncio.run(engine.run()) is Ending.COMPLETE
-            return time.perf_counter() - begun, cpu() - before
+            return time.perf_counter() - begun, _cpu(others) - before
         finally:
             for process in running:
                 process.terminate()
                 process.wait()
 
 
-class _Cpu:
-    """The CPU seconds so far of this process and of others; Linux alone."""
-
-    def __init__(self, others: list[int]) -> None:
-        self._others, self._tick = others, os.sysconf("SC_CLK_TCK")
-
-    def __call__(self) -> float:
-        ticks = 0
-        for number in self._others:
-            # After the name in brackets, which may hold blanks: utime and stime are the 12th, 13th.
-            fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return time.process_time() + ticks / self._tick
+def _cpu(others: list[int]) -> float:
+    """Return the CPU seconds so far of this process and of others."""
+    return time.process_time() + sum(map(cpu_of, others))
 
 
 def part(report: Report, quick: bool) -> None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,15 +22,17 @@ from typing import Any, NamedTuple
 import click
 import httpx
 
+from benchmarks.behind_nginx import certificate, nginx
 from benchmarks.deploy import DOMAIN, KEY, plan_of
-from benchmarks.measure import Goal, Report, machine
+from benchmarks.federation import free_ports
+from benchmarks.measure import Goal, Report, cpu_of, machine
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.https.carry import tls
-from fedtally.campaign.transports.https.join import TIMEOUT, join
-from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+from fedtally.campaign.transports.https.join import TIMEOUT, Over, join
+from fedtally.campaign.transports.https.proxy import Backend
 from fedtally.campaign.transports.https.resource import step_path
 from fedtally.campaign.transports.https.tokens import mint
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
@@ -45,13 +45,11 @@ from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import Kind
 from fedtally.secagg.params import Adversary, ClientPolicy
 
-NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 # The least of `python -m benchmarks deploy --part flower`: CPU seconds of all processes in a
 # client-round, of 3 semi-honest nodes.
 FLOWER_SECONDS = 9.7
 DEADLINES = Deadlines(gather=2, phase=60, session=3600)
 MOST = 1 << 24
-_TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -114,47 +112,6 @@ def folder_of(place: Path, plan: Plan, **more: Any) -> CampaignFolder:
     )
 
 
-@contextmanager
-def nginx(place: Path, folder: CampaignFolder, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Let the documented nginx end TLS before the socket `c.sock` of a campaign."""
-    words = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout"
-        " tls.key -out tls.crt -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    )
-    subprocess.run(words.split(), cwd=place, check=True, capture_output=True)
-    files = [str(place / name) for name in ("tls.crt", "tls.key", "errors.log")]
-    front = Front((f"127.0.0.1:{port}",), "localhost", *files)
-    made = conf([Backend.of(folder, place / "c.sock")], front)
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = " ".join(f"{kind}_temp_path {place}/{kind};" for kind in kinds)
-    user = "user root;" if os.getuid() == 0 else ""
-    (place / "nginx.conf").write_text(
-        f"{user} daemon off; master_process off; pid {place}/pid; error_log {place}/log crit;\n"
-        f"events {{ worker_connections 8192; }} http {{ {paths}\n{made} }}\n"
-    )
-    command = [NGINX, "-c", str(place / "nginx.conf"), "-e", str(place / "log")]
-    with subprocess.Popen(command) as process:
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    import socket
-
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        return int(tried.getsockname()[1])
-
-
-def cpu_of(process: int) -> float:
-    """Return the CPU seconds of a process that runs."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
-
-
 def started(folder: CampaignFolder, *options: str) -> subprocess.Popen[bytes]:
     """Start the server of a campaign as operators do."""
     verb = "resume" if folder.has_begun else "run"
@@ -162,15 +119,23 @@ def started(folder: CampaignFolder, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "fedtally", *words], stdout=subprocess.DEVNULL)
 
 
-async def joined(url: str, token: str, device: Device, ca: Path, hook: Any = None) -> Any:
-    """Let a device take part until it hears that the campaign is over."""
+async def joined(
+    url: str,
+    token: str,
+    device: Any,
+    ca: Path | None = None,
+    hook: Callable[[bytes], Awaitable[None]] | None = None,
+    socket: str | None = None,
+) -> Over:
+    """Let a device take part until it hears that the campaign is over; `hook` sees frames first."""
 
     async def answer(frame: bytes) -> bytes:
         if hook is not None:
-            hook(frame)
-        return device.answer(frame)
+            await hook(frame)
+        return device.answer(frame) or b""
 
-    async with httpx.AsyncClient(verify=tls(ca), timeout=TIMEOUT) as http:
+    transport = httpx.AsyncHTTPTransport(verify=tls(ca), uds=socket)
+    async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT) as http:
         return await join(
             http,
             url,
@@ -207,8 +172,8 @@ async def over_https(place: Path, clients: int) -> Spent:
     plan = plan_of(clients, 1)
     folder = folder_of(place, plan)
     tokens = list(mint(folder.path, clients, secrets.token_bytes).values())
-    port = free_port()
-    with nginx(place, folder, port) as proxy:
+    [port], ca = free_ports(1), certificate(place)
+    with nginx(place, Backend.of(folder, place / "c.sock"), port) as proxy:
         options = ("--engine", "https", "--listen", f"unix:{place / 'c.sock'}", "--linger", "0")
         process = started(folder, *options)
         while not (place / "c.sock").exists():
@@ -216,7 +181,7 @@ async def over_https(place: Path, clients: int) -> Spent:
         before, proxied = time.process_time(), cpu_of(proxy.pid)
         url = f"https://localhost:{port}{step_path(plan.fingerprint).removesuffix('/step')}"
         tasks = [
-            asyncio.create_task(joined(url, token, Device(plan, number), place / "tls.crt"))
+            asyncio.create_task(joined(url, token, Device(plan, number), ca))
             for number, token in enumerate(tokens)
         ]
         server = await _until_exit(process, tasks)

@@ -23,13 +23,16 @@ from typing import Any
 import click
 import numpy as np
 
+from benchmarks.behind_nginx import certificate, nginx
 from benchmarks.deploy import DOMAIN, KEY
-from benchmarks.serve import Device, folder_of, free_port, joined, nginx
+from benchmarks.federation import free_ports
+from benchmarks.serve import Device, folder_of, joined
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import RESULT
 from fedtally.campaign.transports.https.join import Over
+from fedtally.campaign.transports.https.proxy import Backend
 from fedtally.campaign.transports.https.resource import step_path
 from fedtally.campaign.transports.https.tokens import mint
 from fedtally.crypto.keys import Secret, SigningKey
@@ -140,8 +143,9 @@ class Case:
     def run(self) -> None:
         """Run the campaign to its end, and check what nothing may break."""
         tokens = list(mint(self.folder.path, len(self.devices), secrets.token_bytes).values())
-        port, failed = free_port(), True
-        with nginx(self.place, self.folder, port):
+        [port], failed = free_ports(1), True
+        certificate(self.place)
+        with nginx(self.place, Backend.of(self.folder, self.place / "c.sock"), port):
             self._start(self.stop if self.way != "OVERTAKEN" else 0)
             try:
                 url = f"https://localhost:{port}{step_path(self.plan.fingerprint)}"
@@ -168,7 +172,7 @@ class Case:
             watching.cancel()
             return overs
 
-    def _hook(self, frame: bytes) -> None:
+    async def _hook(self, frame: bytes) -> None:
         message = wire.parse(frame)
         is_inbox = message is not None and message.kind is Kind.INBOX
         if self.way == "OVERTAKEN" and is_inbox and len(self.processes) == 1:

@@ -46,13 +46,6 @@ def values(text: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines}
 
 
-class Names(Book):
-    """Tokens of clients whose names would be seen wherever they are written."""
-
-    def __init__(self, people: int) -> None:
-        self.known = {f"t{number}": f"client-{number}" for number in range(people)}
-
-
 class Campaign:
     """A campaign with eight clients, whose process is watched."""
 
@@ -174,6 +167,7 @@ def test_a_sum_that_lands_is_counted_with_its_clients() -> None:
     registry = watched.registry
     assert registry.get_sample_value("fedtally_sessions_total", {"outcome": "landed"}) == 1
     assert registry.get_sample_value("fedtally_cohort_clients_sum") == 9
+    assert registry.get_sample_value("fedtally_unanswered_invitations_total") == 3
 
 
 def test_refusals_are_counted_by_code(tmp_path: Path) -> None:
@@ -199,7 +193,6 @@ def test_refusals_are_counted_by_code(tmp_path: Path) -> None:
 
 
 def test_probes_follow_the_process(tmp_path: Path) -> None:
-    driver = Told()
     world = World(tmp_path, plan_of())
     watched = Instruments(world.driver, list, time.time, json_log("off"))
     loop = HttpsLoop(world.driver, Book(1), 60, observer=watched)
@@ -227,4 +220,3 @@ def test_probes_follow_the_process(tmp_path: Path) -> None:
             assert (await asked(lingering(), path)).status_code == 200
 
     asyncio.run(check())
-    assert driver.unanswered == 3

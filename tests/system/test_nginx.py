@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import ssl
 import subprocess
@@ -13,23 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from benchmarks.behind_nginx import NGINX, certificate, front, whole
+from benchmarks.federation import free_ports
 
 from fedtally.campaign.transports.https import proxy
-from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+from fedtally.campaign.transports.https.proxy import Backend, conf
 from fedtally.campaign.transports.https.resource import step_path
 
-NGINX, OPENSSL = shutil.which("nginx"), shutil.which("openssl")
-pytestmark = pytest.mark.skipif(not (NGINX and OPENSSL), reason="needs nginx and openssl")
+pytestmark = pytest.mark.skipif(
+    not (NGINX and shutil.which("openssl")), reason="needs nginx and openssl"
+)
 RUNS, OVER, MOST = "ab" * 32, "cd" * 32, 5000
 SILENT = 200
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @dataclass
@@ -48,7 +42,7 @@ class Site:
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a connection with TLS."""
-        context = ssl.create_default_context(cafile=str(self.folder / "cert.pem"))
+        context = ssl.create_default_context(cafile=str(self.folder / "tls.crt"))
         return await asyncio.open_connection("localhost", self.port, ssl=context)
 
     async def answer(self, head: str, body: bytes = b"") -> tuple[int, bytes]:
@@ -64,16 +58,13 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(proxy, "SLOW_SECONDS", 2)  # the test has not 10 seconds
-    port = free_port()
+    [port] = free_ports(1)
     certificate(tmp_path)
     backends = [
         Backend("runs", RUNS, tmp_path / "runs.sock", 100, MOST, 5),
         Backend("over", OVER, None, 100, MOST, 5),
     ]
-    files = [str(tmp_path / name) for name in ("cert.pem", "key.pem", "errors.log")]
-    front = Front((f"127.0.0.1:{port}",), "localhost", *files)
-    place = tmp_path / "nginx.conf"
-    place.write_text(wrapped(tmp_path, conf(backends, front)))
+    place = whole(tmp_path, conf(backends, front(tmp_path, port)))
     checked = subprocess.run([str(NGINX), "-t", "-c", place], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     assert "[warn]" not in checked.stderr
@@ -82,26 +73,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             yield Site(port, tmp_path, [])
         finally:
             process.terminate()
-
-
-def certificate(folder: Path) -> None:
-    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=x"
-    more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(
-        [str(OPENSSL), *command.split(), *more], cwd=folder, check=True, capture_output=True
-    )
-
-
-def wrapped(folder: Path, text: str) -> str:
-    """Return a whole configuration, which writes into one folder alone."""
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
-    user = "user root; " if os.geteuid() == 0 else ""  # else its worker may not enter the folder
-    return (
-        f"{user}pid {folder}/pid; error_log {folder}/main.log warn; worker_processes 1;\n"
-        f"worker_rlimit_nofile 8192; events {{ worker_connections 4096; }}\n"
-        f"http {{ {paths}\n{text} }}\n"
-    )
 
 
 async def answering(site: Site) -> asyncio.Server:

@@ -27,8 +27,9 @@ from socket_agents import (
 
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.driver import Deadlines
+from fedtally.campaign.transports.event_loop import set_within
 from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace
-from fedtally.campaign.transports.sockets import SocketLoop, _set_within
+from fedtally.campaign.transports.sockets import SocketLoop
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
@@ -525,7 +526,7 @@ def test_an_interruption_before_a_wait_is_heard(seconds: float) -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        await _set_within(asyncio.Event(), seconds)
+        await set_within(asyncio.Event(), seconds)
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(run())
@@ -534,9 +535,9 @@ def test_an_interruption_before_a_wait_is_heard(seconds: float) -> None:
 def test_a_wait_ends_with_its_event_or_its_time() -> None:
     async def run() -> None:
         event = asyncio.Event()
-        await _set_within(event, 0.01)
+        await set_within(event, 0.01)
         assert not event.is_set()
         asyncio.get_running_loop().call_later(0.01, event.set)
-        await asyncio.wait_for(_set_within(event, 60.0), 30.0)
+        await asyncio.wait_for(set_within(event, 60.0), 30.0)
 
     asyncio.run(run())

@@ -18,6 +18,7 @@ import pytest
 from campaign_world import plan_of
 
 httpx = pytest.importorskip("httpx")
+certifi = pytest.importorskip("certifi")  # httpx has its certificates from it
 pytest.importorskip("uvicorn")
 
 from https_world import run
@@ -33,6 +34,7 @@ from fedtally.secagg.messages import AbortCode, Invite, Kind
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
+END = "-----END CERTIFICATE-----\n"
 URL = "https://sums.example/v1/campaigns/" + 64 * "a"
 
 
@@ -43,10 +45,6 @@ def abort(session: int) -> bytes:
 
 def frame_of(content: bytes) -> Heard:
     return Heard(200, FRAME_TYPE, content=content)
-
-
-class Told(list[str]):
-    """What the operator was told."""
 
 
 def talk_of(told: list[str] | None = None, random: Callable[[], float] = lambda: 1.0) -> Talk:
@@ -365,6 +363,9 @@ def test_certificates_of_ones_own_are_believed_alone(tmp_path: Path) -> None:
             (tmp_path / "ca").write_text(content)
         with pytest.raises(UnreadableFileError, match="give certificates in PEM"):
             carry.tls(tmp_path / "ca")
+    browsers = Path(certifi.where()).read_text()
+    (tmp_path / "ca").write_text(browsers[: browsers.index(END) + len(END)])
+    assert len(carry.tls(tmp_path / "ca").get_ca_certs()) == 1
 
 
 def test_a_frame_goes_to_the_agent_and_its_answer_back(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def show(folder: str, as_json: bool) -> None:
             "your token of the campaign is in my.token",
             (
                 "fedtally agent join --url https://sums.example.org/v1/campaigns/FINGERPRINT"
-                " --token-file my.token --socket my-agent/agent.sock"
+                " --token-file my.token --socket my-agent/run/agent.sock"
             ),
         ),
     ],

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import signal
 import stat
 import sys
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 from fedtally.campaign.driver import Driver, Receipt
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
+from fedtally.campaign.transports.event_loop import drain_at_sigterm, set_within
 from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace, longest_answer
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError, opt
@@ -79,14 +79,7 @@ class Sockets:
 
 async def _run_until_told(loop: SocketLoop, watch: Watch) -> Ending:
     """Run a loop; SIGTERM drains it, and a second one ends the process: resume goes on then."""
-    events = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.stop()
-        events.remove_signal_handler(signal.SIGTERM)
-        watch.note("drains: no session is opened any more; the open ones go on to their end")
-
-    events.add_signal_handler(signal.SIGTERM, stop)
+    drain_at_sigterm(loop.stop, watch.note)
     return await loop.run()
 
 
@@ -175,7 +168,7 @@ class SocketLoop:
                 self._tell()
             if ending is not None:
                 return ending
-            await _set_within(self._wake, max(0.0, self._pace.due - self.steady()))
+            await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
         """Wake all clients that wait: there may be a frame for them."""
@@ -262,7 +255,7 @@ class SocketLoop:
             if frame is None:
                 if self.driver.check_in(name, self.clock()):
                     self._wake.set()
-                await _set_within(news, POLL_SECONDS)
+                await set_within(news, POLL_SECONDS)
                 # An agent that hung up is not present: without a question nobody would notice.
                 if reader.at_eof():
                     return
@@ -333,16 +326,3 @@ def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[Non
         yield
     finally:
         watching.cancel()
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, or a time is over.
-
-    A cancellation always ends it. `asyncio.timeout` takes one that was asked for before it began
-    for its own, if its time is over at once: so Ctrl-C went unheard on a busy machine.
-    """
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait({waiting}, timeout=seconds)
-    finally:
-        waiting.cancel()

@@ -77,6 +77,13 @@ class Heard(NamedTuple):
         text = self.retry_after[:10]  # more digits are an hour, too
         return float(min(int(text), IDLE_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
+    def apart(self, now: float) -> float | None:
+        """Return the seconds that this clock is ahead of the server's; None: it does not say."""
+        try:
+            return now - parsedate_to_datetime(self.date).timestamp()
+        except (ValueError, OverflowError):
+            return None
+
 
 @dataclass
 class Talk:
@@ -124,7 +131,7 @@ class Talk:
             found: the response.
             now: the time, Unix seconds.
         """
-        self._compare_clocks(found.date, now)
+        self._compare_clocks(found.apart(now))
         if found.status == 410:
             return Over.CAMPAIGN
         if found.status == 401:
@@ -190,17 +197,14 @@ class Talk:
         self._goes_on()
         return Pause(self._spread(FIRST_WAIT))
 
-    def _compare_clocks(self, date: str, now: float) -> None:
-        try:
-            apart = now - parsedate_to_datetime(date).timestamp()
-        except (ValueError, OverflowError):
-            return  # none, or none that can be read
+    def _compare_clocks(self, apart: float | None) -> None:
+        if apart is None:
+            return
         was_apart, self._is_apart = self._is_apart, abs(apart) > CLOCKS_APART
         if self._is_apart and not was_apart:
-            how = "ahead of" if apart > 0 else "behind"
             self.tell(
-                f"this clock is {abs(apart):,.0f} seconds {how} the server's: set it, or sessions"
-                " seem to be over, or not to have begun"
+                f"{clock_words(apart, 'server')}: set it, or sessions seem to be over, or not to"
+                " have begun"
             )
 
     def _tell_once(self, why: str) -> None:
@@ -210,8 +214,7 @@ class Talk:
         self._why = why
 
     def _spread(self, seconds: float) -> float:
-        """Return half of some seconds to all of them: clients must not come back together."""
-        return seconds * (1 + self.random()) / 2
+        return spread(seconds, self.random)
 
 
 def _not_after(body: bytes) -> float:
@@ -319,6 +322,17 @@ async def _read(response: httpx.Response, most: int) -> bytes | None:
             return None
         parts.append(part)
     return b"".join(parts)
+
+
+def spread(seconds: float, random: Callable[[], float]) -> float:
+    """Return half of some seconds to all of them: clients must not come back together."""
+    return seconds * (1 + random()) / 2
+
+
+def clock_words(apart: float, server: str) -> str:
+    """Return in words how far this clock is ahead of a server's, in seconds."""
+    how = "ahead of" if apart > 0 else "behind"
+    return f"this clock is {abs(apart):,.0f} seconds {how} the {server}'s"
 
 
 def words_of(error: Exception) -> str:

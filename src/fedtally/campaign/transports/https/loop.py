@@ -25,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fedtally.campaign.driver import Driver, Receipt
+from fedtally.campaign.transports.event_loop import set_within
 from fedtally.campaign.transports.https.resource import (
     FRAME_TYPE,
     HANDLED,
@@ -229,12 +230,7 @@ class HttpsLoop:
                 self._tell()
             if ending is not None:
                 return ending
-            waiting = asyncio.ensure_future(self._wake.wait())
-            try:
-                # Unlike `asyncio.timeout`, this never takes a cancellation for its own.
-                await asyncio.wait({waiting}, timeout=max(0.0, self._pace.due - self.steady()))
-            finally:
-                waiting.cancel()
+            await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
         """Wake all requests that wait: there is a frame for them, or no answer at all."""

@@ -264,9 +264,8 @@ def json_log(level: str, stream: Any = None) -> logging.Logger:
         level: the level: off, info or debug.
         stream: where the lines go; None: stderr.
     """
-    log = logging.Logger(
-        "fedtally.https", LEVELS[level]
-    )  # no other logger's handlers get its lines
+    # made by hand, so that no other logger's handlers get its lines
+    log = logging.Logger("fedtally.https", LEVELS[level])
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(_Json())
     log.addHandler(handler)

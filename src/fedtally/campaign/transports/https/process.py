@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from fedtally.campaign.driver import Driver
 from fedtally.campaign.folder import CANCELLED, CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
+from fedtally.campaign.transports.event_loop import drain_at_sigterm
 from fedtally.campaign.transports.https.listen import Address, Listening, new_event_loop, served
 from fedtally.campaign.transports.https.loop import HttpsLoop, Names, draw, ended, serving
 from fedtally.campaign.transports.https.operate import (
@@ -146,15 +147,8 @@ async def _all_served(apps: _Served) -> AsyncIterator[list[asyncio.Task[None]]]:
 
 async def _serve(loop: HttpsLoop, apps: _Served, watch: Watch) -> Ending:
     """Serve a campaign; SIGTERM drains it, and a second one ends the process."""
-    events = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.stop()
-        events.remove_signal_handler(signal.SIGTERM)
-        watch.note("drains: no session is opened any more; the open ones go on to their end")
-
-    events.add_signal_handler(signal.SIGTERM, stop)
-    events.add_signal_handler(signal.SIGHUP, loop.names.reload)
+    drain_at_sigterm(loop.stop, watch.note)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, loop.names.reload)
     loop.names.reload()  # a SIGHUP before this was not heard
     async with _all_served(apps) as serves:
         running = asyncio.create_task(loop.run())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 import httpx
@@ -20,7 +19,9 @@ from fedtally.campaign.transports.https.join import (
     MOST_PROBLEM,
     Heard,
     Pause,
+    clock_words,
     sent,
+    spread,
     words_of,
 )
 from fedtally.campaign.transports.https.resource import (
@@ -119,8 +120,7 @@ class _Waits:
         self._why = why
 
     def _spread(self, seconds: float) -> float:
-        """Return half of some seconds to all of them: clients must not come back together."""
-        return seconds * (1 + self.random()) / 2
+        return spread(seconds, self.random)
 
 
 @dataclass
@@ -167,14 +167,10 @@ class Beginning:
             self._waits.heard(server, found)
         elif state is not Release.OPEN:
             self._end(f"the release is {state} at the {server}: nobody begins a report")
-        elif (apart := _apart(found.date, now)) is None:
+        elif (apart := found.apart(now)) is None:
             self._waits.failed(f"the {server} does not say what time it is")
         elif abs(apart) > CLOCKS_APART:
-            how = "ahead of" if apart > 0 else "behind"
-            self._end(
-                f"this clock is {abs(apart):,.0f} seconds {how} the {server}'s: set it, and begin"
-                " again"
-            )
+            self._end(f"{clock_words(apart, server)}: set it, and begin again")
         else:
             self._open[server] = now
             self._waits.goes_on()
@@ -321,11 +317,3 @@ def _state(server: Side, found: Heard) -> Release | None:
     if found.status == 200 and found.type == STATE_TYPE:
         return read_state(found.content, server)
     return None
-
-
-def _apart(date: str, now: float) -> float | None:
-    """Return the seconds that this clock is ahead of a server's; None: it does not say."""
-    try:
-        return now - parsedate_to_datetime(date).timestamp()
-    except (ValueError, OverflowError):
-        return None
