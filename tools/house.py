@@ -880,7 +880,7 @@ def _homes(house: House) -> Iterator[tuple[str, str, str]]:
     """Yield where each option of `estimate` is written down by hand: path, place, option."""
     options = _options(house)
     written = _written(house)
-    names = {typed: name for name, typed in written.items() if typed} if written else {}
+    names = {typed: name for name, typed in written.items() if typed}
     for module in house.modules:
         if module.path == TABLE_OF_OPTIONS:
             yield from ((module.path, "", name) for name in written if name in options)

@@ -149,9 +149,6 @@ def _between(metavar: str, low: int, high: int | None = None) -> Check:
 
 
 _FLAG = Check("flag")
-_OWN_DECODER = "module:Class"
-_DECODER = _choice("auto", *DECODERS)
-_TRUST = _choice("central", "distributed")
 
 
 # ---- options ----
@@ -456,7 +453,7 @@ class Answer:
     recovery: str = (
         option(
             "Decode the sums in this way",
-            _DECODER,
+            _choice("auto", *DECODERS),
             default="auto",
             more='the decoder of the sums: "joint", which fits the heavy items together and needs 3'
             ' rows, "median", the paper\'s decoder, "belief", which starts from joint and has'
@@ -472,7 +469,7 @@ class Answer:
         .on(
             "simulate",
             help="Decode the sums in this way, or by a decoder of yours",
-            check=_choice("auto", *DECODERS, own=_OWN_DECODER),
+            check=_choice("auto", *DECODERS, own="module:Class"),
             section="Study",
             is_often=True,
         )
@@ -797,7 +794,7 @@ class Privacy:
     trust: str | None = (
         option(
             "Let the aggregator add the noise, or clients or servers",
-            _TRUST,
+            _choice("central", "distributed"),
             usual="central with ideal sums",
             more='who adds the noise: "central", the party that opens the sums (the default with an'
             ' ideal secure sum), or "distributed", clients or servers that do not trust each other',
@@ -1078,15 +1075,24 @@ class Run:
             usual="at random",
         )
     )
-    memory: int | str | None = option(
-        "Bound the memory for rows, and for --output",
-        _size(),
-        usual="1GiB; half of the machine's",
-        more='the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients'
-        " beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller"
-        " one, too; the libraries, and the distinct items and the answer, come on top",
-        door=Door.SIMULATION,
-    ).on("estimate", *_TALLIES)
+    memory: int | str | None = (
+        option(
+            "Bound the memory for rows, and for --output",
+            _size(),
+            usual="1GiB; half of the machine's",
+            more='the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients'
+            " beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a"
+            " smaller one, too; the libraries, and the distinct items and the answer, come on top",
+            door=Door.SIMULATION,
+        )
+        .on("estimate", "partial_tally")
+        .on(
+            "tally_dask",
+            "tally_spark",
+            more="the memory for the rows of each partition that is being counted, as for"
+            " `estimate`",
+        )
+    )
     threads: int | None = option(
         "Use this many threads", _between("N", 1, 1024), usual="all cores"
     ).on("estimate", "demo", "plan", "simulate")

@@ -91,6 +91,9 @@ SAMPLES = {
             "a.py": "class A:\n" + "".join(f"    x{i}: int\n" for i in range(13)),
             "b.py": "class B:\n    c: ClassVar[int]\n"
             + "".join(f"    x{i}: int\n" for i in range(12)),
+            "c.py": "class C:\n    # keywords: written by a tool\n"
+            + "".join(f"    x{i}: int\n" for i in range(13))
+            + "    # end of keywords\n",
         },
         1,
     ),

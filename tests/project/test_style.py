@@ -66,7 +66,10 @@ def test_pages_that_need_no_example_exist():
 
 
 def test_options_with_long_help_are_found_below_a_group():
-    said = {"--short": "Count at most K items [1].", "--long": LONG}
+    said = {
+        "--short": "Count at most K items of each client, drawn at random here [1; by a plan]",
+        "--long": LONG,
+    }
     options = [click.Option([name], help=text) for name, text in said.items()]
     group = click.Group("all", commands={"one": click.Command("one", params=options)})
     assert list(style.wordy_options(group, "all")) == ["all one --long"]

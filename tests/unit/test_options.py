@@ -12,6 +12,7 @@ import pytest
 
 import fedtally
 from fedtally.base.encoding import Encoding
+from fedtally.cli.app import run
 from fedtally.cli.shared import positive
 from fedtally.engines.local.simulation import Sizing
 from fedtally.options import (
@@ -102,6 +103,12 @@ def test_a_reader_of_the_command_line_speaks_as_click_does() -> None:
     assert positive("1e6") == 10**6
     with pytest.raises(click.BadParameter, match="'0' is no integer of 1 or more"):
         positive("0")
+
+
+def test_whoever_means_another_option_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "words.txt", "--encoding", "latin-1"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The encoding of text files is --text-encoding" in said
 
 
 def test_options_import_neither_click_nor_numpy() -> None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
 
-# A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
 # an option of an open domain alone, which has no row in the table of rules: others have
 _OF_OPEN = ("allow_rare_names",)
+# A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
 _DEMO_BYTES = 8_000
 _DEMO_SEED = "demo"
 _LIBRARY = "Python's standard library"

@@ -13,7 +13,7 @@ from fedtally.cli import console, plan_view
 from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.shared import FILE, asked, positive, read_name_length, read_open_domain, shared
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.options import Door
 
 if TYPE_CHECKING:
@@ -302,10 +302,9 @@ def _silos(options: dict[str, Any]) -> Silos | None:
         return Silos(most, silos_per_person=each, expected=options["expected_people"])
     for name in ("silos_per_person", "expected_people"):
         if options[name] is not None:
-            flag = f"--{name.replace('_', '-')}"
             raise InvalidInputError(
-                f"{flag} goes with silos: give --people above 1, the most people of a silo, or"
-                f" leave {flag} out"
+                f"{opt[name]} goes with silos: give {opt.people} above 1, the most people of a"
+                f" silo, or leave {opt[name]} out"
             )
     return None
 

@@ -13,7 +13,7 @@ import click
 from fedtally.base import validate
 from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.layout import Decorator, SectionOption, options
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.options import OPTIONS, Check, Door, Option, help_of, options_of, read_positive
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
     Raises:
         InvalidInputError: longer than the longest that can be read.
     """
-    from fedtally.base import validate
     from fedtally.planner.names import NAME_LENGTH
 
     if options["name_length"] is None:
@@ -131,7 +130,7 @@ def read_open_domain(
     It is "open" where nothing else is said, so that a plan may say it.
 
     Args:
-        options: the options of the command, with those of `open_options`.
+        options: the options of the command, with those that it gives an open domain.
         more: names of further options that go with an open domain alone.
 
     Raises:
@@ -148,8 +147,7 @@ def read_open_domain(
         return OpenStrings(USUAL_LENGTH if length is None else length, normalise=form)
     for name in ("max_length", "normalise", *more):
         if options[name]:
-            flag = f"--{name.replace('_', '-')}"
-            raise InvalidInputError(f"{flag} goes with --domain open: leave it out")
+            raise InvalidInputError(f"{opt[name]} goes with {opt.domain('open')}: leave it out")
     return read_domain(options["domain"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,7 @@ from fedtally.cli.shared import (
     shared,
     use_threads,
 )
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.options import DECODERS, Door, read_list
 
 if TYPE_CHECKING:
@@ -34,15 +34,7 @@ if TYPE_CHECKING:
 # A repeat of an open domain looks at all hashes, which takes seconds.
 _REPEATS, _REPEATS_OF_PLAN, _REPEATS_OF_OPEN = 10, 50, 5
 # options that a plan settles, and that --plan therefore excludes
-_PLANNED = {
-    "methods": "--methods",
-    "width": "--width",
-    "rows": "--rows",
-    "num_rounds": "--rounds",
-    "epsilon": "--epsilon",
-    "delta": "--delta",
-    "trust": "--trust",
-}
+_PLANNED = ("methods", "width", "rows", "num_rounds", "epsilon", "delta", "trust")
 # options of an open domain without a plan, and those that say a size, which is chosen there
 _OF_OPEN = ("tau", "max_bytes", "name_length", "allow_rare_names")
 _CHOSEN = ("methods", "width", "rows")
@@ -180,8 +172,8 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
     from fedtally.plan import Plan
     from fedtally.studies import validation as engine
 
-    sizes = {name: f"--{name.replace('_', '-')}" for name in (*_OF_OPEN, "max_length", "normalise")}
-    _refuse({**_PLANNED, **sizes}, "the plan says its schedule, sizes and privacy", "--plan")
+    planned = (*_PLANNED, *_OF_OPEN, "max_length", "normalise")
+    _refuse(planned, "the plan says its schedule, sizes and privacy", "--plan")
     _check_recovery(options, "--plan")
     plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
     if plan.is_open:
@@ -203,8 +195,9 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
     from fedtally.engines.local.simulation import Simulation
     from fedtally.studies import validation as engine
 
-    chosen = {name: _PLANNED[name] for name in _CHOSEN}
-    _refuse(chosen, "the sizes of an open domain follow from --tau or --max-bytes", "--domain open")
+    _refuse(
+        _CHOSEN, "the sizes of an open domain follow from --tau or --max-bytes", "--domain open"
+    )
     _check_recovery(options, "--domain open")
     _check_no_plot(options)
     use_threads(options["threads"])
@@ -226,12 +219,12 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
     return _judged(found, options)
 
 
-def _refuse(flags: Mapping[str, str], why: str, beside: str) -> None:
+def _refuse(names: Iterable[str], why: str, beside: str) -> None:
     """Raise InvalidInputError if one of these options was typed: defaults are always there."""
     given = click.get_current_context().get_parameter_source
-    for name, flag in flags.items():
+    for name in names:
         if given(name) is click.core.ParameterSource.COMMANDLINE:
-            raise InvalidInputError(f"{why}: leave {flag} out, or {beside}")
+            raise InvalidInputError(f"{why}: leave {opt[name]} out, or {beside}")
 
 
 def _check_recovery(options: dict[str, Any], beside: str) -> None:

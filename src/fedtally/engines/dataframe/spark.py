@@ -73,9 +73,7 @@ def tally_spark(
         seed: the seed of the campaign. It is needed where the candidates are the items of the
             input, or clients are named. With `private` it is a secret of the workers, and the
             campaign has another.
-        memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
-            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
-            one, too; the libraries, and the distinct items and the answer, come on top.
+        memory: the memory for the rows of each partition that is being counted, as for `estimate`.
         private: as for `partial_tally`.
 
     Returns:

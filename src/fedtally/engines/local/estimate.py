@@ -52,8 +52,7 @@ def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-# The keywords from `domain` on are the fields of `Request` and `Simulation`, which say what they
-# mean; a test compares names, types and defaults. They are written out for editors and type checks.
+# The keywords are written out for editors and type checks.
 @suggests_keywords
 def estimate(
     data: Any,

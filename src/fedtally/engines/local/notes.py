@@ -17,7 +17,7 @@ def warnings(
     tally: Tally,
     plan: Plan,
     attended: Sequence[int] | None,
-    drops: bool = False,
+    drops: bool,
 ) -> list[str]:
     """Return the notes on the source, dropped rows and privacy.
 

@@ -11,7 +11,9 @@ from fedtally.plan import Plan
 from fedtally.sources import Source
 
 _PEOPLE = re.compile(
-    "account|client|customer|device|email|employee|guid|household|id|imei|member|msisdn|participant|patient|person|phone|respondent|student|subject|subscriber|uid|user|userid|username|uuid|visitor"
+    "account|client|customer|device|email|employee|guid|household|id|imei|member|msisdn|"
+    "participant|patient|person|phone|respondent|student|subject|subscriber|uid|user|userid|username|"
+    "uuid|visitor"
 )
 _SHOWN = 3  # names of columns in a note
 
