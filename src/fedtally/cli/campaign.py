@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.campaign.transports.engine import hold
-from fedtally.campaign.transports.table import DEFAULT, ENGINES, RENAMED, chosen, flag
+from fedtally.campaign.transports.table import DEFAULT, ENGINES, RENAMED, chosen
 from fedtally.cli import campaign_view as view
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import nginx
 from fedtally.cli.campaign_tokens import tokens
 from fedtally.cli.layout import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, shared
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, flag
 
 if TYPE_CHECKING:
     from fedtally.campaign.driver import Driver

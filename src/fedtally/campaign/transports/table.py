@@ -13,16 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.campaign.transports.engine import Engine
-from fedtally.errors import InvalidInputError, MissingExtraError, opt
+from fedtally.errors import InvalidInputError, MissingExtraError, flag, opt
 
 if TYPE_CHECKING:
     from fedtally.campaign.folder import CampaignFolder
     from fedtally.campaign.transports.https.process import Https
-
-
-def flag(name: str) -> str:
-    """Return an option as it is typed, from its keyword."""
-    return f"--{name.replace('_', '-')}"
 
 
 class EngineOption(NamedTuple):
