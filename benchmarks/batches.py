@@ -1,9 +1,9 @@
 """Two servers on disk: groups of reports, the price of the disk, and memory, in one run.
 
-A report is one of 5 x 800 counters with its proof. CPU is that of this process, and the wall is the
-clock; both include the claim and the mark, and every wait for the disk is real. Cases take turns,
-and the least of them counts. Each peak is that of a process of its own, which runs both servers and
-makes the clients' reports as they are sent: it includes the interpreter and the libraries.
+A report has 5 x 800 counters and its proof. CPU is this process's, and the wall is the clock; both
+include the claim and the mark, and every wait for the disk is real. Cases take turns, and the least
+of them counts. Each peak belongs to a process of its own, which runs both servers and makes the
+clients' reports as they are sent: it includes the interpreter and the libraries.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def in_memory(campaign: Campaign, groups: list[Frames], clocks: Clocks) -> Any:
 def alone(clients: int) -> None:
     """Run a batch of so many reports on disk in this process, and print what it took as JSON.
 
-    `peak` is memory in bytes. `restart` is the seconds of a new leader, up to its first report, and
-    `page` those of the first page that it judges.
+    `peak` is memory in bytes. `restart` is the seconds that a new leader takes up to its first
+    report, and `page` the seconds that it takes to judge its first page.
     """
     campaign, clocks = Campaign(clients), Clocks()
     with tempfile.TemporaryDirectory() as folder:

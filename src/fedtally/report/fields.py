@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtally.domain import OpenStrings, Unread
-from fedtally.merged import Merged
 from fedtally.plan import Plan
-from fedtally.recovery.decoding import listed_kind, named_kind
-from fedtally.recovery.intervals import predicted_range
 from fedtally.report.standing import doubted
 from fedtally.report.wording import covers
-from fedtally.result import Estimate, Result, largest_uncertainty
+from fedtally.result import Estimate, largest_uncertainty
+
+if TYPE_CHECKING:
+    from fedtally.merged import Merged
+    from fedtally.result import Result
 
 SCHEMA = "fedtally-result/2"
 _NAMES = {  # of fields, in words
@@ -200,6 +201,8 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
     >>> fields["kind"], fields["list"]["kind"], fields["named"]["kind"]
     ('auto', 'selective', 'pointwise')
     """
+    from fedtally.recovery.intervals import predicted_range
+
     intervals = result.intervals
     if intervals is None:
         return None
@@ -219,6 +222,8 @@ def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
         kind: the kind of interval that was asked for.
         about: how they were made, in words.
     """
+    from fedtally.recovery.decoding import listed_kind, named_kind
+
     return {
         "confidence": confidence,
         "kind": kind,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedtally.merged import Merged
-from fedtally.recovery.linear_system import F64
-from fedtally.result import Estimate, Result, with_doubts
+from fedtally.result import Estimate, with_doubts
+
+if TYPE_CHECKING:  # who shows a plan needs no decoder
+    from fedtally.merged import Merged
+    from fedtally.recovery.linear_system import F64
+    from fedtally.result import Result
 
 MOST = 1 << 20  # candidates that are looked at once more: seconds
 

@@ -393,7 +393,7 @@ def guesses(terms: PrivacyConfig, whom: str) -> str:
     """Return how often a guess about one person is right, for each guess that may be meant.
 
     Args:
-        terms: what the plan guarantees.
+        terms: the privacy of the plan.
         whom: the noun of who is guessed about.
 
     >>> from fedtally.privacy.config import propose

@@ -117,7 +117,7 @@ def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> 
     [0.0]
     """
     return [
-        one if is_above or one.low is None or one.low == one.high else replace(one, low=0.0)
+        one if is_above or one.low is None else replace(one, low=0.0)
         for one, is_above in zip(estimates, above or [True] * len(estimates), strict=True)
     ]
 

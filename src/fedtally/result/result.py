@@ -369,7 +369,7 @@ class Result(Tabular):
 
         Args:
             kind: the kind, one of `make_intervals`'s.
-            confidence: the level, above 0 and below 1; None: that of the result.
+            confidence: the level, above 0 and below 1; None: the result's.
         """
         level = self.confidence if confidence is None else confidence
         if (kind, level) not in self._made:

@@ -408,10 +408,8 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
     surplus = [name for name in given if name not in needed]
     if surplus:
         shown = f"{method} ({adversary})" if method == "secagg" else method
-        none, used = (
-            " or ".join(arg[name] for name in surplus),
-            " and ".join(arg[n] for n in needed),
-        )
+        none = " or ".join(arg[name] for name in surplus)
+        used = " and ".join(arg[name] for name in needed)
         raise InvalidInputError(
             f"the secure sum {shown} has no {none}: it uses {used or 'no key'}; leave out what it"
             " does not use"

@@ -175,9 +175,10 @@ class BatchStore:
         """
         with self.writing() as connection:
             found = _found(connection, name)
-            if found is None:
-                connection.execute(_ADD_FACT, {"name": name, "value": value})
-        return value if found is None else found
+            if found is not None:
+                return found
+            connection.execute(_ADD_FACT, {"name": name, "value": value})
+            return value
 
     def reports(self, rounds: range) -> StoredReports:
         """Return the place of the reports of a release, by its rounds."""
@@ -193,15 +194,15 @@ class BatchStore:
             self._claim.check()
 
     @contextmanager
-    def group(self) -> Iterator[list[bytes]]:
-        """Put all reports of the block into one transaction; give the ids that it writes.
+    def group(self) -> Iterator[_Group]:
+        """Put all reports of the block into one transaction; give it, with the ids that it writes.
 
         If it raises, at its end as well, the server must `withdraw` these ids.
         """
         with self.writing() as connection:
             self._group = _Group(connection)
             try:
-                yield self._group.put
+                yield self._group
             finally:
                 self._group = None
 
@@ -212,13 +213,12 @@ class BatchStore:
             if self._group is not None:
                 yield self._group
                 return
-            with self.group():
-                assert self._group is not None
-                yield self._group
+            with self.group() as group:
+                yield group
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
-        """Give a connection to read from, that of the group if one is open in this thread."""
+        """Give a connection to read from: the group's own, if one is open in this thread."""
         with self.lock:
             if self._group is not None:
                 yield self._group.connection
@@ -305,8 +305,8 @@ class Batch(Generic[Server]):
     """A server of a batch, and its store, under one lock.
 
     Args:
-        store: the one that the server has as its journal, and whose reports it has.
-        server: made with them, such as by `FrequencyServer.leader`; nobody else calls it.
+        store: the journal of the server, which also has its reports.
+        server: a server made with this store, as by `FrequencyServer.leader`; nobody else calls it.
     """
 
     def __init__(self, store: BatchStore, server: Server) -> None:
@@ -326,7 +326,7 @@ class Batch(Generic[Server]):
         so that what one of them does to the server or the disk is its own.
 
         Args:
-            frames: from clients.
+            frames: the frames that clients sent.
             now: seconds since 1970.
 
         Returns:
@@ -346,7 +346,8 @@ class Batch(Generic[Server]):
         put: list[bytes] = []
         with self._store.lock:
             try:
-                with self._store.group() as put:
+                with self._store.group() as group:
+                    put = group.put
                     return [self._server.receive(frame, now) for frame in frames]
             except BaseException:  # the process may go on after any of them
                 self._server.withdraw(put)

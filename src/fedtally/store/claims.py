@@ -70,7 +70,7 @@ class ClaimedDatabase(Database):
         Args:
             plan: the fingerprint of the plan.
             place: the real path of the mark.
-            owner: what the first claim writes into the row of the run.
+            owner: a name that the first claim writes into the row of the run.
 
         Raises:
             InvalidInputError: this file is of another plan, or has fewer writes than its mark says,
@@ -120,8 +120,8 @@ class ClaimedDatabase(Database):
     def _check_alone(self, connection: sa.Connection, plan: str) -> None:
         """Refuse a file that holds another campaign.
 
-        The number of writes is that of the file. If two campaigns wrote into one file, the writes
-        of one would hide that those of the other are lost.
+        The number of writes counts all writes of the file. If two campaigns wrote into one file,
+        new writes of one would hide that writes of the other are lost.
         """
         runs = self._runs
         other = connection.execute(sa.select(runs.c.plan).where(runs.c.plan != plan))
@@ -147,7 +147,7 @@ class Claim:
 
     Attributes:
         plan: the fingerprint of the plan.
-        owner: what the first claim wrote.
+        owner: the name that the first claim wrote.
         mark: the real path of the mark.
     """
 

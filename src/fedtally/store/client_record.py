@@ -286,8 +286,8 @@ class ClientRecord(GrantDatabase):
             time: now, Unix seconds.
             item: a label of what is contributed; the record takes each label once, whatever the
                 plan. None: no such rule.
-            report: what the client sends to two servers: both frames are in the outbox, in the same
-                transaction. None: what it sends cannot be sent again.
+            report: a report to two servers: both frames are in the outbox, in the same transaction.
+                None: what the client sends cannot be sent again.
 
         Raises:
             AlreadySpentError: the client took part in that round, or contributed that item.

@@ -84,7 +84,7 @@ class Unsent:
         plan: the fingerprint of the plan.
         round: the number of the round.
         time: when the items were spent, Unix seconds.
-        frames: what each server is still to be sent.
+        frames: the frame that each server is still to be sent.
     """
 
     plan: str
@@ -102,7 +102,7 @@ class Unsent:
 
         Args:
             server: `helper` or `leader`.
-            what: what it said to its frame.
+            what: its word on its frame.
         """
         row = {"plan": self.plan, "round": self.round}
         with self._record._marked() as connection:
@@ -124,7 +124,7 @@ def _fate(left: set[str], server: str, what: Said) -> Fate | None:
     Args:
         left: the servers that have not accepted their frames before.
         server: one of them.
-        what: what it said.
+        what: its word.
     """
     if what is Said.ACCEPTED:
         return Fate.ACCEPTED if left == {server} else None
@@ -133,7 +133,7 @@ def _fate(left: set[str], server: str, what: Said) -> Fate | None:
 
 
 def outbox_tables(metadata: sa.MetaData) -> None:
-    """Add the tables of the outbox to those of a record."""
+    """Add the tables of the outbox to a record's tables."""
     for table in (_outbox, _fates):
         table.to_metadata(metadata)
 

@@ -101,6 +101,6 @@ class Summing:
     def opened_together(self, releases: list[range]) -> list[range]:
         """Return the rounds that the protocol itself adds up, of all that a plan releases together.
 
-        Two servers open the sum of a whole release, and cohorts those of single rounds.
+        Two servers open one sum of a whole release; cohorts open a sum of each round.
         """
         return [] if self.servers is None else releases

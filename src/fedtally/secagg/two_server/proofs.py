@@ -517,7 +517,7 @@ class ReportProof:
         total[...] = self.circuit.field.reduce(total)
 
     def less(self, total: Array, part: Array) -> Array:
-        """Return a server's share of a sum without that of some of its reports: a new array."""
+        """Return a server's share of a sum without some of its reports: a new array."""
         return self.circuit.field.reduce(total - part)
 
     def share_of(self, total: Array, noise: npt.NDArray[np.int64] | None) -> bytes:

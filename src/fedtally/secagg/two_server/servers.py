@@ -781,13 +781,14 @@ class Leader(_Server):
         """Return ids of reports that wait for their check, to ask `Helper.checks` for them.
 
         Each call begins with those that were not returned for the longest time. So whoever calls it
-        until it has returned `unjudged` ids has asked for all of them, also for those of which the
-        helper knows nothing.
+        until it has returned `unjudged` ids has asked for all of them, also for those that the
+        helper does not know.
 
         Args:
             most: the largest number of ids, 1 to 4,096.
         """
-        some = list(islice(self._held, min(self.unjudged, validate.integer(1, 4096, most=most))))
+        most = validate.integer(1, CHECKS_OF_A_FRAME, most=most)
+        some = list(islice(self._held, min(self.unjudged, most)))
         for id in some:
             self._held[id] = self._held.pop(id)
         return some
