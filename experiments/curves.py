@@ -17,8 +17,8 @@ from scipy.special import ndtr, ndtri
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
+from fedtally.recovery.decoders.median.median_error import _LATTICE, _law_of_median
 from fedtally.recovery.error_model import Prediction, predict
-from fedtally.recovery.median_error import _LATTICE, _law_of_median
 from fedtally.recovery.releases import Release, numbers_of_batches
 
 F64 = npt.NDArray[np.float64]

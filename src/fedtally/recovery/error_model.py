@@ -20,7 +20,10 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Mechanism
-from fedtally.recovery import belief_error, direct_error, joint_error, median_error
+from fedtally.recovery.decoders import direct_error
+from fedtally.recovery.decoders.belief import belief_error
+from fedtally.recovery.decoders.joint import joint_error
+from fedtally.recovery.decoders.median import median_error
 from fedtally.recovery.error_shape import (
     F64,
     Prediction,

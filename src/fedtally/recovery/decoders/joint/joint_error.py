@@ -10,14 +10,14 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
-from fedtally.recovery.error_shape import F64, Prediction, Shape, grouped
-from fedtally.recovery.joint import (
+from fedtally.recovery.decoders.joint.joint import (
     FALSE_ITEMS,
     LARGEST_SUPPORT,
     SELECTED,
     SMALLER_SUPPORTS,
     WELL_CONDITIONED,
 )
+from fedtally.recovery.error_shape import F64, Prediction, Shape, grouped
 
 _MANY = 60.0  # clients from which an item's count is taken as its expectation
 _GROUP = 1.03  # items within this ratio are taken together
