@@ -23,9 +23,10 @@ from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.privacy.events import Mechanism
+from fedtally.recovery.decoders import USUAL
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.error_model import Prediction, Setting
-from fedtally.sketch import Recovery, Schedule
+from fedtally.sketch import Schedule
 
 # A sketch this much narrower, whose error is this much larger, makes a prediction for joint
 # recovery doubtful: the decoder may stop where the narrower one does.
@@ -48,7 +49,7 @@ class Campaign:
         num_clients: of all rounds together.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: M.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         noise: standard deviation in each counter of each round's sum, in counts; or a function of
             the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
@@ -60,7 +61,7 @@ class Campaign:
     num_clients: int
     schedule: Schedule | str = "shared"
     num_rounds: int = 1
-    recovery: str = "joint"
+    recovery: str = USUAL
     noise: float | Callable[[int], float] = 0.0
     round_sizes: Sequence[int] | None = None
     repeats: int = 100
@@ -105,8 +106,7 @@ class Campaign:
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
-        # Sketches that are tried have too few cells for belief propagation.
-        decoder = Recovery.JOINT if self.recovery == Recovery.BELIEF else self.recovery
+        decoder = kind_of(self.recovery).rests_on or self.recovery
         return Trials.of(distribution, self.num_clients, decoder, noise, rows, width)
 
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
@@ -252,12 +252,11 @@ class Campaign:
     def _relied_decoder(self, distribution: Frequencies) -> str:
         """Return the decoder whose error is planned with.
 
-        What belief propagation gains over joint recovery depends on the shape of the tail. Where
-        that is not known, nothing of it is relied on.
+        What some decoders gain depends on the shape of the tail. Where that is not known, nothing
+        of it is relied on.
         """
-        if self.recovery == Recovery.BELIEF and not distribution.has_known_shape:
-            return Recovery.JOINT
-        return self.recovery
+        known = distribution.has_known_shape
+        return self.recovery if known else kind_of(self.recovery).rests_on or self.recovery
 
     @property
     def _fits_items(self) -> bool:

@@ -27,7 +27,7 @@ from fedtally.planner.silos import Silos
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose
 from fedtally.privacy.events import Collisions, Mechanism, Relation, Trust, certify
-from fedtally.recovery.decoders.direct import NoiseLaw
+from fedtally.recovery.noise_law import NoiseLaw
 from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import corrupt_clients
 from fedtally.sketch import Schedule, SketchSpec

@@ -1,16 +1,15 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
 A `Setting` says what is given beside the frequencies, and predicts. Each decoder has a model of its
-own (`MODELS`): joint recovery in `joint_error`, belief propagation in `belief_error`, the median
-over rows in `median_error`, histograms in `direct_error`. No constant of them was fitted to
-simulations. docs/error-model.md derives them, says what they assume, and where they fail;
+own beside it (`DecoderKind.predict`). No constant of them was fitted to simulations.
+docs/error-model.md derives them, says what they assume, and where they fail;
 `python -m experiments error_model` compares them with simulations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,9 +19,7 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Mechanism
-from fedtally.recovery.decoders import direct_error
-from fedtally.recovery.decoders.belief import belief_error
-from fedtally.recovery.decoders.joint import joint_error
+from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.median import median_error
 from fedtally.recovery.error_shape import (
     F64,
@@ -31,11 +28,9 @@ from fedtally.recovery.error_shape import (
     effective,
     heterogeneity_of_batches,
 )
-from fedtally.sketch import Recovery, Schedule, ScheduleKind
+from fedtally.sketch import Schedule, ScheduleKind
 
 __all__ = [
-    "MODELS",
-    "ErrorModel",
     "Prediction",
     "Setting",
     "exceedance",
@@ -43,31 +38,6 @@ __all__ = [
     "heterogeneity_of_batches",
     "predict",
 ]
-
-
-class ErrorModel(NamedTuple):
-    """How the error of a decoder is predicted.
-
-    Both functions take rising frequencies, the shape of the plan, and how many items have each
-    frequency.
-
-    Attributes:
-        predict: the prediction; it also takes the probability with which the largest error exceeds
-            its `linf`.
-        failure: the probability that the largest error exceeds a size, which it also takes, above
-            0.
-    """
-
-    predict: Callable[[F64, Shape, F64, float], Prediction]
-    failure: Callable[[F64, Shape, F64, float], float]
-
-
-MODELS = {
-    Recovery.JOINT: ErrorModel(joint_error.predict, joint_error.failure),
-    Recovery.MEDIAN: ErrorModel(median_error.predict, median_error.failure),
-    Recovery.BELIEF: ErrorModel(belief_error.predict, belief_error.failure),
-    Recovery.DIRECT: ErrorModel(direct_error.predict, direct_error.failure),
-}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +54,7 @@ class Setting:
         num_clients: of all rounds together, at least 1; may be left out where `round_sizes` are
             given.
         noise: standard deviation of the noise in each counter of each round's sum, in counts.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         candidates: size of the domain where it is larger than the number of frequencies; the others
             are held by nobody.
         numbers: how many items have each frequency; one if absent.
@@ -131,7 +101,7 @@ class Setting:
         known, number, shape = self._checked(frequencies)
         if not 0.0 < validate.real(probability=probability) < 1.0:
             raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
-        return MODELS[Recovery(self.recovery)].predict(known, shape, number, probability)
+        return Recovery(self.recovery).kind.predict(known, shape, number, probability)
 
     def failure(self, frequencies: npt.ArrayLike, tau: float) -> float:
         """Return the predicted probability that the largest error of a campaign exceeds a size.
@@ -146,7 +116,7 @@ class Setting:
         known, number, shape = self._checked(frequencies)
         if validate.real(0.0, tau=tau) == 0.0:
             raise InvalidInputError(f"tau must be above 0, got {tau}")
-        return MODELS[Recovery(self.recovery)].failure(known, shape, number, tau)
+        return Recovery(self.recovery).kind.failure(known, shape, number, tau)
 
     def exceedance(self, frequencies: npt.ArrayLike, size: float) -> float:
         """Return the predicted share of light items that the paper's decoder misses by a size.
