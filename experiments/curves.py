@@ -22,8 +22,8 @@ from fedtally.planner.choice import numbers_of_batches
 from fedtally.planner.privacy import noise_of_release
 from fedtally.privacy.accounting import noise_multiplier
 from fedtally.privacy.events import Event, Mechanism
+from fedtally.recovery.decoders.median.median_error import _LATTICE, _law_of_median
 from fedtally.recovery.error_model import Prediction, predict
-from fedtally.recovery.median_error import _LATTICE, _law_of_median
 
 F64 = npt.NDArray[np.float64]
 Fold = Literal["median", "mean"]

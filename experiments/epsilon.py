@@ -43,8 +43,8 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.events import Event, Mechanism, Relation
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 if TYPE_CHECKING:

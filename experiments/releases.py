@@ -27,8 +27,8 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import Schedule
 
 ROUNDS, DELTA = 64, 1e-6

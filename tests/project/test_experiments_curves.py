@@ -32,9 +32,9 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import rounded_gaussian
 from fedtally.recovery import error_model
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.linear_system import Landed
-from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 

@@ -11,11 +11,13 @@ from click.testing import CliRunner
 
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.recovery import belief_error, error_model, median_error
-from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery import error_model
+from fedtally.recovery.decoders.belief import belief_error
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median import median_error
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.error_model import Prediction, exceedance, failure, predict
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.sums import Sums
 from fedtally.sketch import CountSketch, SketchSpec
 

@@ -13,14 +13,11 @@ from scipy import optimize, stats
 import fedtally
 from fedtally import kernels, report
 from fedtally.domain import IntegerRange
-from fedtally.recovery import (
-    error_model,
-    joint,
-    joint_error,
-    joint_intervals,
-    median_intervals,
-    shrinkage,
-)
+from fedtally.recovery import error_model, shrinkage
+from fedtally.recovery.decoders.joint import joint, joint_error, joint_intervals
+from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder, generator
+from fedtally.recovery.decoders.median import median_intervals
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import (
     JointIntervals,
     Kappa,
@@ -28,9 +25,7 @@ from fedtally.recovery.intervals import (
     make_intervals,
     selective_limits,
 )
-from fedtally.recovery.joint import Fit, JointDecoder, generator
 from fedtally.recovery.linear_system import Candidates, Landed
-from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.sums import Sums
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

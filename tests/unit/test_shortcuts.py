@@ -24,8 +24,9 @@ from fedtally.privacy.accounting import calibrate, epsilon
 from fedtally.privacy.events import Event
 from fedtally.privacy.gaussian import gaussian_curve
 from fedtally.privacy.loss_distribution import _composed
-from fedtally.recovery import joint_error, median_error
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint import joint_error
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median import median_error
 from fedtally.recovery.linear_system import Candidates, Decoder, Landed
 from fedtally.recovery.quantiles import median, quantile, quantiles
 from fedtally.recovery.sums import F64, Sums

@@ -44,7 +44,7 @@ from fedtally.planner.rare_names import WARNED, RareNames, of_plan
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.sizes import MARGIN, RISK, Size, UnreachableError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
-from fedtally.recovery.joint import LARGEST_SUPPORT
+from fedtally.recovery.decoders.joint.joint import LARGEST_SUPPORT
 from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule, Spelling
 from fedtally.sketch.schedule import AUTO

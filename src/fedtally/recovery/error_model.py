@@ -18,7 +18,10 @@ import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.recovery import belief_error, direct_error, joint_error, median_error
+from fedtally.recovery.decoders import direct_error
+from fedtally.recovery.decoders.belief import belief_error
+from fedtally.recovery.decoders.joint import joint_error
+from fedtally.recovery.decoders.median import median_error
 from fedtally.recovery.sums import F64, Prediction, Sums, heterogeneity_of_batches
 from fedtally.sketch import Recovery
 

@@ -12,8 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from fedtally.kernels.messages import FAR
-from fedtally.recovery import joint_error
-from fedtally.recovery.belief import (
+from fedtally.recovery.decoders.belief.belief import (
     FEWEST_CELLS,
     GAIN,
     MANY_ROWS,
@@ -21,6 +20,7 @@ from fedtally.recovery.belief import (
     STILL_RATIO,
     clearly_different,
 )
+from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.sums import F64, Prediction, Sums
 
 # Values in standard deviations. Items that say their count themselves are included as far as their

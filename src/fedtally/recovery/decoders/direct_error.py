@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedtally.recovery.direct import NoiseLaw
+from fedtally.recovery.decoders.direct import NoiseLaw
 from fedtally.recovery.sums import F64, Prediction, Sums
 
 _ROUNDING = 1e-9  # a share of the clients, times the clients, may miss a whole number by this

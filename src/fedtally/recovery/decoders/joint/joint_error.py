@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
-from fedtally.recovery.joint import (
+from fedtally.recovery.decoders.joint.joint import (
     FALSE_ITEMS,
     LARGEST_SUPPORT,
     SELECTED,
