@@ -45,9 +45,9 @@ from fedtally.planner.secure_sum import (
     with_validity,
 )
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
-from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.joint import JointDecoder
 from fedtally.secagg import two_server, wire
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig

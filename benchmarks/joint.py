@@ -29,10 +29,10 @@ from experiments.recovery import SCHEDULES, draw, land, law
 
 from benchmarks.measure import Goal, Rate, Report, environment, machine
 from fedtally.domain import IntegerRange
-from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import make_intervals
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch
 
 SHAPES = ((5, 1000), (16, 200), (16, 1000))  # of the intervals
@@ -42,8 +42,8 @@ CHILD = """
 import json, resource, sys, time
 import numpy as np
 from fedtally.domain import IntegerRange
-from fedtally.recovery.belief import BeliefDecoder
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 path, size, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 held = np.load(path)

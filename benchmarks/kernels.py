@@ -18,7 +18,7 @@ from benchmarks import peers
 from benchmarks.measure import Case, Goal, Report, environment, interleaved, machine
 from fedtally import kernels
 from fedtally.kernels.backends import native
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 NUMPY_SHARE = 16  # NumPy and the libraries get this part of the items: a rate needs no more

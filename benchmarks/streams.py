@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.local_dp import F64, I64, Cell, Errors, errors, population, short
 from fedtally.domain import IntegerRange
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 ROWS, COUNTER_BYTES, ITEM_BYTES = 5, 8, 16

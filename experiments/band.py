@@ -21,9 +21,9 @@ from experiments import options, output, rounds
 from experiments.coverage import Case, Scale, campaign, holds, in_turn, main_cases
 from experiments.recovery import SCHEDULES
 from fedtally.domain import IntegerRange
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import make_intervals
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
 
 TOP = 20
 LEAST = 0.94

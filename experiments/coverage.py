@@ -35,8 +35,8 @@ from experiments.recovery import SCHEDULES
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.intervals import Limits, make_intervals
-from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 U64 = npt.NDArray[np.uint64]

@@ -20,9 +20,9 @@ import numpy as np
 from experiments import options, output, rounds
 from experiments.recovery import law
 from fedtally.domain import IntegerRange
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.error_model import predict
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 ROUNDS = 10

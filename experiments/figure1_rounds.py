@@ -24,8 +24,8 @@ from experiments.tradeoff import LOOKS
 from fedtally import theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import Schedule, SketchSpec
 from fedtally.sources import synthetic
 

@@ -35,8 +35,8 @@ from experiments.figure3_tables import (
     summarise,
 )
 from fedtally.domain import IntegerRange
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

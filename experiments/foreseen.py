@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from experiments import open_tau, options, study
 from fedtally.domain import IntegerRange
-from fedtally.recovery.belief import BeliefDecoder
-from fedtally.recovery.belief_intervals import OFF
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.belief.belief_intervals import OFF
 from fedtally.recovery.intervals import make_intervals
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

@@ -33,7 +33,7 @@ from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies
 from fedtally.planner.proposal import propose
 from fedtally.planner.request import Request
-from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
 P, LEVEL = 0.1, 0.99

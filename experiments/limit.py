@@ -38,12 +38,12 @@ from experiments.privacy import calibrated
 from experiments.recovery import ROUNDS, land, law
 from experiments.recovery import draw as draw_counts
 from fedtally.domain import Domain, IntegerRange
-from fedtally.recovery.belief import BeliefDecoder, Messages
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder, Messages
+from fedtally.recovery.decoders.belief.prior import Prior
+from fedtally.recovery.decoders.joint.joint import JointDecoder, generator
 from fedtally.recovery.error_model import predict
 from fedtally.recovery.intervals import make_intervals
-from fedtally.recovery.joint import JointDecoder, generator
 from fedtally.recovery.linear_system import Candidates, Decoder
-from fedtally.recovery.prior import Prior
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch, Schedule
 

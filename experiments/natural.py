@@ -27,8 +27,8 @@ from experiments.natural_rounds import ARRANGEMENTS, TABLES, arrange, digest, lo
 from experiments.study import Row
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from fedtally.domain import IntegerRange
 from fedtally.domain.text import fingerprint_key, fingerprints
 from fedtally.plan import modulus_bits
 from fedtally.privacy import config
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 from fedtally.sketch.hashing import tabulation_tables
 

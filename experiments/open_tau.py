@@ -41,7 +41,7 @@ from fedtally.plan import Plan
 from fedtally.planner import names
 from fedtally.planner.open_domain import FINDER_SPARE, Search, propose
 from fedtally.planner.request import Request
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
 F64 = npt.NDArray[np.float64]

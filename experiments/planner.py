@@ -35,8 +35,8 @@ from experiments import options, output, recovery, rounds
 from fedtally import planner
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 P = 0.1

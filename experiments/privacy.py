@@ -39,8 +39,8 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import Noise, skellam
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.secagg.params import PPM, corrupt_clients, share_of
 from fedtally.sketch import CountSketch
 from fedtally.sources.synthetic import frequencies

@@ -31,8 +31,8 @@ import numpy as np
 from experiments import options, output, rounds
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ("shared", "fresh", "hybrid")

@@ -56,7 +56,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
 

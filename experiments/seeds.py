@@ -25,7 +25,7 @@ from fedtally.domain import IntegerRange
 from fedtally.planner.draft import Draft
 from fedtally.planner.request import Request
 from fedtally.planner.seeds import with_even_seed
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]

@@ -18,8 +18,8 @@ import numpy as np
 from experiments import options, output, rounds
 from experiments.recovery import SCHEDULES, law
 from fedtally.domain import IntegerRange
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

@@ -27,7 +27,7 @@ from experiments.limit import population
 from experiments.planner import GRID, P, keeps
 from fedtally import planner
 from fedtally.domain import IntegerRange
-from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.sketch import Schedule, SketchSpec
 
 BAND = 0.96, 1.3

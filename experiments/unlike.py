@@ -29,9 +29,9 @@ import numpy.typing as npt
 
 from experiments import coverage, limit, promises, rounds, silos, study
 from fedtally.domain import Domain, IntegerRange, Strings
-from fedtally.recovery import belief
-from fedtally.recovery.belief import BeliefDecoder
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.belief import belief
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

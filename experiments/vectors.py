@@ -32,7 +32,7 @@ from experiments.rounds import F64
 from experiments.study import Row
 from experiments.tradeoff import LOOKS
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def errors_once() -> Iterator[None]:
     """Predict the same error of a sketch once, for tests whose plans are much alike."""
     import numpy as np
 
-    from fedtally.recovery import joint_error
+    from fedtally.recovery.decoders.joint import joint_error
 
     predict, known = joint_error._fitted, {}
 

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from fedtally.errors import FedtallyError, InvalidInputError
     from fedtally.plan import Plan
     from fedtally.privacy.policy import PrivacyPolicy
-    from fedtally.recovery.belief import BeliefDecoder
+    from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+    from fedtally.recovery.decoders.joint.joint import JointDecoder
+    from fedtally.recovery.decoders.median.median import MedianDecoder
     from fedtally.recovery.intervals import make_intervals
-    from fedtally.recovery.joint import JointDecoder
-    from fedtally.recovery.median import MedianDecoder
     from fedtally.result import Estimate, Evaluation, Result
     from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BeliefDecoder": "fedtally.recovery.belief",
+    "BeliefDecoder": "fedtally.recovery.decoders.belief.belief",
     "CountSketch": "fedtally.sketch",
     "Dictionary": "fedtally.domain",
     "Domain": "fedtally.domain",
@@ -43,8 +43,8 @@ _HOMES = {
     "IntegerRange": "fedtally.domain",
     "IntegerSet": "fedtally.domain",
     "InvalidInputError": "fedtally.errors",
-    "JointDecoder": "fedtally.recovery.joint",
-    "MedianDecoder": "fedtally.recovery.median",
+    "JointDecoder": "fedtally.recovery.decoders.joint.joint",
+    "MedianDecoder": "fedtally.recovery.decoders.median.median",
     "Plan": "fedtally.plan",
     "PrivacyPolicy": "fedtally.privacy.policy",
     "Result": "fedtally.result",

@@ -22,7 +22,7 @@ from pyarrow import parquet
 
 from fedtally import planner
 from fedtally.domain import IntegerRange
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 LAW = "zipf:a=1.5,d=5000"  # 500 clients

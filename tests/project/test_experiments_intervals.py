@@ -20,8 +20,8 @@ from experiments.coverage import Case, Scale, Tally
 
 import fedtally
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import Limits
-from fedtally.recovery.median import MedianDecoder
 
 CASE = Case("1.1", "hybrid", 5, 1000, "off")
 

@@ -37,10 +37,10 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/schedules.py",
     "engines/local/tally.py",
     "planner/trials.py",
-    "recovery/belief.py",
-    "recovery/joint.py",
+    "recovery/decoders/belief/belief.py",
+    "recovery/decoders/joint/joint.py",
     "recovery/linear_system.py",
-    "recovery/median_intervals.py",
+    "recovery/decoders/median/median_intervals.py",
     "sources/__init__.py",
     "sources/sample.py",
     "sources/stdlib.py",
@@ -54,8 +54,8 @@ MAY_TAKE_BYTES = {
 MAY_DRAW_FROM_A_LAW = {
     "engines/local/tally.py": 1,  # how many of an item's clients are in which round
     "planner/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
-    "recovery/joint_intervals.py": 1,  # a bootstrap of counts
-    "recovery/joint.py": 1,  # probes of a linear fit
+    "recovery/decoders/joint/joint_intervals.py": 1,  # a bootstrap of counts
+    "recovery/decoders/joint/joint.py": 1,  # probes of a linear fit
     "sources/sample.py": 1,  # places that are made up, in the tables to try the commands on
 }
 LAWS = {  # that could serve as noise

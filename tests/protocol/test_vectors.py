@@ -15,7 +15,7 @@ from cases import each_case
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import reference
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec, hashing
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "sketch.json").read_text())

@@ -14,7 +14,10 @@ import fedtally
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
-from fedtally.recovery import joint_intervals, median_intervals
+from fedtally.recovery.decoders.joint import joint_intervals
+from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder, generator
+from fedtally.recovery.decoders.median import median_intervals
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import (
     list_lows,
     list_tails,
@@ -22,9 +25,7 @@ from fedtally.recovery.intervals import (
     sampling_error,
     selective_limits,
 )
-from fedtally.recovery.joint import Fit, JointDecoder, generator
 from fedtally.recovery.linear_system import Candidates, Landed
-from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ["shared", "fresh", "hybrid", "batched:2"]

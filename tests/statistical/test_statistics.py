@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pytest
 
 from fedtally.kernels import range_ids, reference
-from fedtally.recovery import median
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.median import median
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec, hashing
 
 F64 = npt.NDArray[np.float64]

@@ -13,9 +13,9 @@ from fedtally import planner
 from fedtally.domain import IntegerRange
 from fedtally.planner import Campaign, Frequencies, trials
 from fedtally.planner.trials import MOST_CELLS, Trials
-from fedtally.recovery.belief import FEWEST_CELLS
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.belief.belief import FEWEST_CELLS
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
 CLIENTS, D = 10_000, 2000

@@ -11,15 +11,16 @@ import fedtally
 from fedtally import report
 from fedtally.domain import IntegerRange, IntegerSet
 from fedtally.errors import InvalidInputError
-from fedtally.recovery import belief, joint
-from fedtally.recovery.belief import BeliefDecoder, Messages
-from fedtally.recovery.belief_intervals import BeliefIntervals
+from fedtally.recovery.decoders.belief import belief
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder, Messages
+from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
+from fedtally.recovery.decoders.belief.prior import FAR, Prior
+from fedtally.recovery.decoders.joint import joint
+from fedtally.recovery.decoders.joint.joint import JointDecoder, generator
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import NoisyNumberIntervals, make_intervals, predicted_range
-from fedtally.recovery.joint import JointDecoder, generator
 from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import Candidates, Landed
-from fedtally.recovery.median import MedianDecoder
-from fedtally.recovery.prior import FAR, Prior
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.report import wording
 from fedtally.sketch import CountSketch, Schedule, SketchSpec

@@ -11,7 +11,7 @@ from fedtally.domain import IntegerRange
 from fedtally.planner import Campaign, Frequencies, hardest
 from fedtally.planner.proposal import Proposal, predict_linf, propose
 from fedtally.planner.request import Request
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
 SEED, SIZE, CLIENTS, TAU = bytes(32), 2000, 20_000, 0.01

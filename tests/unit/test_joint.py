@@ -15,12 +15,12 @@ from fedtally.cli.app import run
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Target
-from fedtally.recovery import joint
+from fedtally.recovery.decoders.joint import joint
+from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.error_model import predict
 from fedtally.recovery.intervals import make_intervals
-from fedtally.recovery.joint import Fit, JointDecoder
 from fedtally.recovery.linear_system import Candidates, Landed
-from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 from fedtally.studies.schedules import Study
 from fedtally.studies.validation import Trial

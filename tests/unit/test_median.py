@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fedtally import kernels
 from fedtally.errors import IncompatibleError, InvalidInputError
-from fedtally.recovery import median
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.median import median
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SEED = bytes(range(7, 39))

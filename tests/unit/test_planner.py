@@ -27,10 +27,10 @@ from fedtally.planner import (
 from fedtally.planner import pilot as pilots
 from fedtally.planner.campaign import SURE
 from fedtally.recovery import error_model
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.decoding import DECODERS
 from fedtally.recovery.error_model import failure, predict
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Recovery, SketchSpec
 
 D = 5000

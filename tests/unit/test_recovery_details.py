@@ -13,15 +13,11 @@ from scipy import optimize, stats
 import fedtally
 from fedtally import kernels, report
 from fedtally.domain import IntegerRange
-from fedtally.recovery import (
-    error_model,
-    joint,
-    joint_error,
-    joint_intervals,
-    median_intervals,
-    shrinkage,
-)
-from fedtally.recovery.error_shape import Shape
+from fedtally.recovery import error_model, shrinkage
+from fedtally.recovery.decoders.joint import joint, joint_error, joint_intervals
+from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder, generator
+from fedtally.recovery.decoders.median import median_intervals
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import (
     JointIntervals,
     Kappa,
@@ -29,9 +25,8 @@ from fedtally.recovery.intervals import (
     make_intervals,
     selective_limits,
 )
-from fedtally.recovery.joint import Fit, JointDecoder, generator
 from fedtally.recovery.linear_system import Candidates, Landed
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.sums import Sums
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ["shared", "fresh", "hybrid", "batched:2"]
@@ -591,7 +586,7 @@ def test_the_threshold_grows_with_the_domain(monkeypatch):
             generator(bytes(32), b"test"),
         )
         assert fit.threshold == pytest.approx(expected)
-        plan = Shape(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
+        plan = Sums(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
         assert joint_error._Ladder(np.ones(1), np.ones(1), plan, 0.3).selected == pytest.approx(
             expected
         )
@@ -652,7 +647,7 @@ def test_the_fixed_point_is_that_of_the_equation(batches, candidates, largest, s
     there."""
     f = 0.1 * np.arange(60, 0, -1.0) ** -1.3
     number = np.linspace(9.0, 1.0, 60)
-    plan = Shape(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
+    plan = Sums(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
     found = joint_error._Ladder(f, number, plan, largest).at(np.array([s]))
     expected = equation(f, number, plan, largest, s)
     got = [float(values[0]) for values in found]
@@ -667,7 +662,7 @@ def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
     """
     monkeypatch.setattr(joint_error, "normal_equivalent", lambda *_: lambda x: x / wide)
     distribution = np.arange(1, 2001.0) ** -1.1
-    plan = Shape(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
+    plan = Sums(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
     found = joint_error.predict(np.sort(distribution / distribution.sum()), plan)
     f, number = joint_error.drawn(np.sort(distribution / distribution.sum()), plan)
     state = joint_error._Ladder(f, number, plan, 0.6).at(np.array([found.scale]))
@@ -688,7 +683,7 @@ def test_the_tail_of_a_few_large_items(fresh):
     a normal one would be several times less.
     """
     rows, width, batches, items = 3, 40, 2, 10
-    plan = Shape(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
+    plan = Sums(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
     size = np.array([np.sqrt(rows * width * batches / items)])  # variance 1
     normal = joint_error.normal_equivalent(size, np.array([float(items)]), plan)
     rng, total = np.random.default_rng(1), np.zeros(1_000_000)

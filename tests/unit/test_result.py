@@ -15,7 +15,7 @@ from fedtally.errors import (
     OutsideDomainError,
     UnreadableFileError,
 )
-from fedtally.recovery import joint
+from fedtally.recovery.decoders.joint import joint
 from fedtally.recovery.intervals import BeliefIntervals
 from fedtally.result import SCHEMA, Result, files
 

@@ -15,7 +15,7 @@ from fedtally.plan import Plan
 from fedtally.planner.draft import Draft
 from fedtally.planner.request import Request
 from fedtally.planner.seeds import DRAWS, draws, unevenness, with_even_seed
-from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
 FIRST = bytes(range(32))

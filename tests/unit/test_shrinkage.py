@@ -13,8 +13,8 @@ from fedtally import kernels
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
 from fedtally.recovery import shrinkage
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.shrinkage import (
     NORMAL,
     Noise,

@@ -19,9 +19,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.plan import Plan
 from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import Noise
-from fedtally.recovery.belief import FEWEST_CELLS, MOST_MESSAGES
-from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.joint import (
+from fedtally.recovery.decoders.belief.belief import FEWEST_CELLS, MOST_MESSAGES
+from fedtally.recovery.decoders.joint.joint import (
     LARGE,
     LARGEST_SUPPORT,
     LOOKS_AT_LARGE,
@@ -33,6 +32,7 @@ from fedtally.recovery.joint import (
     SWEEPS,
     THRESHOLDS,
 )
+from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Recovery, ScheduleKind
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
 

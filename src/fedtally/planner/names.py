@@ -29,7 +29,7 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.frequencies import Frequencies
-from fedtally.recovery.joint import LARGEST_SUPPORT
+from fedtally.recovery.decoders.joint.joint import LARGEST_SUPPORT
 from fedtally.recovery.names import MOST_NAMES
 from fedtally.sketch import Recovery
 

@@ -18,8 +18,8 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_ROWS
 from fedtally.planner.power_law import STEEPEST
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.linear_system import Candidates
-from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]

@@ -30,9 +30,9 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.planner.power_law import power_law
 from fedtally.planner.tail import Seen, deconvolved
+from fedtally.recovery.decoders.joint.joint import Fit as JointFit
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.error_model import heterogeneity_of_batches
-from fedtally.recovery.joint import Fit as JointFit
-from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]

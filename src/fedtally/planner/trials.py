@@ -27,8 +27,8 @@ from scipy.special import bdtr, ndtri
 from fedtally import kernels
 from fedtally.domain import IntegerRange
 from fedtally.planner.frequencies import Frequencies
+from fedtally.recovery.decoders.joint.joint import generator
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.joint import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]

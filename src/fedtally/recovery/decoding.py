@@ -18,15 +18,15 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError, arg, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.options import Answer
-from fedtally.recovery.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
-from fedtally.recovery.belief_intervals import BeliefIntervals
-from fedtally.recovery.direct import DirectDecoder, DirectIntervals, NoiseLaw
-from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.joint_intervals import JointIntervals, Kappa, kappa_of
+from fedtally.recovery.decoders.belief.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
+from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
+from fedtally.recovery.decoders.direct import DirectDecoder, DirectIntervals, NoiseLaw
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa, kappa_of
+from fedtally.recovery.decoders.median.median import MedianDecoder
+from fedtally.recovery.decoders.median.median_intervals import MedianIntervals
 from fedtally.recovery.limits import KINDS, Intervals
 from fedtally.recovery.linear_system import Landed
-from fedtally.recovery.median import MedianDecoder
-from fedtally.recovery.median_intervals import MedianIntervals
 from fedtally.sketch import CountSketch, Recovery
 
 if TYPE_CHECKING:

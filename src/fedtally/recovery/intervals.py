@@ -21,9 +21,8 @@ from scipy.special import ndtri
 from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, arg
-from fedtally.recovery.belief_intervals import BeliefIntervals
-from fedtally.recovery.decoding import AnyDecoder, kind_of_decoder
-from fedtally.recovery.joint_intervals import (
+from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
+from fedtally.recovery.decoders.joint.joint_intervals import (
     KAPPA,
     JointIntervals,
     Kappa,
@@ -31,9 +30,10 @@ from fedtally.recovery.joint_intervals import (
     list_lows,
     selective_limits,
 )
+from fedtally.recovery.decoders.median.median_intervals import MedianIntervals
+from fedtally.recovery.decoding import AnyDecoder, kind_of_decoder
 from fedtally.recovery.limits import KINDS, Intervals, Limits, check_confidence, list_tails
 from fedtally.recovery.linear_system import F64, U64, Ids
-from fedtally.recovery.median_intervals import MedianIntervals
 from fedtally.sketch import CountSketch
 
 __all__ = [

@@ -23,11 +23,11 @@ from scipy.optimize import isotonic_regression
 from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.belief import BeliefDecoder
-from fedtally.recovery.direct import DirectDecoder
-from fedtally.recovery.joint import NUM_PHANTOMS, JointDecoder, generator
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.direct import DirectDecoder
+from fedtally.recovery.decoders.joint.joint import NUM_PHANTOMS, JointDecoder, generator
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.linear_system import BLOCK, F64, U64, Candidates, Ids, ask
-from fedtally.recovery.median import MedianDecoder
 
 # Lengths are in standard deviations of the noise.
 _GRID = (0.3, 0.3)  # means of the prior's components: the first step, and the growth of the steps

@@ -13,8 +13,8 @@ from fedtally import domain as domains
 from fedtally.base import archive, validate
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, opt, reason
 from fedtally.plan import Plan
+from fedtally.recovery.decoders.joint.joint import FoundFit
 from fedtally.recovery.decoding import Decoding
-from fedtally.recovery.joint import FoundFit
 from fedtally.result import told
 from fedtally.result.cells import as_text
 from fedtally.result.evaluation import Evaluation, NameEvaluation

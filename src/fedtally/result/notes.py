@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from fedtally.base.text import shortened
 from fedtally.domain import Domain
 from fedtally.errors import Note, opt
-from fedtally.recovery.belief import BeliefDecoder
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoding import MAX_ENUMERATED, MAX_JOINT, AnyDecoder, kind_of
-from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import Recovery
 
 if TYPE_CHECKING:

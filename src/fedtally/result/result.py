@@ -19,7 +19,9 @@ from fedtally.domain.columns import as_text
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
-from fedtally.recovery.belief import BeliefDecoder, message_bytes
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder, message_bytes
+from fedtally.recovery.decoders.joint.joint import FoundFit, JointDecoder
+from fedtally.recovery.decoders.median.median import check_landed
 from fedtally.recovery.decoding import (
     AUTO,
     AnyDecoder,
@@ -35,9 +37,7 @@ from fedtally.recovery.intervals import (
     make_intervals,
     sampling_error,
 )
-from fedtally.recovery.joint import FoundFit, JointDecoder
 from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, ids_between
-from fedtally.recovery.median import check_landed
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.result import files, notes, told

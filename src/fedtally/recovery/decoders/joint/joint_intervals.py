@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedtally import kernels
 from fedtally.kernels.backends import in_threads
-from fedtally.recovery.joint import LARGE, Fit, LeaveOneOut, generator
+from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut, generator
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
 from fedtally.recovery.linear_system import F64, I64, U64, Ids, Landed
 

@@ -14,10 +14,10 @@ import numpy as np
 from scipy import fft
 
 from fedtally.domain import Domain
-from fedtally.recovery.joint import NUM_PHANTOMS, generator
+from fedtally.recovery.decoders.joint.joint import NUM_PHANTOMS, generator
+from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, listed_lows, or_none
 from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
-from fedtally.recovery.median import MedianDecoder
 
 # The highest confidence at which the quantile of the phantoms is used. Above it too few of them lie
 # beyond the quantile, and the exact distribution takes over.

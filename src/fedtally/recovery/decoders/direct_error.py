@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from fedtally.recovery.direct import NoiseLaw
-from fedtally.recovery.error_shape import F64, Prediction, Shape
+from fedtally.recovery.decoders.direct import NoiseLaw
+from fedtally.recovery.sums import F64, Prediction, Sums
 
 _ROUNDING = 1e-9  # a share of the clients, times the clients, may miss a whole number by this
 
 
-def predict(known: F64, shape: Shape, numbers: F64, probability: float) -> Prediction:
+def predict(known: F64, shape: Sums, numbers: F64, probability: float) -> Prediction:
     """Return the prediction of `ErrorModel`: frequencies do not matter.
 
     The noise of counters is independent: the largest of d exceeds a size with probability p where
@@ -24,7 +24,7 @@ def predict(known: F64, shape: Shape, numbers: F64, probability: float) -> Predi
     return Prediction(law.stddev / shape.clients, 0.0, law.half(each) / shape.clients)
 
 
-def failure(known: F64, shape: Shape, numbers: F64, tau: float) -> float:
+def failure(known: F64, shape: Sums, numbers: F64, tau: float) -> float:
     """Return the probability that the largest error exceeds tau; as for `ErrorModel`."""
     if not shape.noise:
         return 0.0
@@ -32,5 +32,5 @@ def failure(known: F64, shape: Shape, numbers: F64, tau: float) -> float:
     return -math.expm1(shape.candidates * math.log1p(-each)) if each < 1 else 1.0
 
 
-def _law(shape: Shape) -> NoiseLaw:
+def _law(shape: Sums) -> NoiseLaw:
     return NoiseLaw.of_draws(shape.mechanism, shape.noise / shape.draws, shape.draws)

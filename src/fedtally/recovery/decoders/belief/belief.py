@@ -4,7 +4,7 @@ A cell's sum, less the believed counts of all other items of the cell, is a nois
 count. An item has a cell in each row. Its values from several rows are joined, weighted by their
 precision. The belief that an item sends to a cell is the mean of the item's count given the values
 from the item's *other* rows, under a distribution of all counts that is learned at the same time
-(`recovery.prior`). So no noise is counted twice, and no threshold says which items are heavy.
+(`prior.py`). So no noise is counted twice, and no threshold says which items are heavy.
 
 With several batches of rounds, a message has a value for each batch: the batch's share of the
 count, plus the item's deviation from that share. The deviation is shrunk towards 0: much if its
@@ -37,7 +37,8 @@ from fedtally.kernels.messages import (
     pack_words,
     read_messages,
 )
-from fedtally.recovery.joint import JointDecoder, generator
+from fedtally.recovery.decoders.belief.prior import Posterior, Prior
+from fedtally.recovery.decoders.joint.joint import JointDecoder, generator
 from fedtally.recovery.linear_system import (
     F64,
     I64,
@@ -48,7 +49,6 @@ from fedtally.recovery.linear_system import (
     Landed,
     ask,
 )
-from fedtally.recovery.prior import Posterior, Prior
 from fedtally.recovery.quantiles import quantile
 from fedtally.sketch import CountSketch, Recovery
 

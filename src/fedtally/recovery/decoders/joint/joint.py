@@ -33,8 +33,8 @@ import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.domain import Domain
+from fedtally.recovery.decoders.median.median import MedianDecoder, check_landed
 from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
-from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.quantiles import median, quantile, quantiles
 from fedtally.sketch import CountSketch, Recovery
 

@@ -20,9 +20,9 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import geometric
 from fedtally.privacy.events import Mechanism
+from fedtally.recovery.decoders.median.median import check_landed
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, listed_lows
 from fedtally.recovery.linear_system import F64, U64, Ids, ask
-from fedtally.recovery.median import check_landed
 from fedtally.sketch import CountSketch, Identity
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri
 
-from fedtally.recovery.belief import BeliefDecoder
-from fedtally.recovery.joint_intervals import BAND_SLACK, PhantomLaw, list_lows
+from fedtally.recovery.decoders.belief.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint.joint_intervals import BAND_SLACK, PhantomLaw, list_lows
 from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
 from fedtally.recovery.linear_system import F64, U64, Ids
 

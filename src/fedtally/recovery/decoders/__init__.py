@@ -1,0 +1,1 @@
+"""The ways from sums of sketches to estimates: all of a decoder in a file or a package."""

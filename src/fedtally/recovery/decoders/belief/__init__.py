@@ -1,0 +1,1 @@
+"""Belief propagation between all items and all cells."""

@@ -1,0 +1,1 @@
+"""Joint recovery: all heavy items are fitted together."""

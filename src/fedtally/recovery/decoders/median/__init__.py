@@ -1,0 +1,1 @@
+"""The paper's decoder: the median over rows."""
