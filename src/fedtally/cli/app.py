@@ -102,7 +102,7 @@ def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code.
 
-    Each error that is expected becomes one line on stderr, or one JSON document.
+    Each error that is expected becomes a message on stderr, or one JSON document.
 
     >>> run(["--version"])  # doctest: +ELLIPSIS
     fedtally 0.1.0 (kernels: ...)
