@@ -44,6 +44,8 @@ MOST_WAITING = 2_000  # clients that wait at once; the others ask again a little
 MOST_BODIES = 256 << 20  # bytes of bodies in memory at once
 # Seconds until a client asks again, drawn between two bounds: clients that start together spread.
 SOON, CROWDED, BUSY = (1, 2), (5, 15), (2, 10)
+# Seconds that a request waits: else clients that came together would all come back in one second.
+WAIT = 10, int(WAIT_SECONDS)
 IDLE = 15, 45  # of a client in no session, where a phase lasts a minute or more
 
 
@@ -314,7 +316,7 @@ class HttpsLoop:
 
     async def _next(self, name: str, turn: _Turn, handled: bytes) -> Response:
         """Return the client's next frame as soon as there is one, or when to ask again."""
-        end = self.steady() + WAIT_SECONDS
+        end = self.steady() + self.draw(*WAIT)
         while True:
             self._check_ready()
             frame = self.driver.next(name, self.clock(), handled=handled)
