@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fedtally.store import ClientRecord
 
 _DIGITS = 16  # of a fingerprint or a key
+# What planning, recovery and tables need, and an agent can do without: each module's package.
+LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
 _agent_option = option(
     "Agent",
@@ -309,7 +311,7 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
         from fedtally.campaign.transports.https import carry
         from fedtally.campaign.transports.https.join import Over
     except ModuleNotFoundError:
-        raise MissingExtraError("agent join needs httpx: pip install 'fedtally[https]'") from None
+        raise MissingExtraError("agent join needs httpx: pip install httpx") from None
     given = carry.checked_url(url), carry.read_token(token_file), socket, carry.tls(ca)
     over = asyncio.run(carry.carry(*given, tell=console.note))
     if over is Over.TOKEN:
@@ -319,7 +321,36 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
     console.note("stopped" if over is None else over.value)
 
 
-agent.add_section("Commands", init, accept, check, run, join, show)
+@click.command(
+    cls=Command,
+    short_help="Print the packages that an agent needs.",
+    examples=[
+        (
+            "a light agent: no SciPy, no PyArrow",
+            (
+                "pip install --no-deps fedtally click"
+                " && fedtally agent requirements > agent.txt && pip install -r agent.txt"
+            ),
+        ),
+    ],
+)
+@option("Agent", "--join", is_flag=True, help="Add what `fedtally agent join` needs")
+def requirements(join: bool) -> None:
+    """Print what an agent needs beside fedtally itself, one package a line, as pip reads it.
+
+    An agent that has no more is a light one. It reads items from text, CSV and SQLite.
+    """
+    import re
+    from importlib.metadata import requires
+
+    for line in requires("fedtally") or ():
+        needed, _, only = line.partition(";")
+        name = re.split(r"[^\w.-]", needed, maxsplit=1)[0]
+        if (join and name == "httpx") if only else name not in LIGHT_LACKS.values():
+            click.echo(needed.strip())
+
+
+agent.add_section("Commands", init, accept, check, run, join, show, requirements)
 
 
 # ---- what the commands share ----

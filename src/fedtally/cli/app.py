@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import click
 
 from fedtally.base.validate import did_you_mean
-from fedtally.cli.agent import agent
+from fedtally.cli.agent import LIGHT_LACKS, agent
 from fedtally.cli.audit import audit
 from fedtally.cli.campaign import campaign
 from fedtally.cli.completion import completion
@@ -31,7 +31,7 @@ from fedtally.cli.sample import sample
 from fedtally.cli.saved import inspect, query, report
 from fedtally.cli.show import show
 from fedtally.cli.study import simulate
-from fedtally.errors import FedtallyError
+from fedtally.errors import FedtallyError, MissingExtraError
 
 _EPILOG = """\
 Start with `fedtally demo`: it needs no data. Each command has examples and its most used options
@@ -125,6 +125,11 @@ def run(arguments: Sequence[str]) -> int:
     except FedtallyError as error:
         complain(type(error).__name__, str(error), as_json)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (library := (error.name or "").partition(".")[0]) not in LIGHT_LACKS:
+            raise
+        complain("MissingExtraError", f"this needs {library}: pip install fedtally", as_json)
+        return MissingExtraError.exit_code
     except MemoryError:
         complain(
             "MemoryError",
