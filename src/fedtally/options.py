@@ -778,6 +778,8 @@ class Privacy:
         .on("estimate")
         .on(
             "campaign init",
+            "aggregate leader init",
+            "aggregate helper init",
             help="Charge this ledger, for a plan with privacy",
             section="Files",
         )
@@ -1026,6 +1028,13 @@ class Run:
         .on(
             "campaign init",
             help="Copy this published plan, which secagg sums",
+            section="Files",
+            is_required=True,
+        )
+        .on(
+            "aggregate leader init",
+            "aggregate helper init",
+            help="Copy this published plan, which two servers sum",
             section="Files",
             is_required=True,
         )

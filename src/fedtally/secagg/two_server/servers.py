@@ -169,6 +169,11 @@ class _Server(ABC):
         """The rounds whose reports are in the batch."""
         return self._rounds
 
+    @property
+    def report_bytes(self) -> int:
+        """The bytes of the frame of a report to this server."""
+        return HEADER.size + HEAD.size + self._payload_bytes()
+
     def __getstate__(self) -> None:
         raise InvalidInputError(
             "the state of a server of a batch cannot be copied or pickled: two could open two sums"

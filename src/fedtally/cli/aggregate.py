@@ -1,0 +1,270 @@
+"""`fedtally aggregate`: the two servers of a plan that two servers sum, each in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, Decorator, Group, option, options
+from fedtally.cli.shared import json_option, shared
+from fedtally.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from fedtally.campaign.aggregate import AggregateFolder
+    from fedtally.secagg.two_server import Side
+
+_folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
+_HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+_OTHER = {"leader": "helper", "helper": "leader"}
+_NEEDS = "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
+
+
+@click.group(
+    cls=Group, short_help="Run one of two servers that sum.", context_settings=dict(_HELPS)
+)
+def aggregate() -> None:
+    """One of the two servers that sum a plan of --secure-sum two-server.
+
+    Two operators who do not collude run one server each: the leader gets the answer, and the
+    helper lets it open nothing but sums. NAME is the folder of a server, which may be killed at any
+    time: run goes on where it was.
+    """
+
+
+def _file(name: str, text: str) -> Decorator:
+    return option(
+        "Files",
+        f"--{name}",
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=text,
+    )
+
+
+def _init_options(side: Side) -> Decorator:
+    other = _OTHER[side]
+    return options(
+        _folder,
+        shared(f"aggregate {side} init"),
+        _file("key", f"Use the {side}'s private key, of fedtally keys new {side}"),
+        _file("allow-list", "Copy the list of registered clients, which the plan names"),
+        _file("mark", "Keep marks outside NAME and its backups: they reveal old copies"),
+        _file("certificate", f"Show this certificate to the {other}"),
+        _file("certificate-key", "Use this private key of the certificate"),
+        _file("other-certificate", f"Trust this certificate of the {other}, and no other"),
+        option(
+            "Policy",
+            "--min-honest",
+            type=int,
+            default=2,
+            metavar="N",
+            help="Refuse a plan whose sums have fewer honest clients [2]",
+        ),
+        option(
+            "Policy",
+            "--corrupt",
+            type=int,
+            default=0,
+            metavar="C",
+            help="Refuse a plan that allows for fewer corrupt clients [0]",
+        ),
+        option(
+            "Policy",
+            "--validity",
+            type=click.Choice(["none", "proofs"]),
+            default="none",
+            help="Refuse reports without proofs, by proofs [none]",
+        ),
+        json_option,
+    )
+
+
+@click.command(
+    name="init",
+    cls=Command,
+    short_help="Make the folder of a leader.",
+    examples=[
+        (
+            "your plan with its keys; tls.* are yours, helper.crt is the other operator's",
+            (
+                "fedtally aggregate leader init survey --plan plan.toml --key leader.key"
+                " --allow-list clients.allow --mark /var/lib/marks/survey --certificate tls.crt"
+                " --certificate-key tls.key --other-certificate helper.crt"
+                " --helper https://helper.example:8443"
+            ),
+        )
+    ],
+)
+@_init_options("leader")
+@option(
+    "Files",
+    "--helper",
+    required=True,
+    metavar="URL",
+    help="Ask the helper at https://HOST:PORT, where it listens for you",
+)
+@option(
+    "Files",
+    "--candidates",
+    type=click.Path(),
+    metavar="FILE",
+    help="Copy the candidates, where the plan holds only their digest",
+)
+def init_leader(name: Path, as_json: bool, **given: Any) -> None:
+    """Make the folder NAME of a leader. Nothing is asked of anybody yet: that is run."""
+    _check_extra()
+    from fedtally.campaign.transports.https.pinned import checked_helper
+
+    given["helper"] = checked_helper(given["helper"])
+    _init("leader", name, as_json, **given)
+
+
+@click.command(
+    name="init",
+    cls=Command,
+    short_help="Make the folder of a helper.",
+    examples=[
+        (
+            "your plan with its keys; tls.* are yours, leader.crt is the other operator's",
+            (
+                "fedtally aggregate helper init survey --plan plan.toml --key helper.key"
+                " --allow-list clients.allow --mark /var/lib/marks/survey --certificate tls.crt"
+                " --certificate-key tls.key --other-certificate leader.crt"
+            ),
+        )
+    ],
+)
+@_init_options("helper")
+def init_helper(name: Path, as_json: bool, **given: Any) -> None:
+    """Make the folder NAME of a helper. Nothing is asked of anybody yet: that is run."""
+    _check_extra()
+    _init("helper", name, as_json, **given)
+
+
+def _init(
+    side: Side,
+    name: Path,
+    as_json: bool,
+    *,
+    plan: str,
+    allow_list: Path,
+    min_honest: int,
+    corrupt: int,
+    validity: str,
+    candidates: str | None = None,
+    **files: Any,
+) -> None:
+    from fedtally.campaign.aggregate import AggregateFolder, Settings
+    from fedtally.campaign.transports.https.pinned import Certificates
+    from fedtally.secagg.two_server import BatchPolicy
+
+    policy = BatchPolicy(min_honest=min_honest, corrupt=corrupt, validity=validity)
+    settings = Settings(policy=policy, **files)
+    pinned = Certificates(
+        settings.certificate, settings.certificate_key, settings.other_certificate
+    )
+    pinned.of_listener()
+    made = AggregateFolder.create(
+        name, side, plan=plan, allow_list=allow_list, settings=settings, candidates=candidates
+    )
+    console.note(f"made {name}: next: fedtally aggregate {side} run {name} --listen ...", as_json)
+    if as_json:
+        console.show_json(
+            {
+                "schema": "fedtally-aggregate-made/1",
+                "folder": str(name),
+                "side": side,
+                "fingerprint": made.plan.fingerprint,
+            }
+        )
+    else:
+        console.show_hex(made.plan.fingerprint, "the fingerprint of the plan")
+
+
+_listen = option(
+    "Run",
+    "--listen",
+    required=True,
+    metavar="ADDRESS",
+    help="Listen for clients on unix:PATH behind nginx, or on 127.0.0.1:PORT",
+)
+
+
+@click.command(
+    name="run",
+    cls=Command,
+    short_help="Take reports, close releases, get the answer.",
+    examples=[
+        (
+            "behind your nginx, which reaches the socket",
+            "fedtally aggregate leader run survey --listen unix:/run/fedtally/survey.sock",
+        )
+    ],
+)
+@_folder
+@_listen
+def run_leader(name: Path, **given: Any) -> None:
+    """Run the leader NAME until SIGTERM: begin, or go on after a stop or a crash."""
+    _run("leader", name, **given)
+
+
+@click.command(
+    name="run",
+    cls=Command,
+    short_help="Take reports, and answer the leader.",
+    examples=[
+        (
+            "behind your nginx, which reaches the socket",
+            "fedtally aggregate helper run survey --listen unix:/run/fedtally/survey.sock",
+        )
+    ],
+)
+@_folder
+@_listen
+def run_helper(name: Path, **given: Any) -> None:
+    """Run the helper NAME until SIGTERM: begin, or go on after a stop or a crash."""
+    _run("helper", name, **given)
+
+
+def _run(side: Side, name: Path, listen: str) -> None:
+    _check_extra()
+    from fedtally.campaign.transports.https.aggregating import Places, run
+    from fedtally.campaign.transports.https.listen import Address
+
+    run(_opened(name, side), Places(Address.parse(listen)), console.note)
+
+
+def _opened(name: Path, side: Side) -> AggregateFolder:
+    from fedtally.campaign.aggregate import AggregateFolder
+
+    return AggregateFolder.open(name, side)
+
+
+def _check_extra() -> None:
+    from importlib.util import find_spec
+
+    if any(find_spec(each) is None for each in _NEEDS):
+        raise MissingExtraError("fedtally aggregate needs pip install 'fedtally[https]'")
+
+
+@click.group(
+    cls=Group, short_help="Run the server that gets the answer.", context_settings=dict(_HELPS)
+)
+def leader() -> None:
+    """The server that gets clients' items, masked, and the answer."""
+
+
+@click.group(
+    cls=Group, short_help="Run the server that keeps the masks.", context_settings=dict(_HELPS)
+)
+def helper() -> None:
+    """The server that gets the masks of clients, and answers one query a release."""
+
+
+leader.add_section("Run", init_leader, run_leader)
+helper.add_section("Run", init_helper, run_helper)
+aggregate.add_section("Servers", leader, helper)

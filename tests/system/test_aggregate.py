@@ -1,0 +1,39 @@
+"""Two servers over HTTPS, in one process: what clients hear, and what is on disk when they do."""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("httpx")
+
+from aggregate_world import SIDES, World
+
+from fedtally.campaign.transports.https.resource import STATE_TYPE, Release, read_state
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_report_is_on_disk_before_it_is_acknowledged(world: World) -> None:
+    async def reports() -> None:
+        for side in SIDES:
+            state = await world.get(side)
+            assert (state.status_code, state.headers["content-type"]) == (200, STATE_TYPE)
+            assert read_state(state.content, side) is Release.OPEN
+        assert await world.send(0, 1, 2, 3) == [201] * 4
+        for side in SIDES:
+            world.start(side)  # nothing is left but the disk
+            assert len(world.processes[side].releases[0].server) == 4
+        assert await world.send(0, 1, 2, 3) == [201] * 4  # copies
+
+    asyncio.run(reports())
