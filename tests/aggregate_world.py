@@ -15,15 +15,19 @@ import numpy as np
 from secagg_cohort import stream
 
 import fedtally
-from fedtally.campaign.aggregate import AggregateFolder, Claimed, Settings
+from fedtally.campaign.aggregate import RESULT, AggregateFolder, Claimed, Settings
 from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.closings import Closings
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.https.channel import Asking, Channel
+from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.collecting import Collecting, Intake
 from fedtally.campaign.transports.https.resource import FRAME_TYPE, release_path
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
+from fedtally.result import Result
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import TwoServerConfig
@@ -101,6 +105,7 @@ class Process:
     folder: AggregateFolder
     now: Callable[[], float]
     claimed: Claimed = field(init=False)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.claimed = self.folder.claim(clock=lambda: NOW, random=stream(self.folder.side))
@@ -116,6 +121,33 @@ class Process:
             draw=lambda least, most: least,
         )
         self.app = self.intake.application()
+        self.channel = Channel(
+            self.folder.plan.fingerprint,
+            self.releases,
+            self.claimed.store,
+            self.notes.append,
+            draw=lambda least, most: least,
+        )
+
+    def tending(self, number: int, http: httpx.AsyncClient) -> Tending:
+        """Return what closes a release of a leader; it asks the helper that `http` reaches."""
+
+        async def sleep(_: float) -> None:
+            await asyncio.sleep(0)
+
+        assert self.folder.settings.helper is not None
+        asking = Asking(
+            http, self.folder.settings.helper, self.folder.plan, number, self.now, sleep
+        )
+        return Tending(
+            number,
+            self.releases[number],
+            self.claimed.server,
+            asking,
+            Closings(self.folder.path),
+            lambda: self.folder.save_result(self.claimed, stream("release")),
+            self.notes.append,
+        )
 
 
 class World:
@@ -144,10 +176,15 @@ class World:
         return self.reports.setdefault((i, round), self._report(i, round, PEOPLE[i]))
 
     def _report(self, i: int, round: int, key: SigningKey) -> Report:
+        draws = stream(f"report {i} {round} {key.public.hex()}")
         return FrequencyClient(self.plan, DOMAIN, self.item(i)).report(
-            round, POLICY, journal=MemoryJournal(), identity=key, random=stream(f"report {i} {round} {key.public.hex()}"),
+            round,
+            POLICY,
+            journal=MemoryJournal(),
+            identity=key,
+            random=draws,
             now=int(self.now),
-        )  # fmt: skip
+        )
 
     def expected(self, *people: int) -> list[int]:
         """Return the plain sum of what people hold."""
@@ -183,3 +220,33 @@ class World:
             got = await asyncio.gather(*(self.put(side, frame, release) for frame in frames))
             found = [each.status_code for each in got]
         return found
+
+    # ---- between the servers ----
+
+    @property
+    def channel(self) -> httpx.AsyncClient:
+        """What reaches the helper that runs, from the leader."""
+        transport = httpx.ASGITransport(self.processes["helper"].channel.application())
+        return httpx.AsyncClient(transport=transport)
+
+    def tending(self, number: int = 0) -> Tending:
+        return self.processes["leader"].tending(number, self.channel)
+
+    def close(self, number: int = 0) -> None:
+        """Do what `close` does, whose grace is over."""
+        Closings(self.folders["leader"].path).change(number, at=int(self.now))
+
+    async def land(self, number: int = 0) -> Tending:
+        """Tend a release until it is over."""
+        tending = self.tending(number)
+
+        async def sleep(seconds: float) -> None:
+            self.now += seconds
+            await asyncio.sleep(0)
+
+        async with asyncio.timeout(60):
+            await tending.run(sleep)
+        return tending
+
+    def result(self) -> Result:
+        return Result.load(self.folders["leader"].path / RESULT)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import struct
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,13 +34,15 @@ from typing import Any, NamedTuple, Self
 
 from fedtally.base import archive, toml, validate
 from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.closings import Closing, Closings, Schedule
 from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_helper_key, load_leader_key
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Sums
 from fedtally.privacy.budget import Charge, OverspentError
+from fedtally.result import Result
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Side
 from fedtally.sources import of_description
@@ -136,6 +139,7 @@ class AggregateFolder:
         allow_list: str | os.PathLike[str],
         settings: Settings,
         candidates: str | os.PathLike[str] | None = None,
+        schedule: Schedule | None = None,
     ) -> Self:
         """Make the folder of a server; plan, allow-list and candidates are copied.
 
@@ -148,6 +152,8 @@ class AggregateFolder:
             allow_list: the path of the list that the plan names.
             settings: what the operator decided.
             candidates: the list of the candidate items, where the plan holds only their digest.
+            schedule: of a leader: when its releases close; None: when `close` says so, or when they
+                are full.
 
         Raises:
             InvalidInputError: the folder exists, or something is missing or does not fit the plan.
@@ -173,6 +179,9 @@ class AggregateFolder:
                 (draft / CANDIDATES).write_text(text, encoding="utf-8", newline="\n")
             with archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_text(made._to_toml(), encoding="utf-8")
+            if side == "leader":
+                usual = Schedule((Closing(),) * len(loaded.releases))
+                Closings(draft).write(schedule or usual)
             with new_mark(absolute.mark), new_mark(_books_mark(absolute.mark)):
                 draft.rename(path)
         except BaseException as error:
@@ -309,6 +318,50 @@ class AggregateFolder:
         if (self.path / RETIRED).exists():
             raise InvalidInputError(f"the key of {self.path} was destroyed: there is no more to do")
 
+    # ---- the answer ----
+
+    def save_result(
+        self, claimed: Claimed, random: Callable[[int], bytes], command: str = ""
+    ) -> None:
+        """Release the sums that landed, and save the result of them.
+
+        Where the leader adds the noise, it waits for all releases: they are released at once.
+
+        Args:
+            claimed: what this process runs.
+            random: as for `claim`.
+            command: the command line that runs it, for a reader of the result.
+        """
+        landed = claimed.books.status(self.plan).landed
+        is_whole = len(landed) == len(self.plan.releases)
+        if not landed or (self.plan.protection.sums is Sums.SECRET and not is_whole):
+            return
+        sums = claimed.server.release(random)
+        assert self.domain is not None  # of a leader
+        summed = self._summed(claimed, list(landed.values()))
+        made = Result(self.plan, self.domain, sums, secure_sum=summed, command=command)
+        made.save(self.path / RESULT)
+
+    def _summed(self, claimed: Claimed, sizes: list[int]) -> dict[str, Any]:
+        """Return what summed the reports, for the result; JSON-able."""
+        agreed, refused = self.plan.secure_sum, 0
+        assert agreed is not None
+        for number, batch in enumerate(claimed.batches):
+            with batch.server() as leader:
+                refused += len(leader.refused) if claimed.server.has_landed_batch(number) else 0
+        proofs = {} if self.plan.report_proof is None else {"refused": refused}
+        return {
+            **agreed.summary(),
+            "engine": "servers",
+            "cohorts": len(sizes),
+            "smallest_cohort": min(sizes),
+            "largest_cohort": max(sizes),
+            "clients": sum(sizes) + refused,
+            "survivors": sum(sizes),
+            "fewest_survivors": min(sizes),
+            **proofs,
+        }
+
     # ---- checks ----
 
     def _check(self) -> None:
@@ -357,6 +410,11 @@ class AggregateFolder:
                 values[name] = getattr(settings, name)
         terms = {"min_honest": policy.min_honest, "corrupt": policy.corrupt}
         return toml.document(values | {"policy": terms | {"validity": str(policy.validity)}})
+
+
+def landed_name(rounds: range) -> bytes:
+    """Return the name in a helper's journal of the fact that the sum of a release has landed."""
+    return b"landed" + struct.pack("<II", rounds[0], rounds[-1])
 
 
 def _books_mark(mark: Path) -> Path:

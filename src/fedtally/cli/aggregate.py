@@ -10,14 +10,16 @@ import click
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, shared
-from fedtally.errors import MissingExtraError
+from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from fedtally.campaign.aggregate import AggregateFolder
+    from fedtally.campaign.closings import Schedule
     from fedtally.secagg.two_server import Side
 
 _folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+GRACE = 300  # seconds, of `campaign.closings`
 _OTHER = {"leader": "helper", "helper": "leader"}
 _NEEDS = "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 
@@ -114,13 +116,59 @@ def _init_options(side: Side) -> Decorator:
     metavar="FILE",
     help="Copy the candidates, where the plan holds only their digest",
 )
-def init_leader(name: Path, as_json: bool, **given: Any) -> None:
+@option(
+    "Closing",
+    "--closes",
+    metavar="TIME",
+    help="End every release at this time, as 2027-01-31T18:00Z [close says]",
+)
+@option(
+    "Closing",
+    "--size",
+    type=int,
+    metavar="N",
+    help="End a release at N reports [when it is full]",
+)
+@option(
+    "Closing",
+    "--grace",
+    type=int,
+    default=GRACE,
+    metavar="S",
+    help=f"Let reports on their way come for S seconds after that [{GRACE}]",
+)
+def init_leader(
+    name: Path, as_json: bool, closes: str | None, size: int | None, grace: int, **given: Any
+) -> None:
     """Make the folder NAME of a leader. Nothing is asked of anybody yet: that is run."""
     _check_extra()
+    from fedtally.campaign.closings import Closing, Schedule
     from fedtally.campaign.transports.https.pinned import checked_helper
+    from fedtally.plan import Plan
 
     given["helper"] = checked_helper(given["helper"])
-    _init("leader", name, as_json, **given)
+    each = Closing(None if closes is None else _time(closes))
+    number = len(Plan.load(given["plan"]).releases)
+    _init("leader", name, as_json, schedule=Schedule((each,) * number, size, grace), **given)
+
+
+def _time(text: str) -> int:
+    """Return a time as Unix seconds.
+
+    Raises:
+        InvalidInputError: it is none, or does not say its zone.
+    """
+    from datetime import datetime
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidInputError(
+            f"{text!r} is no time with its zone: give it as 2027-01-31T18:00Z, or with +01:00"
+        )
+    return int(found.timestamp())
 
 
 @click.command(
@@ -156,6 +204,7 @@ def _init(
     corrupt: int,
     validity: str,
     candidates: str | None = None,
+    schedule: Schedule | None = None,
     **files: Any,
 ) -> None:
     from fedtally.campaign.aggregate import AggregateFolder, Settings
@@ -169,7 +218,13 @@ def _init(
     )
     pinned.of_listener()
     made = AggregateFolder.create(
-        name, side, plan=plan, allow_list=allow_list, settings=settings, candidates=candidates
+        name,
+        side,
+        plan=plan,
+        allow_list=allow_list,
+        settings=settings,
+        candidates=candidates,
+        schedule=schedule,
     )
     console.note(f"made {name}: next: fedtally aggregate {side} run {name} --listen ...", as_json)
     if as_json:
@@ -225,17 +280,28 @@ def run_leader(name: Path, **given: Any) -> None:
 )
 @_folder
 @_listen
+@option(
+    "Run",
+    "--leader-listen",
+    "leader",
+    required=True,
+    metavar="ADDRESS:PORT",
+    help="Listen for the leader here, by TLS with both certificates pinned",
+)
 def run_helper(name: Path, **given: Any) -> None:
     """Run the helper NAME until SIGTERM: begin, or go on after a stop or a crash."""
     _run("helper", name, **given)
 
 
-def _run(side: Side, name: Path, listen: str) -> None:
+def _run(side: Side, name: Path, listen: str, leader: str | None = None) -> None:
     _check_extra()
-    from fedtally.campaign.transports.https.aggregating import Places, run
+    from fedtally.campaign.transports.https.aggregating import Places, Process
     from fedtally.campaign.transports.https.listen import Address
+    from fedtally.campaign.transports.https.pinned import PeerAddress
 
-    run(_opened(name, side), Places(Address.parse(listen)), console.note)
+    peer = None if leader is None else PeerAddress.parse(leader)
+    places = Places(Address.parse(listen), peer)
+    Process(_opened(name, side), places, console.note, console.command_line()).run()
 
 
 def _opened(name: Path, side: Side) -> AggregateFolder:
