@@ -424,7 +424,7 @@ class Answer:
         )
         .on("estimate", "demo", "merge")
         .on("report", help="List this many items")
-        .on("campaign result", check=_between("N", 0))
+        .on("campaign result", "aggregate leader result", check=_between("N", 0))
     )
     query: tuple[str, ...] = (
         option("Estimate this item, too; may be repeated", _text("ITEM", is_many=True), default=())
@@ -446,7 +446,7 @@ class Answer:
     ).on("estimate", "demo")
     details: bool = (
         option("Print how the answer was made, with every note", _FLAG, default=False)
-        .on("estimate", "query", "merge", "campaign result")
+        .on("estimate", "query", "merge", "campaign result", "aggregate leader result")
         .on("demo", is_often=True)
         .on("plan", help="Print the whole account: privacy, sums, stages, sizes", is_often=True)
     )

@@ -36,7 +36,7 @@ from fedtally.base import archive, toml, validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.closings import Closing, Closings, Schedule
 from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_allow_list
-from fedtally.campaign.key_files import load_helper_key, load_leader_key
+from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire_key
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
@@ -226,9 +226,9 @@ class AggregateFolder:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
         Raises:
-            InvalidInputError: the key was destroyed, or a file or its mark does not fit.
+            InvalidInputError: a file or its mark does not fit.
+            UnreadableFileError: a file, or the key, cannot be read.
         """
-        self.check_key()
         mark, ledger = self.settings.mark, self._ledger()
         key = _LOADERS[self.side](self.settings.key)
         books = Campaigns.open(self.path / BOOKS, create=True)
@@ -309,14 +309,57 @@ class AggregateFolder:
             os.close(file)
         return None
 
-    def check_key(self) -> None:
-        """Refuse a folder whose key was destroyed.
+    # ---- the end ----
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether the key was destroyed, or is about to be."""
+        return (self.path / RETIRED).exists()
+
+    def landed(self) -> set[int]:
+        """Return the numbers of the releases whose sum has landed, or is lost for good.
+
+        A helper knows it from the leader. It changes nothing, and disturbs no process.
+        """
+        numbers = range(len(self.plan.releases))
+        if self.side == "helper":
+            if not (self.path / REPORTS).exists():
+                return set()
+            kept = Batches.open(self.path / REPORTS).kept
+            return {each for each in numbers if kept(landed_name(self.plan.releases[each]))}
+        found = Closings(self.path).read().releases
+        lost = {each for each in numbers if found[each].lost is not None}
+        if not (self.path / BOOKS).exists():
+            return lost
+        rounds = Campaigns.open(self.path / BOOKS).status(self.plan).landed
+        return lost | {each for each in numbers if self.plan.releases[each].start in rounds}
+
+    def retire(self, number: int, *, give_up: bool = False) -> None:
+        """Destroy the key: nobody reads a report of the plan any more.
+
+        Args:
+            number: the number of this process.
+            give_up: whether to destroy it though releases are open, whose reports are lost then.
 
         Raises:
-            InvalidInputError: it was.
+            InvalidInputError: a process runs the server, or a release is open; or the key cannot be
+                destroyed.
+            UnreadableFileError: there is no key.
         """
-        if (self.path / RETIRED).exists():
-            raise InvalidInputError(f"the key of {self.path} was destroyed: there is no more to do")
+        with self.running(number):
+            still = sorted(set(range(len(self.plan.releases))) - self.landed())
+            if still and not give_up:
+                raise InvalidInputError(
+                    f"release {still[0]} of {self.path} has not landed, and has no sum without the"
+                    f" key: fedtally aggregate {self.side} status {self.path}, or --give-up to lose"
+                    " it"
+                )
+            if self.is_retired and not self.settings.key.exists():
+                raise InvalidInputError(f"the key of {self.path} was destroyed before")
+            # First: a process that dies in between leaves a key that nobody runs, and no release
+            # that waits for a key that is gone.
+            (self.path / RETIRED).touch()
+            retire_key(self.settings.key)
 
     # ---- the answer ----
 
@@ -468,6 +511,6 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _settings(values: dict[str, Any]) -> Settings:
     policy = validate.table(f"policy of {SETTINGS}", values["policy"], _POLICY)
-    paths = {name: Path(values[name]) for name in _PATHS}
-    more = {name: values.get(name) for name in ("ledger", "helper")}
-    return Settings(**paths, policy=BatchPolicy(**policy), **more)
+    given: dict[str, Any] = {name: Path(values[name]) for name in _PATHS}
+    given |= {name: values.get(name) for name in ("ledger", "helper")}
+    return Settings(policy=BatchPolicy(**policy), **given)

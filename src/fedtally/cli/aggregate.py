@@ -249,6 +249,25 @@ _listen = option(
 )
 
 
+_run_options = options(
+    _folder,
+    _listen,
+    option(
+        "Run",
+        "--operate",
+        metavar="ADDRESS",
+        help="Show health and metrics on this address [nowhere]",
+    ),
+    option(
+        "Run",
+        "--log",
+        type=click.Choice(["off", "info"]),
+        default="off",
+        help="Write JSON lines, which name nobody, on stderr, by info [off]",
+    ),
+)
+
+
 @click.command(
     name="run",
     cls=Command,
@@ -260,8 +279,7 @@ _listen = option(
         )
     ],
 )
-@_folder
-@_listen
+@_run_options
 def run_leader(name: Path, **given: Any) -> None:
     """Run the leader NAME until SIGTERM: begin, or go on after a stop or a crash."""
     _run("leader", name, **given)
@@ -278,8 +296,7 @@ def run_leader(name: Path, **given: Any) -> None:
         )
     ],
 )
-@_folder
-@_listen
+@_run_options
 @option(
     "Run",
     "--leader-listen",
@@ -293,15 +310,157 @@ def run_helper(name: Path, **given: Any) -> None:
     _run("helper", name, **given)
 
 
-def _run(side: Side, name: Path, listen: str, leader: str | None = None) -> None:
+def _run(
+    side: Side,
+    name: Path,
+    listen: str,
+    operate: str | None,
+    log: str,
+    leader: str | None = None,
+) -> None:
     _check_extra()
     from fedtally.campaign.transports.https.aggregating import Places, Process
     from fedtally.campaign.transports.https.listen import Address
     from fedtally.campaign.transports.https.pinned import PeerAddress
 
     peer = None if leader is None else PeerAddress.parse(leader)
-    places = Places(Address.parse(listen), peer)
+    shown = None if operate is None else Address.parse(operate)
+    places = Places(Address.parse(listen), peer, shown, log)
     Process(_opened(name, side), places, console.note, console.command_line()).run()
+
+
+@click.command(
+    cls=Command,
+    short_help="Close releases.",
+    examples=[
+        ("your leader survey, now", "fedtally aggregate leader close survey"),
+        (
+            "at a time, which you may change until then",
+            "fedtally aggregate leader close survey --at 2027-01-31T18:00Z",
+        ),
+    ],
+)
+@_folder
+@option("Closing", "--at", metavar="TIME", help="Close at this time, with its zone [now]")
+@option(
+    "Closing", "--release", type=int, metavar="N", help="Close this release of the plan [every one]"
+)
+@json_option
+def close(name: Path, at: str | None, release: int | None, as_json: bool) -> None:
+    """Close releases of NAME: nobody begins a report, and after a grace the sum is opened.
+
+    The process that runs NAME does it. A release closes once it has the fewest reports of a sum.
+    """
+    import time
+
+    from fedtally.campaign.closings import Closings
+
+    folder = _opened(name, "leader")
+    closings, when = Closings(folder.path), int(time.time()) if at is None else _time(at)
+    known = closings.read().releases
+    chosen = range(len(known)) if release is None else [release]
+    changed = [
+        number for number in chosen if not 0 <= number < len(known) or known[number].since is None
+    ]
+    if not changed:
+        raise InvalidInputError(
+            f"{name} is closing already: fedtally aggregate leader status {name}"
+        )
+    for number in changed:
+        closings.change(number, at=when)
+    if as_json:
+        console.show_json({"schema": "fedtally-closing/1", "releases": changed, "at": when})
+    runs = "" if folder.runner() else f"; next: fedtally aggregate leader run {name} --listen ..."
+    what = "the release" if len(changed) == 1 else f"{len(changed)} releases"
+    console.note(f"{what} of {name} will close{' now' * (at is None)}{runs}", as_json)
+
+
+@click.command(
+    cls=Command,
+    short_help="Show the answer, or save it.",
+    examples=[
+        ("look at the answer of your leader survey", "fedtally aggregate leader result survey"),
+        (
+            "ask it for more: tea is an item of yours",
+            "fedtally aggregate leader result survey -o r.fed && fedtally query r.fed tea",
+        ),
+    ],
+)
+@_folder
+@option(
+    "Files",
+    "--output",
+    "-o",
+    type=click.Path(),
+    metavar="FILE",
+    help="Save the result, for query, merge and inspect",
+)
+@shared("aggregate leader result")
+@json_option
+def result(name: Path, output: str | None, top: int, details: bool, as_json: bool) -> None:
+    """Show the most frequent items of NAME, of all releases that have landed."""
+    from fedtally.campaign.aggregate import RESULT
+    from fedtally.cli import campaign_view
+    from fedtally.result import Result
+
+    _opened(name, "leader")
+    console.check_files([output])
+    if not (name / RESULT).exists():
+        raise InvalidInputError(
+            f"{name} has no answer yet: fedtally aggregate leader status {name} says why"
+        )
+    found = Result.load(name / RESULT)
+    if output:
+        found.save(output)
+        console.note(f"wrote {output}: try fedtally query {output} ITEM", as_json)
+    campaign_view.show_result(found, top, as_json, details)
+
+
+# ---- of both ----
+
+
+def _status(side: Side) -> click.Command:
+    @click.command(name="status", cls=Command, short_help="Show how far it is.")
+    @_folder
+    @json_option
+    def status(name: Path, as_json: bool) -> None:
+        """Show the releases of NAME, and what closes them. It disturbs no process that runs it."""
+        from fedtally.cli import aggregate_view as view
+
+        document = view.status(_opened(name, side))
+        if as_json:
+            console.show_json(document)
+        else:
+            view.show_status(document)
+
+    return status
+
+
+def _retire(side: Side) -> click.Command:
+    @click.command(name="retire", cls=Command, short_help="Destroy the key, at the end.")
+    @_folder
+    @option(
+        "Run",
+        "--give-up",
+        is_flag=True,
+        help="Give up the releases that are open: their reports are lost",
+    )
+    @json_option
+    def retire(name: Path, give_up: bool, as_json: bool) -> None:
+        """Destroy the key of NAME, once every release has landed: nobody reads a report then.
+
+        A helper has heard so from the leader. End the process that runs NAME first. Afterwards run
+        still tells clients that it is over.
+        """
+        import os
+
+        folder = _opened(name, side)
+        folder.retire(os.getpid(), give_up=give_up)
+        if as_json:
+            console.show_json({"schema": "fedtally-aggregate-retired/1", "folder": str(name)})
+        console.note(f"destroyed {folder.settings.key}: backups of it must go, too", as_json)
+
+    return retire
 
 
 def _opened(name: Path, side: Side) -> AggregateFolder:
@@ -331,6 +490,10 @@ def helper() -> None:
     """The server that gets the masks of clients, and answers one query a release."""
 
 
-leader.add_section("Run", init_leader, run_leader)
+leader.add_section("Run", init_leader, run_leader, close)
+leader.add_section("Look", _status("leader"), result)
+leader.add_section("End", _retire("leader"))
 helper.add_section("Run", init_helper, run_helper)
+helper.add_section("Look", _status("helper"))
+helper.add_section("End", _retire("helper"))
 aggregate.add_section("Servers", leader, helper)

@@ -170,6 +170,16 @@ class _Server(ABC):
         return self._rounds
 
     @property
+    def has_proofs(self) -> bool:
+        """Whether reports have proofs, and are judged."""
+        return self._check.proof is not None
+
+    @property
+    def num_counted(self) -> int:
+        """How many reports are in the closed batch; 0 while it is open."""
+        return len(self._counted)
+
+    @property
     def report_bytes(self) -> int:
         """The bytes of the frame of a report to this server."""
         return HEADER.size + HEAD.size + self._payload_bytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from fedtally.campaign.closings import Closing, Closings, Schedule
@@ -95,6 +96,8 @@ class Tending:
             FedtallyError: it failed, and is tried again.
         """
         if self.is_over:
+            if self.collecting.is_lost:  # an earlier process may have ended before it erased them
+                await self._of(lambda leader: leader.erase())
             await self.asking.landed()
             self.has_told = True
             return 0.0
@@ -128,7 +131,7 @@ class Tending:
             found = self.closings.change(self.number, since=int(now))
             self.note(
                 f"release {self.number} is closing with {len(self.leader):,} reports: nobody begins"
-                f" one, and it stops in {schedule.grace:,} seconds"
+                f" one, and it stops in {schedule.grace:,} s"
             )
         self.collecting.is_closing = found.since is not None
         return found.since is not None and now >= found.since + schedule.grace
@@ -139,9 +142,8 @@ class Tending:
         size = parameters.n_max if schedule.size is None else min(schedule.size, parameters.n_max)
         is_time = found.at is not None and now >= found.at
         # With too few the leader would only collect again, and nobody would have begun meanwhile.
-        return (is_time or number >= size) and number >= max(
-            parameters.min_batch, self._too_few + 1
-        )
+        enough = max(parameters.min_batch, self._too_few + 1)
+        return bool((is_time or number >= size) and number >= enough)
 
     async def _judge(self, most: int) -> bool:
         """Judge a page of reports; return whether any was judged."""
@@ -157,7 +159,7 @@ class Tending:
         if frame is None:
             return False
         began = self.collecting.steady()
-        number = await self._of(lambda leader: _judged(leader, frame))
+        number = await self._of(partial(_judged, frame=frame))
         self.collecting.watcher.judged(number, self.collecting.steady() - began)
         return number > 0
 
@@ -179,7 +181,7 @@ class Tending:
             left -= len(ids)
             frame = await self.asking.checks(ids)
             if frame is not None:
-                await self._of(lambda leader, frame=frame: leader.judge(frame))
+                await self._of(partial(_judged, frame=frame))
         offer = await self.asking.offer()
         number = len(self.leader)
         try:
@@ -230,7 +232,6 @@ class Tending:
         await asyncio.to_thread(self.closings.change, self.number, lost=why)
         self.is_over = self.collecting.is_lost = True
         self.note(f"release {self.number} is lost: {why}")
-        await self._of(lambda leader: leader.erase())
 
     async def _of(self, ask: Callable[[Any], _T]) -> _T:
         """Ask the leader, in a thread: no group is open meanwhile."""

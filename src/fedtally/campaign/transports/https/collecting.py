@@ -129,7 +129,7 @@ class Collecting:
     @property
     def is_full(self) -> bool:
         """Whether there is no place for another report."""
-        return len(self.server) >= self.server.parameters.n_max
+        return bool(len(self.server) >= self.server.parameters.n_max)
 
     async def take(self, frame: bytes) -> Outcome | Exception:
         """Take a report, in a group with those that come meanwhile; return what became of it.
@@ -267,3 +267,34 @@ class Intake:
         if isinstance(outcome, Exception):
             raise Refused(500, "this report could not be taken", FULL)
         raise Refused(*_SAID[outcome])
+
+
+def over(side: Side, fingerprint: str, releases: int) -> Starlette:
+    """Return the application of a server whose key was destroyed: all releases are over.
+
+    Args:
+        side: the server.
+        fingerprint: the fingerprint of the plan.
+        releases: the number of its releases.
+    """
+    path, numbers = release_path("{plan}", 0).removesuffix("0") + "{release}", range(releases)
+
+    def is_known(request: Request) -> bool:
+        path = request.path_params
+        return path["plan"] == fingerprint and path["release"] in map(str, numbers)
+
+    async def state(request: Request) -> Response:
+        if not is_known(request):
+            return Refused(404, "no such release").response(draw)
+        return Response(state_of(side, Release.CLOSED), media_type=STATE_TYPE, headers=UNCACHED)
+
+    async def put(request: Request) -> Response:
+        said = _SAID[Outcome.CLOSED] if is_known(request) else _Said(404, "no such release")
+        return Refused(*said).response(draw)
+
+    return Starlette(
+        routes=[
+            Route(path, state, methods=["GET"]),
+            Route(f"{path}/reports", put, methods=["PUT"]),
+        ]
+    )
