@@ -1037,6 +1037,7 @@ class Run:
             help="Copy this published plan, which two servers sum",
             section="Files",
             is_required=True,
+            is_often=True,
         )
         .on(
             "agent check",

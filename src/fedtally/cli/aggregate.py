@@ -41,6 +41,7 @@ def _file(name: str, text: str) -> Decorator:
         "Files",
         f"--{name}",
         required=True,
+        is_often=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help=text,
@@ -106,6 +107,7 @@ def _init_options(side: Side) -> Decorator:
     "Files",
     "--helper",
     required=True,
+    is_often=True,
     metavar="URL",
     help="Ask the helper at https://HOST:PORT, where it listens for you",
 )
@@ -119,15 +121,16 @@ def _init_options(side: Side) -> Decorator:
 @option(
     "Closing",
     "--closes",
+    is_often=True,
     metavar="TIME",
-    help="End every release at this time, as 2027-01-31T18:00Z [close says]",
+    help="Close every release at this time, as 2027-01-31T18:00Z [close says]",
 )
 @option(
     "Closing",
     "--size",
     type=int,
     metavar="N",
-    help="End a release at N reports [when it is full]",
+    help="Close a release at N reports [when it is full]",
 )
 @option(
     "Closing",
