@@ -22,6 +22,7 @@ from starlette.requests import Request
 
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.transports.https import loop as server
+from fedtally.campaign.transports.https import web
 from fedtally.campaign.transports.https.join import Heard, Over, Pause, Talk
 from fedtally.campaign.transports.https.resource import HANDLED, WAIT_SECONDS
 from fedtally.campaign.transports.pace import Ending
@@ -445,7 +446,7 @@ def test_a_body_that_stops_ends_after_half_a_minute(cloud: HttpsWorld) -> None:
 
 
 def test_bodies_have_room_together(cloud: HttpsWorld) -> None:
-    cloud.options["room"] = server.Room(10)
+    cloud.options["room"] = web.Room(10)
 
     async def check() -> None:
         serving = asyncio.create_task(cloud.serve())
@@ -676,7 +677,7 @@ def test_a_server_of_a_campaign_that_is_over_says_so_of_it_alone(cloud: HttpsWor
 
     async def check() -> None:
         fingerprint = cloud.world.plan.fingerprint
-        cloud.network.begin(server.ended(fingerprint, server.draw))
+        cloud.network.begin(server.ended(fingerprint, web.draw))
         assert await status(cloud.url) == 410
         assert await status(cloud.url.replace(fingerprint, 64 * "0")) == 404
 
@@ -697,4 +698,4 @@ def test_a_client_that_was_drawn_hears_of_it_within_the_phase() -> None:
 
 
 def test_draws_are_within_their_bounds() -> None:
-    assert {server.draw(3, 5) for _ in range(200)} == {3, 4, 5}
+    assert {web.draw(3, 5) for _ in range(200)} == {3, 4, 5}

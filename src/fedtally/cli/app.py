@@ -16,6 +16,7 @@ import click
 
 from fedtally.base.validate import did_you_mean
 from fedtally.cli.agent import LIGHT_LACKS, agent
+from fedtally.cli.aggregate import aggregate
 from fedtally.cli.audit import audit
 from fedtally.cli.campaign import campaign
 from fedtally.cli.completion import completion
@@ -75,7 +76,7 @@ def cli(ctx: click.Context) -> None:
 
 cli.add_section("Estimate", estimate, demo, sample, show)
 cli.add_section("Plan", plan, simulate, keys)
-cli.add_section("Real clients", campaign, agent, flower)
+cli.add_section("Real clients", campaign, aggregate, agent, flower)
 cli.add_section("Files", query, report, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
 cli.add_section("Help", completion)
