@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,14 +18,99 @@ from scipy.special import ndtr, ndtri
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
+from fedtally.planner.choice import numbers_of_batches
+from fedtally.planner.privacy import noise_of_release
+from fedtally.privacy.accounting import noise_multiplier
+from fedtally.privacy.events import Event, Mechanism
 from fedtally.recovery.decoders.median.median_error import _LATTICE, _law_of_median
 from fedtally.recovery.error_model import Prediction, predict
-from fedtally.recovery.releases import Release, numbers_of_batches
 
 F64 = npt.NDArray[np.float64]
 Fold = Literal["median", "mean"]
 _NORMAL_STEP = 0.005  # of a lattice of normals, which then reaches 10 standard deviations
 HEAD = 0.3  # the share of the width that is the number of a population's head items: see tail_norm
+
+
+# ---- the noise ----
+
+
+@dataclass(frozen=True)
+class Release:
+    """The sums that a campaign opens, and how private they must be.
+
+    With rounded Gaussian noise the rounds of a batch are added up before anything is opened, by a
+    trusted aggregator or by two servers, each of which adds all of the noise. With Skellam noise
+    one server opens every round.
+
+    Args:
+        event: the exposure of a client. Its variance and per_opening are not used.
+        epsilon: the target, 1e-6 .. 1e3.
+        delta: the target, in (0, 1).
+        num_clients: the clients of all rounds together; a client that takes part twice counts
+            twice.
+        num_rounds: M, the rounds, of equal size; at least event.participations.
+        provision: the variance of the noise that is in a sum over the variance that is accounted,
+            at least 1. It is survivors / (min_survivors - C), since all survivors add noise.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+
+    >>> event = Event("rounded-gaussian", rows=16, relation="zero-out", participations=4)
+    >>> release = Release(event, epsilon=1.0, delta=1e-6, num_clients=1_000_000, num_rounds=64)
+    >>> # a client's 4 rounds are in batches of 4, of 4, of 2 + 2, or of 1 + 1 + 1 + 1
+    >>> [round(release.noise(batches), 1) for batches in (1, 16, 32, 64)]
+    [67.6, 67.6, 47.8, 33.8]
+    """
+
+    event: Event
+    epsilon: float
+    delta: float
+    num_clients: int
+    num_rounds: int
+    provision: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate.integer(1, num_clients=self.num_clients)
+        validate.integer(self.event.participations, num_rounds=self.num_rounds)
+        validate.real(1.0, provision=self.provision)
+        if self.provision > 1 and self.adds_up:
+            raise InvalidInputError(
+                f"provision belongs to the shares of skellam noise, got {self.provision:g}"
+            )
+        noise_multiplier(self.epsilon, self.delta)  # raises where epsilon or delta is out of range
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether rounds of a batch are added up before anything is opened."""
+        return self.event.mechanism is Mechanism.ROUNDED_GAUSSIAN
+
+    def num_releases(self, num_batches: int) -> int:
+        """Return how many noised sums are opened."""
+        self._sizes(num_batches)
+        return num_batches if self.adds_up else self.num_rounds
+
+    def noise(self, num_batches: int) -> float:
+        """Return the standard deviation of the noise in one counter of one release, in counts."""
+        most, _, _ = self._sizes(num_batches)
+        per_release = min(self.event.participations, most if self.adds_up else 1)
+        # The bound on collisions is certified for rounds that are opened one by one only.
+        collisions = self.event.collisions if per_release == 1 else None
+        event = replace(self.event, per_release=per_release, collisions=collisions)
+        return noise_of_release(event, self.epsilon, self.delta, self.provision)
+
+    def noise_variance(self, num_batches: int) -> float:
+        """Return the variance of one row's estimates by noise alone, in squared frequencies."""
+        return self.num_releases(num_batches) * (self.noise(num_batches) / self.num_clients) ** 2
+
+    def _sizes(self, num_batches: int) -> tuple[int, int, int]:
+        """Return the most rounds of a batch, the number of such batches, and that of smaller ones.
+
+        The smaller batches have one round less.
+        """
+        num_batches = validate.integer(1, self.num_rounds, num_batches=num_batches)
+        most = -(-self.num_rounds // num_batches)
+        smaller = most * num_batches - self.num_rounds
+        return most, num_batches - smaller, smaller
 
 
 # ---- the curve ----
@@ -78,7 +164,6 @@ def row_variance(
         spread: H. None stands for 1 / N, an upper bound for rounds of one distribution and clients
             that hold one item each.
 
-    >>> from fedtally.privacy.events import Event
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> [f"{row_variance(release, m, 500, tail_norm=0.006, spread=0.0):.2e}" for m in (1, 16, 64)]
     ['7.23e-08', '9.07e-09', '1.94e-08']
@@ -109,7 +194,6 @@ def errors_by_tail(
         fold: "median", the paper's decoder, or "mean".
         spread: as in `row_variance`.
 
-    >>> from fedtally.privacy.events import Event
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> curve = errors_by_tail(release, 500, 0.006, 100_000, spread=0.0)
     >>> best_releases(curve).num_batches, round(1e6 * 0.006 / (4.2247 * (16 * 500) ** 0.5), 1)
@@ -147,7 +231,6 @@ def errors_by_law(
         batches: numbers of batches besides 1 and M. None stands for numbers about a factor of
             sqrt(2) apart. The best of them is at most 1 % above the best of all where (1) holds.
 
-    >>> from fedtally.privacy.events import Event
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> distribution = np.arange(1, 100_001.0) ** -1.1
     >>> best = best_releases(errors_by_law(release, 500, distribution / distribution.sum()))

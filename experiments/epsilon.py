@@ -35,6 +35,7 @@ import click
 import numpy as np
 
 from experiments import curves, options, recovery, rounds, study, theory, tradeoff
+from experiments.curves import Release
 from experiments.privacy import add_noise
 from experiments.releases import DELTA
 from fedtally.domain import IntegerRange
@@ -44,7 +45,6 @@ from fedtally.privacy.events import Event, Mechanism, Relation
 from fedtally.privacy.mechanism import rounded_gaussian
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.releases import Release
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import click
 import numpy as np
 
 from experiments import curves, options, output, recovery, rounds
+from experiments.curves import Release
 from experiments.privacy import add_noise
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -28,7 +29,6 @@ from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import rounded_gaussian
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.releases import Release
 from fedtally.sketch import Schedule
 
 ROUNDS, DELTA = 64, 1e-6

@@ -61,7 +61,7 @@ def row(rule: Rule) -> tuple[str, ...]:
 def words(text: str) -> str:
     """Return a text of a rule as a cell: options and commands as code, a capital letter first."""
     said = render(text, for_="shell")
-    code = r"fedtally [a-z]+(?: --[a-z-]+)*|--[a-z-]+(?: open)?"
+    code = r"(?:fedtally [a-z]+(?: --[a-z-]+)*|--[a-z-]+)(?: (?:open|secagg|ideal|N)\b)?"
     said = re.sub(code, lambda found: f"`{found[0]}`", said)
     return said[:1].upper() + said[1:]
 

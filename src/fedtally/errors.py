@@ -202,6 +202,10 @@ class OvertakenError(FedtallyError):
     """Say that another process runs this campaign now: this one must neither write nor speak."""
 
 
+class UnsentError(FedtallyError):
+    """Say that a client's report is not yet with both servers, or not yet made."""
+
+
 class MissingExtraError(FedtallyError, ImportError):
     """An optional dependency is missing; the message says how to install it."""
 

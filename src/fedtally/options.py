@@ -424,7 +424,7 @@ class Answer:
         )
         .on("estimate", "demo", "merge")
         .on("report", help="List this many items")
-        .on("campaign result", check=_between("N", 0))
+        .on("campaign result", "aggregate leader result", check=_between("N", 0))
     )
     query: tuple[str, ...] = (
         option("Estimate this item, too; may be repeated", _text("ITEM", is_many=True), default=())
@@ -446,7 +446,7 @@ class Answer:
     ).on("estimate", "demo")
     details: bool = (
         option("Print how the answer was made, with every note", _FLAG, default=False)
-        .on("estimate", "query", "merge", "campaign result")
+        .on("estimate", "query", "merge", "campaign result", "aggregate leader result")
         .on("demo", is_often=True)
         .on("plan", help="Print the whole account: privacy, sums, stages, sizes", is_often=True)
     )
@@ -778,6 +778,8 @@ class Privacy:
         .on("estimate")
         .on(
             "campaign init",
+            "aggregate leader init",
+            "aggregate helper init",
             help="Charge this ledger, for a plan with privacy",
             section="Files",
         )
@@ -1028,6 +1030,14 @@ class Run:
             help="Copy this published plan, which secagg sums",
             section="Files",
             is_required=True,
+        )
+        .on(
+            "aggregate leader init",
+            "aggregate helper init",
+            help="Copy this published plan, which two servers sum",
+            section="Files",
+            is_required=True,
+            is_often=True,
         )
         .on(
             "agent check",

@@ -15,6 +15,7 @@ pytest.importorskip("experiments", reason="run from the root of the repository: 
 
 from experiments import curves
 from experiments.curves import (
+    Release,
     best_releases,
     concentration,
     errors_by_law,
@@ -34,7 +35,6 @@ from fedtally.recovery import error_model
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.linear_system import Landed
-from fedtally.recovery.releases import Release
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 

@@ -12,11 +12,10 @@ from click.testing import CliRunner, Result
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
 from experiments import recovery, releases
-from experiments.curves import best_releases, errors_by_law
+from experiments.curves import Release, best_releases, errors_by_law
 
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
-from fedtally.recovery.releases import Release
 
 SMALL = ("--domain-size", 2000, "--clients", 50_000, "--repeats", 1)
 

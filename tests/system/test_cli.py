@@ -548,6 +548,22 @@ def test_inspect_plans_and_sketches(call: Call, words: str) -> None:
     assert a["fingerprint"] != b["fingerprint"]
 
 
+def test_inspect_loads_decoders_and_scipy_for_results_alone(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fedtally", "--quiet")
+    saved = Result.load("r.fedtally")
+    saved.plan.save("plan.toml")
+    saved.sketches[0].save("a.sketch")
+    heavy = {"scipy", "dp_accounting", "pyarrow", "fedtally.recovery.decoding"}
+    code = (
+        "import sys; from fedtally.cli.app import run; run(['inspect', sys.argv[1], '--json']);"
+        f" sys.exit(' '.join(sorted({heavy} & set(sys.modules))) or 0)"
+    )
+    for name, is_light in (("plan.toml", True), ("a.sketch", True), ("r.fedtally", False)):
+        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True)
+        assert (done.returncode == 0) == is_light, done.stderr
+        assert json.loads(done.stdout)["schema"] == "fedtally-inspect/1"
+
+
 def test_inspect_writes_the_privacy_loss(call: Call) -> None:
     private = ("estimate", "zipf:d=100,n=2000", "--epsilon", "1", "--top", "0", "--quiet")
     assert call(*private, "--save", "p.fedtally")[0] == 0
@@ -972,6 +988,57 @@ def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.Monk
     assert "\x1b[31m" in call("inspect", "nowhere")[2]
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in call("inspect", "nowhere")[2]
+
+
+_LONG = ("estimate", "zipf:", "--epsilon", "1", "--seed", "5")
+
+
+def test_an_error_is_one_line_in_a_pipe(call: Call) -> None:
+    code, _, err = call(*_LONG)
+    assert code == 2 and err.count("\n") == 1 and len(err) > 110
+    assert err.startswith("error: --seed is not for a private run") and err.endswith("\n")
+
+
+@pytest.mark.parametrize(("columns", "most"), [(60, 60), (80, 80), (0, 80), (3, 38)])
+def test_an_error_fits_the_terminal_and_ends_lines_between_words(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: int, most: int
+) -> None:
+    one_line = call(*_LONG)[2]
+
+    def size(_: int) -> os.terminal_size:
+        if not columns:
+            raise OSError("not a terminal")
+        return os.terminal_size((columns, 24))
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: 2, raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", size)
+    lines = call(*_LONG)[2].splitlines()
+    assert len(lines) > 1 and all(len(line) <= most for line in lines)
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert " ".join(map(str.strip, lines)) == one_line.strip()  # no word is cut, none is lost
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_an_error_asks_its_own_terminal_for_the_width() -> None:
+    """Standard output is a pipe here, and standard error is a terminal of 50 columns."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    quiet = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(
+        [*ENTRY, *_LONG], stdout=subprocess.PIPE, stderr=theirs, env=quiet | {"NO_COLOR": "1"}
+    )
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as terminal:
+        shown = terminal.read(65536).decode()
+    assert done.returncode == 2 and done.stdout == b""
+    assert max(map(len, shown.splitlines())) in range(40, 51)
 
 
 @pytest.mark.parametrize(

@@ -653,7 +653,7 @@ def test_a_plan_of_silos_is_published_and_says_what_is_special(account: Call) ->
 def test_options_of_silos_need_people(call: Call, flag: str) -> None:
     code, _, err = call(*FLEET, "--tau", "0.01", flag, "2")
     assert code == 2
-    assert f"{flag} goes with silos: give --people" in err
+    assert f"for silos {flag} goes with --people above 1" in err
 
 
 def test_a_one_hot_vector_costs_its_protocol_too(account: Call) -> None:

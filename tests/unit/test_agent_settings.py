@@ -620,7 +620,7 @@ def test_what_an_agent_can_take_part_in(files: CampaignFiles) -> None:
     assert Campaign(ACTIVE, ALLOWED).most_bytes > 1000
     ideal = dataclasses.replace(PLAN, secure_sum=None)
     for plan, listed, says in (
-        (ideal, None, "secagg alone"),
+        (ideal, None, "no sum of a trusted server"),
         (PLAN.without_keys(), None, "lacks server_key"),
         (ACTIVE, None, "get the list from the registrar"),
         (PLAN, ALLOWED, "no allow-list"),

@@ -18,7 +18,7 @@ from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median import median_error
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.error_model import Prediction, exceedance, failure, predict
-from fedtally.recovery.error_shape import Shape
+from fedtally.recovery.sums import Sums
 from fedtally.sketch import CountSketch, SketchSpec
 
 SCHEDULES = ("shared", "fresh", "hybrid", "batched:2")
@@ -263,7 +263,7 @@ def test_errors_of_beliefs_are_those_of_posterior_means():
     """Noise of known size on items of three kinds: nobody's, of 4 standard deviations, and of 20,
     which say their count themselves."""
     counts, number, stddev = np.array([0.0, 400.0, 2000.0]), np.array([940, 50, 10]), 100.0
-    plan = Shape(5, 10_000, np.ones(1), False, 10**6, 5 * stddev**2, 1000, 1.0)
+    plan = Sums(5, 10_000, np.ones(1), False, 10**6, 5 * stddev**2, 1000, 1.0)
     known = belief_error._settled(counts[1:] / 1e6, plan, number[1:], np.inf)
     assert known.stddev == pytest.approx(stddev, rel=0.01)
     held = np.repeat(counts, number)
@@ -302,7 +302,7 @@ def test_what_beliefs_leave_in_the_cells_is_all_their_noise(fresh, monkeypatch):
         return lambda z: z
 
     monkeypatch.setattr(belief_error.joint_error, "normal_equivalent", normal_equivalent)
-    law, plan = zipf(1.1, 2000)[::-1], Shape(8, 80, np.ones(5), fresh, 10**5, 0.0, 2000, 1.5)
+    law, plan = zipf(1.1, 2000)[::-1], Sums(8, 80, np.ones(5), fresh, 10**5, 0.0, 2000, 1.5)
     assert belief_error._settled(law, plan, 1.0, np.inf) is not None
     assert seen == pytest.approx([1.0], rel=0.02)
 
@@ -483,7 +483,7 @@ def test_batches_of_rounds_of_different_laws():
 
 @pytest.mark.parametrize("effective", [1.0, 1.3, 2.0, 2.7, 5.999])
 def test_batches_of_an_item_have_the_effective_number(effective):
-    plan = Shape(5, 100, np.ones(6), False, 1000, 0.0, 10, 6 / effective)
+    plan = Sums(5, 100, np.ones(6), False, 1000, 0.0, 10, 6 / effective)
     shares, many = np.array(median_error._alike(plan)).T
     assert (many / shares).sum() == pytest.approx(1)
     assert 1 / (many / shares**2).sum() == pytest.approx(effective)

@@ -217,7 +217,7 @@ def test_a_decoder_names_its_encoding() -> None:
     assert Request(recovery="median").resolve().encoding is Encoding.SKETCH
     assert Request(recovery="direct").resolve().encoding is Encoding.HISTOGRAM
     assert Request().resolve().encoding is None
-    with pytest.raises(InvalidInputError, match="recovery='direct' is for a histogram"):
+    with pytest.raises(InvalidInputError, match="recovery='direct' goes with a histogram: leave"):
         Request(recovery="direct", encoding="sketch").resolve()
     with pytest.raises(InvalidInputError, match="a plan already says encoding="):
         Request(plan=plan_of(), encoding="histogram").resolve()
@@ -838,8 +838,11 @@ def test_a_ledger_gets_the_noise_that_composes(
         ({"mechanism": "geometric", "rows": 5}, "rows= is not for geometric noise"),
         ({"delta": 0, "schedule": "hybrid"}, "schedule= is not for geometric noise"),
         ({"delta": 0, "encoding": "sketch"}, "encoding='sketch' is not for geometric noise"),
-        ({"delta": 0, "recovery": "joint"}, "encoding='sketch' is not for geometric noise"),
-        ({"delta": 0, "mechanism": "rounded-gaussian"}, "delta must be above 0 with the"),
+        ({"delta": 0, "recovery": "joint"}, "recovery='joint' is not for geometric noise"),
+        (
+            {"delta": 0, "mechanism": "rounded-gaussian"},
+            "mechanism='rounded-gaussian' goes with a delta above 0",
+        ),
         ({"delta": -1.0}, "delta must be"),
         ({"delta": 0, "secure_sum": "secagg"}, "must be skellam where clients add the noise"),
         ({"delta": 0, "secure_sum": "two-server"}, "rounded-gaussian where two servers add"),

@@ -128,7 +128,6 @@ def test_a_clock_that_servers_would_refuse_spends_nothing(
 
 NO_STATES = [
     Heard(200, "text/html", content=state_of("helper", Release.OPEN)),  # a portal
-    Heard(200, STATE_TYPE, content=state_of("leader", Release.OPEN)),  # the other server
     Heard(200, STATE_TYPE, content=b'{"server": "helper", "state": "new"}'),
     Heard(200, STATE_TYPE, content=b"[" * 4096),
     Heard(200, STATE_TYPE, content=b"\xff"),
@@ -137,6 +136,15 @@ NO_STATES = [
     Heard(410, "text/html"),
     *(Heard(status, PROBLEM_TYPE) for status in (302, 400, 403, 408, 409, 429, 500, 502, 503)),
 ]
+
+
+@pytest.mark.parametrize("server", SIDES)
+def test_the_other_server_at_an_address_ends_it(server: Side) -> None:
+    """Nobody would come back to right addresses by waiting."""
+    talk, other = beginning(), SIDES[server == "helper"]
+    talk.heard(server, state(other), NOW)
+    says = f"at the address of the {server} is the other server: exchange the two"
+    assert talk.next(NOW) == Never(f"{says}; nothing was spent")
 
 
 @pytest.mark.parametrize("found", NO_STATES)
@@ -221,7 +229,8 @@ def test_a_refusal_ends_a_report_with_a_sentence(
         talk.heard("helper", ACCEPTED, NOW)
     talk.heard(server, refusal(status), NOW)
     assert talk.next(NOW) is Fate.NOT_COUNTED is record.fate("plan-0", 0)
-    (sentence,) = told
+    *before, sentence = told
+    assert before == ["the helper has the report"] * (server == "leader")
     assert sentence.startswith(f"the {server} {says}")
     assert record.outbox() == []
 

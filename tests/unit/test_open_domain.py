@@ -755,9 +755,11 @@ def test_the_command_line(tmp_path, capsys):
         (["estimate", words, "--domain", "open", "--rounds", "60"], "--allow-rare-names"),
         (["plan", "--clients", "20", "--domain", "open"], "sums of 20 clients in"),
         ([*tried, "--epsilon", "1", "--tau", "1e-9"], "tau 1e-09"),
-        ([*tried, "--width", "100"], "leave --width out, or --domain open"),
+        ([*tried, "--width", "100"], "--width is not for an open domain"),
+        ([*tried, "--rows", "5"], "the sizes follow from --tau or --max-bytes; leave --rows out"),
         ([*tried, "--recovery", "own:Own"], "--domain open tests what real campaigns do"),
-        (["simulate", words, "--tau", "0.1"], "--tau goes with --domain open"),
+        (["simulate", words, "--tau", "0.1"], "--tau goes with fedtally simulate --domain open"),
+        (["simulate", words, "--name-length", "4"], "--name-length goes with --domain open"),
     ):
         assert run(arguments) == 2
         shown = " ".join(capsys.readouterr().err.split())

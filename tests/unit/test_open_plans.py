@@ -97,8 +97,8 @@ def test_the_screen_of_a_plan(tmp_path, capsys):
     for more, message in (
         (["--name-length", "65"], "--name-length must be at most 64, got 65"),
         (["--schedule", "batched:auto"], "--schedule batched:auto is not for an open domain"),
-        (["--plot", "x.png"], "--plot draws the error of a list of candidates"),
-        (["--domain-size", "5"], "one of them"),
+        (["--plot", "x.png"], "--plot is not for an open domain: it draws the error for a list"),
+        (["--domain-size", "5"], "--domain-size does not go with --domain: both say"),
     ):
         assert run([*asked, *more]) == 2
         assert message in (shown := told(capsys)), shown
@@ -337,7 +337,7 @@ def test_lists_of_all_forms(tmp_path, form):
 def test_lists_that_cannot_be_used(tmp_path, words, capsys):
     with pytest.raises(UnreadableFileError, match="FILE or FILE:COLUMN"):
         fedtally.estimate(WORDS, **ASKED, dictionary="no.txt")
-    with pytest.raises(InvalidInputError, match="dictionary= goes with an open domain"):
+    with pytest.raises(InvalidInputError, match="dictionary= goes with domain='open'"):
         fedtally.estimate(WORDS, dictionary=words)
     private = {"domain": DOMAIN, "epsilon": 50.0}
     with pytest.raises(InvalidInputError, match="the dictionary is the input itself"):
@@ -348,8 +348,8 @@ def test_lists_that_cannot_be_used(tmp_path, words, capsys):
     assert run(asked) == 2 and "the dictionary is the input itself" in told(capsys)
     assert run(["estimate", words, "--dictionary", words]) == 2
     said = told(capsys)  # the table of rules, as in Python
-    assert "--dictionary goes with an open domain: its names may be in the list" in said
-    assert "take --domain open" in said
+    assert "--dictionary goes with --domain open: its names may be in the list" in said
+    assert "take an open domain" in said
 
 
 # ---- the normal form ----

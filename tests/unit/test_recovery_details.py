@@ -25,10 +25,10 @@ from fedtally.recovery.decoders.joint.joint_intervals import (
 from fedtally.recovery.decoders.median import median as medians
 from fedtally.recovery.decoders.median import median_intervals
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.error_shape import Shape
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.linear_system import Candidates, Landed
 from fedtally.recovery.phantoms import generator
+from fedtally.recovery.sums import Sums
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ["shared", "fresh", "hybrid", "batched:2"]
@@ -588,7 +588,7 @@ def test_the_threshold_grows_with_the_domain(monkeypatch):
             generator(bytes(32), b"test"),
         )
         assert fit.threshold == pytest.approx(expected)
-        plan = Shape(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
+        plan = Sums(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
         assert joint_error._Ladder(np.ones(1), np.ones(1), plan, 0.3).selected == pytest.approx(
             expected
         )
@@ -649,7 +649,7 @@ def test_the_fixed_point_is_that_of_the_equation(batches, candidates, largest, s
     there."""
     f = 0.1 * np.arange(60, 0, -1.0) ** -1.3
     number = np.linspace(9.0, 1.0, 60)
-    plan = Shape(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
+    plan = Sums(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
     found = joint_error._Ladder(f, number, plan, largest).at(np.array([s]))
     expected = equation(f, number, plan, largest, s)
     got = [float(values[0]) for values in found]
@@ -664,7 +664,7 @@ def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
     """
     monkeypatch.setattr(joint_error, "normal_equivalent", lambda *_: lambda x: x / wide)
     distribution = np.arange(1, 2001.0) ** -1.1
-    plan = Shape(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
+    plan = Sums(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
     found = joint_error.predict(np.sort(distribution / distribution.sum()), plan)
     f, number = joint_error.drawn(np.sort(distribution / distribution.sum()), plan)
     state = joint_error._Ladder(f, number, plan, 0.6).at(np.array([found.scale]))
@@ -685,7 +685,7 @@ def test_the_tail_of_a_few_large_items(fresh):
     a normal one would be several times less.
     """
     rows, width, batches, items = 3, 40, 2, 10
-    plan = Shape(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
+    plan = Sums(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
     size = np.array([np.sqrt(rows * width * batches / items)])  # variance 1
     normal = joint_error.normal_equivalent(size, np.array([float(items)]), plan)
     rng, total = np.random.default_rng(1), np.zeros(1_000_000)

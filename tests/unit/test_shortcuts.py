@@ -27,9 +27,9 @@ from fedtally.privacy.loss_distribution import _composed
 from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median import median_error
-from fedtally.recovery.error_shape import F64, Shape
 from fedtally.recovery.linear_system import Candidates, Decoder, Landed
 from fedtally.recovery.quantiles import median, quantile, quantiles
+from fedtally.recovery.sums import F64, Sums
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)
@@ -228,7 +228,7 @@ def test_a_threshold_is_that_of_halving(
     rows: int, width: int, exponent: float, scales: list[float]
 ) -> None:
     law = np.sort(np.arange(1, 3001.0) ** -exponent)
-    shape = Shape(rows, width, np.ones(1), False, 20_000, 0.0, 3000, 1.0)
+    shape = Sums(rows, width, np.ones(1), False, 20_000, 0.0, 3000, 1.0)
     f, number = joint_error.drawn(law / law.sum(), shape)
     ladder, s = joint_error._Ladder(f, number, shape, 0.3), np.array(scales)[:, None]
     found, halved = ladder._threshold(s), by_halving(ladder, s)
@@ -264,7 +264,7 @@ def test_the_scale_is_that_of_halving(
     rows: int, width: int, exponent: float, noise: float, batches: int
 ) -> None:
     law = np.sort(np.arange(1, 3001.0) ** -exponent)
-    shape = Shape(rows, width, np.ones(batches), False, 20_000, noise**2, 3000, 1.0)
+    shape = Sums(rows, width, np.ones(batches), False, 20_000, noise**2, 3000, 1.0)
     f, number = joint_error.drawn(law / law.sum(), shape)
     ladder = joint_error._Ladder(f, number, shape, 0.3)
     found = ladder.largest_scale()

@@ -35,7 +35,6 @@ from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.config import SecAggConfig
 from fedtally.store import ClientRecord
 
 _PLAN, _LIST, _SIGNATURE, _UNTIL = "plan.toml", "allow-list", "signature", "until"
@@ -54,8 +53,8 @@ class Campaign:
         until: the last day that the owner allows; None: that of the signature counts alone.
 
     Raises:
-        InvalidInputError: the plan is not summed by `secagg`, or lacks a key, or the list is
-            missing or another one.
+        InvalidInputError: a trusted server sums the plan, or it lacks a key, or the list is missing
+            or another one.
     """
 
     plan: Plan
@@ -64,11 +63,11 @@ class Campaign:
     until: date | None = None
 
     def __post_init__(self) -> None:
-        terms = self.plan.summing.cohorts
+        terms = self.plan.secure_sum
         if terms is None:
             raise InvalidInputError(
-                "an agent takes part in secagg alone: ask for a plan with"
-                f" {opt.secure_sum('secagg')}"
+                "an agent takes part in no sum of a trusted server: ask for a plan with"
+                f" {opt.secure_sum('secagg')} or {opt.secure_sum('two-server')}"
             )
         self.plan.check_published()
         if self.allow_list is not None:
@@ -80,15 +79,10 @@ class Campaign:
             )
 
     @property
-    def terms(self) -> SecAggConfig:
-        """The secure sum of the plan."""
-        return self.plan.summing.of_cohorts()
-
-    @property
-    def server_key(self) -> bytes:
-        """The key that signs Invites."""
-        assert self.terms.server_key is not None
-        return self.terms.server_key
+    def server_key(self) -> bytes | None:
+        """The key that signs Invites; None: two servers sum, and there are no Invites."""
+        cohorts = self.plan.summing.cohorts
+        return None if cohorts is None else cohorts.server_key
 
     @property
     def last_day(self) -> date | None:
@@ -136,9 +130,12 @@ class Campaign:
 
     @cached_property
     def most_bytes(self) -> int:
-        """The bytes of the longest message of a session, frame and all."""
+        """The bytes of the longest message of a session, frame and all; 0: there is none."""
+        cohorts = self.plan.summing.cohorts
+        if cohorts is None:
+            return 0
         listed = 0 if self.allow_list is None else len(self.allow_list)
-        parameters = self.terms.parameters
+        parameters = cohorts.parameters
         return max(wire.message_bytes(parameters, parameters.n_max, identities=listed).values())
 
 

@@ -25,6 +25,7 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.privacy.budget import Cap
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, Invitation, read_invite
 from fedtally.secagg.messages import AbortCode, ClientState, Kind, RemoteProtocolError
@@ -379,11 +380,11 @@ class Agent:
     ) -> bytes | Reading | None:
         fingerprint = _named_plan(message)
         campaign = None if fingerprint is None else self._campaigns.get(fingerprint)
-        if fingerprint is None or campaign is None:
+        if fingerprint is None or campaign is None or campaign.server_key is None:
             shown = "" if fingerprint is None else f" {fingerprint.hex()[:16]}"
             self._note(
-                f"dropped an Invite of a plan{shown} that was not accepted, or whose files cannot"
-                " be read (fedtally agent check)",
+                f"dropped an Invite of a plan{shown} that was not accepted, or has no sessions, or"
+                " whose files cannot be read (fedtally agent check)",
                 message.session,
             )
             return None
@@ -430,7 +431,7 @@ class Agent:
             return AbortCode.EXPIRED, AbortCode.EXPIRED.meaning
         if why := campaign.why_over(self._record, now):
             return AbortCode.POLICY, f"the plan is over: {why}"
-        found = _refusals(campaign, self._policy, self._items, self._identity)
+        found = demands(campaign, self._policy, self._items, self._identity)
         for reason in found:
             return AbortCode.POLICY, reason
         if invite.round >= campaign.plan.num_rounds:
@@ -439,12 +440,8 @@ class Agent:
         if begun >= (most := self._policy.sessions_a_day):
             why = f"{begun} sessions in a day, and the policy (sessions_a_day) allows {most}"
             return AbortCode.POLICY, why
-        if cap != self._policy.cap:
-            held = "no cap" if cap is None else f"a cap of epsilon {cap.epsilon:g}"
-            return AbortCode.POLICY, (
-                f"the record has {held} by now, and this agent was started with another one: start"
-                " it anew"
-            )
+        if why := other_cap(cap, self._policy):
+            return AbortCode.POLICY, why
         # The record has the last word at the inbox. It is asked here as well, so that a server
         # cannot draw adverts and shares for a round in which this client can take no part.
         if refusal is not None:
@@ -471,8 +468,8 @@ class Agent:
         self, campaign: Campaign, session: bytes, invite: Invitation, journal: Journal
     ) -> _Live:
         """Return a session that has not begun yet, and reads no items before it does."""
-        active = campaign.terms.parameters.adversary is Adversary.ACTIVE
         plan = campaign.plan
+        active = plan.summing.of_cohorts().parameters.adversary is Adversary.ACTIVE
         items = _Awaited(plan, self._items, lambda what: self._note(what, session, plan, invite))
         client = items.join(
             invite.round,
@@ -577,7 +574,7 @@ def refusals(
         record: what the client took part in. Nothing is recorded.
         once: a label of the items.
     """
-    found = list(_refusals(campaign, policy, items, identity))
+    found = list(demands(campaign, policy, items, identity))
     if not found:
         try:
             items.check_there()
@@ -599,10 +596,27 @@ def refusals(
     return found
 
 
-def _refusals(
+def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
+    """Return in words that another agent put another cap into the record meanwhile, or ""."""
+    if cap == policy.cap:
+        return ""
+    held = "no cap" if cap is None else f"a cap of epsilon {cap.epsilon:g}"
+    return (
+        f"the record has {held} by now, and this agent was started with another one: start it anew"
+    )
+
+
+def demands(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
-    """Yield every reason that follows from the campaign and the settings alone."""
+    """Yield every reason to stay away that follows from the campaign and the settings alone.
+
+    Args:
+        campaign: the arguments of `refusals`, and so are the others.
+        policy: what the owner demands.
+        items: what the client holds; the items are not read.
+        identity: the client's key.
+    """
     own = None if identity is None else identity.public
     yield from policy.refusals(campaign.plan, campaign.allow_list, own)
     if reason := items.refusal(campaign.plan):

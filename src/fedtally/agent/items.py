@@ -7,6 +7,7 @@ agent holds no items in between, and never before the record knows the session.
 
 from __future__ import annotations
 
+import glob
 import importlib
 import importlib.util
 import sqlite3
@@ -19,11 +20,13 @@ import numpy as np
 
 from fedtally import domain, sources
 from fedtally.agent.reading import Reading, Start, at_once
+from fedtally.base import arrow
 from fedtally.campaign.client import FrequencyClient
 from fedtally.domain import Domain, IntegerSet, Names, OpenStrings
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.sources import plain
 
 Reader = Callable[[], Any]
 
@@ -204,26 +207,22 @@ def of_file(
 
     Raises:
         InvalidInputError: there is no such file or format.
+        MissingExtraError: it cannot be read without PyArrow, which is not installed.
     """
     chosen = column if column is None or isinstance(column, str) else (column[0], column[1])
     columns = sources.Columns(item=chosen, client=people)
+    is_light = arrow.found() is None
 
     def read() -> Any:
         with watch():
             return rows()
 
     def rows() -> Any:
-        import pyarrow as pa
-
         # Every row by itself: no value is an error, since errors would show what is held.
-        source = sources.open_source(path, columns, format=format)
-        batches = source.batches(private=True, may_be_empty=True)
         try:
-            if people is not None:
-                return Held(list(batches))
-            # integers read the same as text, and repeated items need no memory
-            kind = pa.large_string()
-            return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
+            if is_light:
+                return plain.texts_of(str(path), columns, format)
+            return _of_arrow(sources.open_source(path, columns, format=format), people)
         except UnreadableFileError:
             raise
         except InvalidInputError:  # it lists the columns: without a header these are items
@@ -232,8 +231,35 @@ def of_file(
                 " the file has it; the column holds texts or numbers"
             ) from None
 
+    if is_light:
+        _check_light(path, columns, format, people)
     sources.open_source(path, columns, format=format)  # a file that is not there is refused now
     return read
+
+
+def _of_arrow(source: sources.Source, people: str | None) -> Any:
+    """Return the items of a file as a column, or those of the people of a silo."""
+    import pyarrow as pa
+
+    batches = source.batches(private=True, may_be_empty=True)
+    if people is not None:
+        return Held(list(batches))
+    # integers read the same as text, and repeated items need no memory
+    kind = pa.large_string()
+    return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
+
+
+def _check_light(path: Path, columns: sources.Columns, format: str | None, people: object) -> None:
+    """Refuse a file of items that cannot be read without PyArrow."""
+    _check_people(people)
+    if path.is_dir() or (glob.has_magic(str(path)) and not path.exists()):
+        arrow.check(f"{path}, a folder or a pattern,", "; or name one file")
+    plain.check_format(str(path), columns, format)
+
+
+def _check_people(people: object) -> None:
+    if people is not None:
+        arrow.check("a silo (items.people)")
 
 
 def of_sqlite(
@@ -254,9 +280,11 @@ def of_sqlite(
 
     Raises:
         UnreadableFileError: there is no such file.
+        MissingExtraError: a silo needs PyArrow, which is not installed.
     """
     if not path.is_file():
         raise UnreadableFileError(f"there is no database {path}")
+    _check_people(people)
 
     def read() -> Any:
         with watch():

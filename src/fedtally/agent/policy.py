@@ -14,7 +14,9 @@ from fedtally.privacy.budget import Cap
 from fedtally.privacy.events import Trust
 from fedtally.privacy.policy import PrivacyPolicy
 from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.params import Adversary, ClientPolicy
+from fedtally.secagg.two_server import BatchPolicy
 
 KINDS = ("range", "integers", "dictionary", "grid")  # the domains that an agent can rebuild
 # The domain of all strings, which shows texts that nobody listed: only an owner can allow it.
@@ -98,15 +100,15 @@ class AgentPolicy:
             allow_list: the identities that may take part, if the plan names a list.
             own: the identity of this client, which is none of the clients that it knows.
         """
-        terms = plan.summing.cohorts
-        if terms is None:
-            how = "a trusted server" if plan.secure_sum is None else plan.summing.kind
-            yield (
-                f"the sums of the plan are made by {how}, and an agent takes part in secagg alone:"
-                " ask for a plan with --secure-sum secagg"
-            )
+        if (cohorts := plan.summing.cohorts) is not None:
+            yield from self.sums_of(plan).refusals(cohorts.parameters)
+        elif (servers := plan.summing.servers) is not None:
+            yield from _of_servers(self.sums, servers)
         else:
-            yield from self.sums_of(plan).refusals(terms.parameters)
+            yield (
+                "the sums of the plan are made by a trusted server, and an agent takes part in"
+                " none: ask for a plan with --secure-sum secagg or two-server"
+            )
         if self.privacy is not None:
             if plan.protection.of_release() is not None and not self.central:
                 yield (
@@ -135,6 +137,14 @@ class AgentPolicy:
             except InvalidInputError as error:
                 yield error.in_shell
 
+    @property
+    def reports(self) -> BatchPolicy:
+        """The demands on a report to two servers, where `refusals` has none."""
+        sums = self.sums
+        return BatchPolicy(
+            min_honest=sums.min_honest, corrupt=sums.corrupt, max_length=sums.max_length
+        )
+
     def known_in(self, allow_list: AllowList, own: bytes | None) -> list[bytes]:
         """Return the known clients of a list, but for this client itself."""
         return [key for key in self.sums.known if key in allow_list and key != own]
@@ -144,6 +154,32 @@ class AgentPolicy:
             plan.has_domain(domain.parse(text).describe())
             for text in self.domains
             if text not in _NAMED
+        )
+
+
+def _of_servers(sums: ClientPolicy, servers: TwoServerConfig) -> Iterator[str]:
+    """Yield why an owner's demands on sums refuse two servers.
+
+    Each of the two may lie, so they are as good as a server that is active. A report costs its
+    client the same in a batch of any size, so `max_clients` says nothing of it.
+    """
+    for name, value, least, demand in (
+        ("corrupt", servers.corrupt, sums.corrupt, "corrupt"),
+        ("min_batch - corrupt", servers.honest_survivors, sums.min_honest, "min_honest"),
+        ("min_batch", servers.min_batch, sums.min_clients, "min_clients"),
+    ):
+        if value < least:
+            yield f"{name} must be at least {least} by this client's policy ({demand}), got {value}"
+    if servers.length > sums.max_length:
+        yield (
+            f"length must be at most {sums.max_length} by this client's policy (max_length), got"
+            f" {servers.length}"
+        )
+    if sums.least_known:
+        yield (
+            f"at least {sums.least_known} of the known keys must be in the sum by this client's"
+            " policy (least_known), and two servers show nobody who is: ask for a plan with"
+            " --secure-sum secagg"
         )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
-from fedtally.campaign.items import ids_inside, texts_inside
+from fedtally.campaign.items import ids_inside, is_of_arrow, texts_inside
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.domain import Domain, Grid, Names, OpenStrings
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
@@ -558,11 +558,11 @@ def _is_column(domain: Domain, items: Any) -> bool:
     numbers for a grid is not refused if it is empty or has only missing values. The entries of a
     list, of an array of objects or of a series of one dimension may be anything.
     """
-    import pyarrow as pa
-
     if isinstance(items, bytearray | memoryview):  # its bytes would be read as integers
         return False
-    if isinstance(items, pa.Array | pa.ChunkedArray):
+    if is_of_arrow(items):
+        import pyarrow as pa
+
         return not pa.types.is_nested(items.type)
     shape = getattr(items, "shape", (0,))  # arrays, series and data frames have one, lists have not
     if not isinstance(items, np.ndarray):

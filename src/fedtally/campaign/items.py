@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.base import arrow
 from fedtally.domain import Domain, Grid
 from fedtally.domain.columns import as_text
+from fedtally.domain.plain import Texts
 
 _BLOCK = 1 << 16  # items that are looked at together, to bound the wait of other threads
 _LISTED = "iufUO"  # kinds of NumPy arrays whose list holds the items as they are
@@ -47,9 +49,11 @@ def texts_inside(domain: Domain, items: Any) -> Any:
     Raises:
         TypeError: the items are no column.
     """
+    found = [as_text(column) for column in _columns_inside(domain, items)]
+    if arrow.found() is None:
+        return Texts(text for column in found for text in column)
     import pyarrow as pa
 
-    found = [as_text(column) for column in _columns_inside(domain, items)]
     return pa.chunked_array(found, pa.large_string())
 
 
@@ -64,12 +68,18 @@ def _columns_inside(domain: Domain, items: Any) -> Iterator[Any]:
     yield from (one for one in found.others if _is_inside(domain, one))
 
 
+def is_of_arrow(items: Any) -> bool:
+    """Return whether items are an Arrow array, as they cannot be without PyArrow."""
+    pa = arrow.found()
+    return pa is not None and isinstance(items, pa.Array | pa.ChunkedArray)
+
+
 class _Sorted(NamedTuple):
     """Items by the way in which they are read.
 
     Attributes:
         texts: the distinct ones that are text, or numbers, which are written in decimal; an Arrow
-            array.
+            array, or a `Texts` without PyArrow.
         points: the coordinates, float64 [n, 2].
         others: columns of one item each.
     """
@@ -85,10 +95,8 @@ def _sorted(domain: Domain, items: Any) -> _Sorted:
     Raises:
         TypeError: the items are no column.
     """
-    import pyarrow as pa
-
     points = np.zeros((0, 2))
-    if isinstance(items, pa.Array | pa.ChunkedArray):
+    if is_of_arrow(items):
         texts = _distinct_texts(items)
         if texts is not None:
             return _Sorted(texts, points, [])
@@ -184,6 +192,8 @@ def _is_inside(domain: Domain, one: Any) -> bool:
 
 def _arrow(texts: set[str]) -> Any:
     """Return texts as an Arrow array, which is made of some at a time."""
+    if arrow.found() is None:
+        return Texts(texts)
     import pyarrow as pa
 
     listed = list(texts)

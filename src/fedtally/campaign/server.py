@@ -381,6 +381,10 @@ class FrequencyServer:
         self._count(_batch_name(release_of(self.plan, round)), sketch, f"round {round}")
         leader.erase()
 
+    def has_landed_batch(self, release: int) -> bool:
+        """Tell whether the sum of a release of two servers has landed, also before a restart."""
+        return self.has_landed(_batch_name(release))
+
     def land_plain(self, sketch: CountSketch) -> None:
         """Land a sum that a trusted aggregator made in the clear, once for each round.
 

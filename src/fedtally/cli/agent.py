@@ -23,16 +23,20 @@ from fedtally.cli.plan_facts import (
     parse_day,
 )
 from fedtally.cli.shared import json_option, shared
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnsentError
 
 if TYPE_CHECKING:
     from fedtally.agent.accepted import Campaign, CampaignFiles
     from fedtally.agent.agent import Agent, Note
     from fedtally.agent.log import Log
+    from fedtally.agent.reporter import Reporter
     from fedtally.agent.settings import Settings
-    from fedtally.store import ClientRecord
+    from fedtally.plan import Plan
+    from fedtally.store import ClientRecord, Fate, Unsent
 
 _DIGITS = 16  # of a fingerprint or a key
+# What planning, recovery and tables need, and an agent can do without: each module's package.
+LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
 _agent_option = option(
     "Agent",
@@ -309,7 +313,7 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
         from fedtally.campaign.transports.https import carry
         from fedtally.campaign.transports.https.join import Over
     except ModuleNotFoundError:
-        raise MissingExtraError("agent join needs httpx: pip install 'fedtally[https]'") from None
+        raise MissingExtraError("agent join needs httpx: pip install httpx") from None
     given = carry.checked_url(url), carry.read_token(token_file), socket, carry.tls(ca)
     over = asyncio.run(carry.carry(*given, tell=console.note))
     if over is Over.TOKEN:
@@ -319,7 +323,131 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
     console.note("stopped" if over is None else over.value)
 
 
-agent.add_section("Commands", init, accept, check, run, join, show)
+@click.command(
+    cls=Command,
+    short_help="Print the packages that an agent needs.",
+    examples=[
+        (
+            "a light agent: no SciPy, no PyArrow",
+            (
+                "pip install --no-deps fedtally click"
+                " && fedtally agent requirements > agent.txt && pip install -r agent.txt"
+            ),
+        ),
+    ],
+)
+@option("Agent", "--join", is_flag=True, help="Add what `fedtally agent join` needs")
+def requirements(join: bool) -> None:
+    """Print what an agent needs beside fedtally itself, one package a line, as pip reads it.
+
+    An agent that has no more is a light one. It reads items from text, CSV and SQLite.
+    """
+    import re
+    from importlib.metadata import requires
+
+    for line in requires("fedtally") or ():
+        needed, _, only = line.partition(";")
+        name = re.split(r"[^\w.-]", needed, maxsplit=1)[0]
+        if (join and name == "httpx") if only else name not in LIGHT_LACKS.values():
+            click.echo(needed.strip())
+
+
+@click.command(
+    "report",
+    cls=Command,
+    short_help="Send a report to two servers over HTTPS.",
+    examples=[
+        (
+            "the plan of two servers that you accepted",
+            (
+                "fedtally agent report --leader https://leader.example.org"
+                " --helper https://helper.example.net --agent my-agent"
+            ),
+        ),
+        (
+            "what could not be sent, from a timer",
+            (
+                "fedtally agent report --leader https://leader.example.org"
+                " --helper https://helper.example.net --agent my-agent --once"
+            ),
+        ),
+    ],
+)
+@option(
+    "Servers", "--leader", required=True, metavar="URL", help="Reach the leader at https://HOST"
+)
+@option(
+    "Servers", "--helper", required=True, metavar="URL", help="Reach the helper at https://HOST"
+)
+@option(
+    "Servers",
+    "--ca",
+    type=click.Path(),
+    metavar="FILE",
+    help="Trust these certificates in PEM alone [those of browsers]",
+)
+@option(
+    "Run",
+    "--fingerprint",
+    metavar="HEX",
+    help="Report under the plan with these 64 digits [the only one]",
+)
+@option("Run", "--release", type=int, metavar="N", help="Report for this release [the only one]")
+@option(
+    "Run",
+    "--once/--wait",
+    help="End or wait where a server does not answer [wait]",
+)
+@_agent_option
+def send_report(
+    leader: str,
+    helper: str,
+    ca: str | None,
+    fingerprint: str | None,
+    release: int | None,
+    once: bool,
+    folder: str,
+) -> None:
+    """Make the report of a release, and send it to both servers of an accepted plan.
+
+    The items are spent when the report is made: before that both servers say that they take
+    reports. From then on the report is in the record, and the same command sends on what is left.
+    It ends with 0 once both servers have the report, with 1 where it is to be run again, and with 2
+    where nothing is sent any more.
+    """
+    import asyncio
+
+    from fedtally.agent.dumps import forbid_dumps
+    from fedtally.errors import MissingExtraError
+
+    try:
+        from fedtally.campaign.transports.https import carry
+        from fedtally.campaign.transports.https.reporting import Never
+        from fedtally.campaign.transports.https.resource import release_path
+    except ModuleNotFoundError:
+        raise MissingExtraError("agent report needs httpx: pip install 'fedtally[https]'") from None
+    forbid_dumps()  # before any secret is read
+    servers, verify = carry.checked_servers(leader, helper), carry.tls(ca)
+    reporter = _reporter(folder, fingerprint, release)
+    fate = reporter.fate
+    if fate is None:
+        unsent, path = (
+            _prepared(reporter),
+            release_path(reporter.plan.fingerprint, reporter.release),
+        )
+        urls = {side: f"{url}{path}" for side, url in servers.items()}
+        say = console.note
+        ended = asyncio.run(carry.report(urls, verify, unsent, reporter.make, say, waits=not once))
+        if isinstance(ended, carry.Left):
+            _show_left(reporter, ended is carry.Left.LATER)
+            return
+        if isinstance(ended, Never):
+            raise InvalidInputError(ended.why)
+        fate = ended
+    _show_fate(reporter, fate)
+
+
+agent.add_section("Commands", init, accept, check, run, join, send_report, show, requirements)
 
 
 # ---- what the commands share ----
@@ -441,6 +569,72 @@ def _note_of_no_registrar() -> None:
     console.note(f"note: {NO_REGISTRAR}")
 
 
+# ---- report ----
+
+
+def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Reporter:
+    """Return what makes the report that is meant."""
+    import secrets
+    import time
+
+    from fedtally.agent.reporter import Reporter, campaign_to_report, release_to_report
+
+    settings, now = _settings(folder), time.time()
+    settings.check_user()
+    settings.check_writable()
+    record = settings.open_record()
+    campaign = campaign_to_report(settings.accepted(), record, fingerprint, now)
+    return Reporter(
+        settings.policy,
+        settings.items,
+        campaign,
+        release_to_report(campaign.plan, release),
+        record,
+        settings.identity(),
+        secrets.token_bytes,
+        now,
+        console.note,
+        settings.once,
+    )
+
+
+def _prepared(reporter: Reporter) -> Unsent | None:
+    """Return the report that is made already; else read the items of one, and return None."""
+    if (unsent := reporter.unsent) is not None:
+        console.note(f"goes on: the report is still to be sent to {_those(unsent)}")
+        return unsent
+    _raise_refusals(list(reporter.refusals(reporter.now)))
+    reporter.read()
+    return None
+
+
+def _those(unsent: Unsent) -> str:
+    return " and ".join(f"the {server}" for server in sorted(unsent.frames))
+
+
+def _show_left(reporter: Reporter, is_later: bool) -> None:
+    """Say what of a report is left to do; raise an error if nobody told the command to end."""
+    unsent = reporter.unsent
+    left = (
+        "nothing was spent"
+        if unsent is None
+        else f"the report is in the record, still to be sent to {_those(unsent)}"
+    )
+    if is_later:
+        raise UnsentError(f"a server did not answer, and {left}: run the same command again")
+    console.note(f"stopped: {left}")
+
+
+def _show_fate(reporter: Reporter, fate: Fate) -> None:
+    """Say what became of a report; raise an error if it is not accepted."""
+    from fedtally.store import Fate
+
+    said = f"release {reporter.release}: {fate.value}"
+    if fate is not Fate.ACCEPTED:
+        raise InvalidInputError(f"{said}; take part in the next release, if there is one")
+    console.note(said)
+
+
 # ---- run ----
 
 
@@ -505,35 +699,52 @@ def _show_asked(settings: Settings, campaign: Campaign, before: Campaign | None)
 
 
 def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
-    from fedtally import report
 
-    plan, p = campaign.plan, campaign.terms.parameters
-    registrar = settings.registrar
+    plan, registrar = campaign.plan, settings.registrar
     signed = (
         [("Signed", "by nobody: agent.toml names no registrar, so your own act is all it needs")]
         if registrar is None
         else [("Signed", "by the registrar, with the key"), ("", registrar.hex())]
     )
-    server = {
-        "active": "may lie, with up to",
-        "semi-honest": "is trusted to follow the protocol, and may read along with up to",
-    }[str(p.adversary)]
     rows: list[tuple[str, Any]] = [
         *identity_rows(plan),
         *signed,
         *([] if campaign.signature is None else authority_rows(campaign.signature.authority)),
         ("Last day", f"{campaign.last_day} (UTC)"),
-        ("Server", f"{server} {report.counted(p.corrupt, 'client')}"),
+        _server_row(plan),
         *demand_rows(plan),
     ]
     if campaign.allow_list is not None:
         listed = campaign.allow_list
         known = len(settings.policy.known_in(listed, settings.identity().public))
         rows.append(("Clients", f"{len(listed):,} are listed, {known:,} of them known to you"))
-        strangers = p.n_max - 1 - settings.policy.sums.least_known
-        bound = f"up to {strangers:,} of a session are strangers to you, and at most {p.corrupt:,}"
-        rows.append(("", f"{bound} of its clients may lie"))
+        rows += _strangers_rows(settings, plan)
     return rows
+
+
+def _server_row(plan: Plan) -> tuple[str, str]:
+    """Return the row on who sums, and what is believed of them."""
+    from fedtally import report
+
+    if (servers := plan.summing.servers) is not None:
+        liars = report.counted(servers.corrupt, "client")
+        return "Servers", f"two, which must not work together; each may lie, with up to {liars}"
+    p = plan.summing.of_cohorts().parameters
+    server = {
+        "active": "may lie, with up to",
+        "semi-honest": "is trusted to follow the protocol, and may read along with up to",
+    }[str(p.adversary)]
+    return "Server", f"{server} {report.counted(p.corrupt, 'client')}"
+
+
+def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
+    """Return the row on how many strangers may be in a session, where there are sessions."""
+    if (cohorts := plan.summing.cohorts) is None:
+        return []
+    p = cohorts.parameters
+    strangers = p.n_max - 1 - settings.policy.sums.least_known
+    bound = f"up to {strangers:,} of a session are strangers to you, and at most {p.corrupt:,}"
+    return [("", f"{bound} of its clients may lie")]
 
 
 def _changes(before: Campaign, after: Campaign) -> list[tuple[str, Any]]:

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import click
 
 from fedtally.base.validate import did_you_mean
-from fedtally.cli.agent import agent
+from fedtally.cli.agent import LIGHT_LACKS, agent
+from fedtally.cli.aggregate import aggregate
 from fedtally.cli.audit import audit
 from fedtally.cli.campaign import campaign
 from fedtally.cli.completion import completion
@@ -31,7 +32,7 @@ from fedtally.cli.sample import sample
 from fedtally.cli.saved import inspect, query, report
 from fedtally.cli.show import show
 from fedtally.cli.study import simulate
-from fedtally.errors import FedtallyError
+from fedtally.errors import FedtallyError, MissingExtraError
 
 _EPILOG = """\
 Start with `fedtally demo`: it needs no data. Each command has examples and its most used options
@@ -75,7 +76,7 @@ def cli(ctx: click.Context) -> None:
 
 cli.add_section("Estimate", estimate, demo, sample, show)
 cli.add_section("Plan", plan, simulate, keys)
-cli.add_section("Real clients", campaign, agent, flower)
+cli.add_section("Real clients", campaign, aggregate, agent, flower)
 cli.add_section("Files", query, report, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
 cli.add_section("Help", completion)
@@ -102,7 +103,7 @@ def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code.
 
-    Each error that is expected becomes one line on stderr, or one JSON document.
+    Each error that is expected becomes a message on stderr, or one JSON document.
 
     >>> run(["--version"])  # doctest: +ELLIPSIS
     fedtally 0.1.0 (kernels: ...)
@@ -125,6 +126,11 @@ def run(arguments: Sequence[str]) -> int:
     except FedtallyError as error:
         complain(type(error).__name__, str(error), as_json)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (library := (error.name or "").partition(".")[0]) not in LIGHT_LACKS:
+            raise
+        complain("MissingExtraError", f"this needs {library}: pip install fedtally", as_json)
+        return MissingExtraError.exit_code
     except MemoryError:
         complain(
             "MemoryError",

@@ -37,7 +37,8 @@ _STAGES = {
     "curve": "predicting errors",
     "draw": "drawing",
 }
-_NOTE_COLUMNS = 80
+_NOTE_COLUMNS, _FEWEST_COLUMNS = 80, 20  # a terminal of a few columns, or of none, is not believed
+_ERROR_INDENT = 2
 SOON, LATER = 0.8, 2.0  # seconds until the first line on what takes long, and until another one
 _UNITS = {
     "encode": "rounds",
@@ -101,14 +102,40 @@ def _harmless_json(line: str) -> str:
 
 
 def complain(kind: str, message: str, as_json: bool) -> None:
-    """Print an error on stderr: one red line, or one JSON document."""
+    """Print an error on stderr: in red where that is a terminal, or as one JSON document.
+
+    A terminal would break lines within words: there the lines end between words. Elsewhere an error
+    is one line, as with git and cargo: a script greps for it, and a log has one line an event.
+    """
+    text = f"error: {escaped(' '.join(message.split()))}"
     if as_json:
         text = _json({"schema": "fedtally-error/1", "error": {"type": kind, "message": message}})
-    else:
-        plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
-        one_line = escaped(" ".join(message.split()))
-        text = f"error: {one_line}" if plain else click.style(f"error: {one_line}", fg="red")
+    elif sys.stderr.isatty():
+        text = "\n".join(_folded(text, _columns(), _ERROR_INDENT))
+        text = text if os.environ.get("NO_COLOR") else click.style(text, fg="red")
     click.echo(text, err=True)
+
+
+def _columns() -> int:
+    """Return the columns of the terminal that stderr is; 80 where it does not say."""
+    try:
+        return max(_FEWEST_COLUMNS, os.get_terminal_size(sys.stderr.fileno()).columns)
+    except OSError:
+        return _NOTE_COLUMNS
+
+
+def _folded(text: str, columns: int, indent: int) -> list[str]:
+    """Return a text in lines of at most so many columns, the later ones indented."""
+    folds = textwrap.TextWrapper(
+        columns,
+        subsequent_indent=" " * indent,
+        # digits and names are copied: they stay whole, and what drives a terminal is escaped later
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
+    return folds.wrap(text)
 
 
 def show_hex(digits: str, what: str) -> None:
@@ -125,16 +152,7 @@ def note(message: str, quiet: bool = False) -> None:
 
 def note_folded(message: str, indent: int, quiet: bool = False) -> None:
     """Print a note in lines of at most 80 columns, the later ones indented, unless quiet."""
-    folds = textwrap.TextWrapper(
-        _NOTE_COLUMNS,
-        subsequent_indent=" " * indent,
-        # digits and names are copied: they stay whole, and what drives a terminal is escaped later
-        break_long_words=False,
-        break_on_hyphens=False,
-        expand_tabs=False,
-        replace_whitespace=False,
-    )
-    for line in folds.wrap(message):
+    for line in _folded(message, _NOTE_COLUMNS, indent):
         note(line, quiet)
 
 

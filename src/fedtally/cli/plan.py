@@ -13,7 +13,7 @@ from fedtally.cli import console, plan_view
 from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.shared import FILE, asked, positive, read_name_length, read_open_domain, shared
-from fedtally.errors import InvalidInputError, opt
+from fedtally.errors import InvalidInputError
 from fedtally.options import Door
 
 if TYPE_CHECKING:
@@ -245,12 +245,10 @@ def _check_outputs(options: dict[str, Any]) -> None:
     if options["output"] and not options["output"].endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {options['output']} must end in .toml or .json")
     if options["plot"]:
-        if options["domain"] == "open":
-            raise InvalidInputError(
-                "--plot draws the error of a list of candidates, and --domain open has none: leave"
-                " --plot out"
-            )
         from fedtally import charts
+        from fedtally.planner.rules import check, given, unmet
+
+        check(given(plot=options["plot"]), unmet(list=options["domain"] == "open"))
 
         charts.check(options["plot"])
     if options["report"]:
@@ -294,33 +292,30 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
 
 def _silos(options: dict[str, Any]) -> Silos | None:
     """Return what is asked of silos; None: a client is one person."""
+    from fedtally.planner.rules import check, given, unmet
     from fedtally.planner.silos import Silos
 
-    most = options["people"] or 1
-    if most > 1:
-        each = options["silos_per_person"] or 1
-        return Silos(most, silos_per_person=each, expected=options["expected_people"])
-    for name in ("silos_per_person", "expected_people"):
-        if options[name] is not None:
-            raise InvalidInputError(
-                f"{opt[name]} goes with silos: give {opt.people} above 1, the most people of a"
-                f" silo, or leave {opt[name]} out"
-            )
+    most, each, expected = (
+        options[name] for name in ("people", "silos_per_person", "expected_people")
+    )
+    if most is not None and most > 1:
+        return Silos(most, silos_per_person=each or 1, expected=expected)
+    check(given(silos_per_person=each, expected_people=expected), unmet(people=True))
     return None
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: the declared ones, or as many as `--like` has."""
     from fedtally.domain import IntegerRange
+    from fedtally.planner.rules import check, given, unmet
     from fedtally.sources import domain_of
 
     read = read_open_domain(options, "allow_rare_names", "name_length")
-    declared = domain_of(read) if read == "open" else read
-    if declared is not None:
-        if options["domain_size"] is not None or isinstance(declared, str):
-            raise InvalidInputError(
-                "give --domain (a FILE, range:A..B, grid:... or open) or --domain-size, one of them"
-            )
+    both = given(domain=options["domain"], domain_size=options["domain_size"])
+    check(both, unmet(input=True, no_domain=read is not None))
+    if read is not None:
+        declared = domain_of(read)
+        assert not isinstance(declared, str)  # "input" is refused above
         return declared
     number = options["domain_size"] or size
     if number is None:
@@ -370,14 +365,12 @@ def _distribution(
     like = options["like"]
     if like is None:
         return None, None, None
+    from fedtally.planner.rules import check, given, unmet
     from fedtally.sources.synthetic import FAMILIES, Population
 
     if like.partition(":")[0] in FAMILIES:
-        if (options["max_items"] or 1) > 1:
-            raise InvalidInputError(
-                f"--like {like} is of clients of one item each: with --max-items leave it out, or"
-                " name a RESULT of such clients"
-            )
+        several = (options["max_items"] or 1) > 1
+        check(given(max_items=options["max_items"]), unmet(result=several and like))
         population = Population.parse(like)
         return _of_population(population), like, population.size
     if not os.path.exists(like):

@@ -19,8 +19,7 @@ from fedtally.cli.shared import as_named, json_option, shared
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:
-    from fedtally.result import Result
-    from fedtally.sketch import CountSketch
+    from fedtally.plan import Plan
 
 
 @click.command(
@@ -214,9 +213,12 @@ def _write_losses(kind: str, file: str, path: str) -> None:
     from fedtally.result import Result, check_export_path, write_table
 
     check_export_path(path)
-    plan = (
-        Plan.load(file) if kind == "plan" else Result.load(file).plan if kind == "result" else None
-    )
+    readers: dict[str, Callable[[], Plan | None]] = {
+        "plan": lambda: Plan.load(file),
+        "result": lambda: Result.load(file).plan,
+        "sketch": lambda: None,
+    }
+    plan = readers[kind]()
     if plan is None or plan.privacy is None:
         raise InvalidInputError(
             f"{file} guarantees no differential privacy: --privacy-loss takes a plan, or a result,"
@@ -227,28 +229,15 @@ def _write_losses(kind: str, file: str, path: str) -> None:
 
 def _describe(file: str) -> tuple[str, dict[str, Any]]:
     """Return the kind of a file and its fields."""
-    from fedtally import report
     from fedtally.base import archive
-    from fedtally.plan import Plan
     from fedtally.result import SCHEMA as RESULT
-    from fedtally.result import Result
-    from fedtally.sketch import CountSketch
     from fedtally.sketch.count_sketch import SCHEMA as SKETCH
 
     if Path(file).suffix.lower() in (".toml", ".json"):
-        plan = Plan.load(file)
-        return "plan", report.plan_fields(plan) | {
-            "max_round_clients": plan.max_round_clients,
-            "max_items": plan.max_items,
-            "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
-            "missing_keys": list(plan.missing_keys),
-            "privacy": report.privacy_fields(plan),
-            "target": None if plan.target is None else plan.target.to_dict(),
-            "domain": dict(plan.domain),
-        }
+        return "plan", _plan_fields(file)
     readers: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
-        SKETCH: ("sketch", lambda: _sketch_fields(CountSketch.load(file))),
-        RESULT: ("result", lambda: _result_fields(Result.load(file))),
+        SKETCH: ("sketch", lambda: _sketch_fields(file)),
+        RESULT: ("result", lambda: _result_fields(file)),
     }
     schema = archive.schema_of(file)
     if schema not in readers:
@@ -260,9 +249,27 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
     return kind, read()
 
 
-def _result_fields(result: Result) -> dict[str, Any]:
+def _plan_fields(file: str) -> dict[str, Any]:
     from fedtally import report
+    from fedtally.plan import Plan
 
+    plan = Plan.load(file)
+    return report.plan_fields(plan) | {
+        "max_round_clients": plan.max_round_clients,
+        "max_items": plan.max_items,
+        "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
+        "missing_keys": list(plan.missing_keys),
+        "privacy": report.privacy_fields(plan),
+        "target": None if plan.target is None else plan.target.to_dict(),
+        "domain": dict(plan.domain),
+    }
+
+
+def _result_fields(file: str) -> dict[str, Any]:
+    from fedtally import report
+    from fedtally.result import Result  # with all decoders and SciPy: the others need neither
+
+    result = Result.load(file)
     return report.plan_fields(result.plan) | {
         "max_items": result.plan.max_items,
         "recovery": result.recovery,
@@ -283,10 +290,11 @@ def _result_fields(result: Result) -> dict[str, Any]:
     }
 
 
-def _sketch_fields(sketch: CountSketch) -> dict[str, Any]:
+def _sketch_fields(file: str) -> dict[str, Any]:
     """Return a sketch's fields; its fingerprint is the SHA-256 of its parameters and counters."""
-    from fedtally.sketch.count_sketch import spec_to_dict
+    from fedtally.sketch.count_sketch import CountSketch, spec_to_dict
 
+    sketch = CountSketch.load(file)
     fields = {**spec_to_dict(sketch.spec), "round": sketch.round, "num_clients": sketch.num_clients}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
     # in one byte order: a sketch has the same fingerprint on every machine

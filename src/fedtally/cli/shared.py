@@ -13,7 +13,7 @@ import click
 from fedtally.base import validate
 from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.layout import Decorator, SectionOption, options
-from fedtally.errors import InvalidInputError, opt
+from fedtally.errors import InvalidInputError
 from fedtally.options import OPTIONS, Check, Door, Option, help_of, options_of, read_positive
 
 if TYPE_CHECKING:
@@ -139,15 +139,15 @@ def read_open_domain(
     """
     from fedtally.domain import OpenStrings
     from fedtally.domain.open_strings import USUAL_LENGTH
+    from fedtally.planner.rules import check, given, unmet
 
     length, form = options["max_length"], options["normalise"]
     if options["domain"] == OpenStrings.kind:
         if length is None and form is None:
             return "open"
         return OpenStrings(USUAL_LENGTH if length is None else length, normalise=form)
-    for name in ("max_length", "normalise", *more):
-        if options[name]:
-            raise InvalidInputError(f"{opt[name]} goes with {opt.domain('open')}: leave it out")
+    of_open = {name: options[name] for name in ("max_length", "normalise", *more)}
+    check(given(**of_open), unmet(open=True))
     return read_domain(options["domain"])
 
 

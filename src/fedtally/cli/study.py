@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,7 @@ from fedtally.cli.shared import (
     shared,
     use_threads,
 )
-from fedtally.errors import InvalidInputError, opt
+from fedtally.errors import InvalidInputError
 from fedtally.options import DECODERS, Door, read_list
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 # A comparison needs few repeats. A target of 10 % failures needs more to be tested at all.
 # A repeat of an open domain looks at all hashes, which takes seconds.
 _REPEATS, _REPEATS_OF_PLAN, _REPEATS_OF_OPEN = 10, 50, 5
-# options that a plan settles, and that --plan therefore excludes
-_PLANNED = ("methods", "width", "rows", "num_rounds", "epsilon", "delta", "trust")
-# options of an open domain without a plan, and those that say a size, which is chosen there
-_OF_OPEN = ("tau", "max_bytes", "name_length", "allow_rare_names")
+# sizes, which are chosen for an open domain
 _CHOSEN = ("methods", "width", "rows")
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
 
@@ -143,9 +140,11 @@ def simulate(source: str, **options: Any) -> int:
 
 
 def _compare(source: str, options: dict[str, Any]) -> StudyResult:
+    from fedtally.planner.rules import check, unmet
     from fedtally.recovery.decoding import recovery_of
     from fedtally.studies import schedules as engine
 
+    check(_typed(options), unmet(open=True, open_test=True))
     if (here := os.getcwd()) not in sys.path:  # modules of one's own are looked for here, too
         sys.path.insert(0, here)
     study = engine.Study(
@@ -162,7 +161,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
         seed=options["seed"],
     )
     use_threads(options["threads"])
-    domain, data = read_open_domain(options, *_OF_OPEN), open_input(source, options)
+    domain, data = read_domain(options["domain"]), open_input(source, options)
     with console.Progress(options["quiet"]) as progress:
         return engine.run(data, study, domain, options["outside"], progress)
 
@@ -170,19 +169,17 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 def _test_plan(source: str, options: dict[str, Any]) -> int:
     """Check a plan against its target; return 1 if the target is missed, else 0."""
     from fedtally.plan import Plan
+    from fedtally.planner.rules import check, unmet
     from fedtally.studies import validation as engine
 
-    planned = (*_PLANNED, *_OF_OPEN, "max_length", "normalise")
-    _refuse(planned, "the plan says its schedule, sizes and privacy", "--plan")
+    typed = _typed(options)
+    check(typed, unmet(no_plan=True, no_tested_plan=True))
     _check_recovery(options, "--plan")
     plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
-    if plan.is_open:
-        _check_no_plot(options)
+    check(typed, unmet(list=plan.is_open, open_plan=not plan.is_open))
     use_threads(options["threads"])
     trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
     named = options["domain"]
-    if named == "open" and not plan.is_open:
-        raise InvalidInputError("the plan has a list of candidates: name it (--domain), not open")
     domain = named if plan.is_open and named == "open" else read_domain(named)
     data = open_input(source, options)
     with console.Progress(options["quiet"]) as progress:
@@ -193,20 +190,17 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
 def _test_open(source: str, options: dict[str, Any]) -> int:
     """Plan for the clients of the source, and check that plan; return 1 if it misses, else 0."""
     from fedtally.engines.local.simulation import Simulation
+    from fedtally.planner.rules import check, unmet
     from fedtally.studies import validation as engine
 
-    _refuse(
-        _CHOSEN, "the sizes of an open domain follow from --tau or --max-bytes", "--domain open"
-    )
+    typed = _typed(options)
+    check(typed, unmet(no_open_test=True, list=True))
     _check_recovery(options, "--domain open")
-    _check_no_plot(options)
     use_threads(options["threads"])
-    typed = click.get_current_context().get_parameter_source("num_rounds")
-    given = typed is click.core.ParameterSource.COMMANDLINE
     wanted = asked("simulate", options, Door.REQUEST, Door.SIMULATION)
     wanted |= {
         "domain": read_open_domain(options),
-        "num_rounds": options["num_rounds"] if given else None,
+        "num_rounds": typed.get("num_rounds"),
         "recovery": options["recovery"] or "auto",
         "not_private": options["epsilon"] is not None,  # the truth is compared
     }
@@ -219,12 +213,14 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
     return _judged(found, options)
 
 
-def _refuse(names: Iterable[str], why: str, beside: str) -> None:
-    """Raise InvalidInputError if one of these options was typed: defaults are always there."""
-    given = click.get_current_context().get_parameter_source
-    for name in names:
-        if given(name) is click.core.ParameterSource.COMMANDLINE:
-            raise InvalidInputError(f"{why}: leave {opt[name]} out, or {beside}")
+def _typed(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were typed: defaults are always there."""
+    source = click.get_current_context().get_parameter_source
+    return {
+        name: value
+        for name, value in options.items()
+        if source(name) is click.core.ParameterSource.COMMANDLINE
+    }
 
 
 def _check_recovery(options: dict[str, Any], beside: str) -> None:
@@ -232,14 +228,6 @@ def _check_recovery(options: dict[str, Any], beside: str) -> None:
         raise InvalidInputError(
             f"{beside} tests what real campaigns do, with --recovery {' or '.join(DECODERS)}, got"
             f" {options['recovery']}"
-        )
-
-
-def _check_no_plot(options: dict[str, Any]) -> None:
-    if options["plot"]:
-        raise InvalidInputError(
-            "--plot draws the errors of other widths, and a plan of an open domain has two: leave"
-            " --plot out"
         )
 
 

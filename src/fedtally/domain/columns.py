@@ -1,6 +1,7 @@
 """Columns of items in any container, read as integers, text or coordinates.
 
 Arrow values are typed `Any`: pyarrow is imported inside the functions and need not have type stubs.
+Where it is not installed, a column of text is a `plain.Texts`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.base import arrow
+from fedtally.domain.plain import Texts, texts_of
 from fedtally.errors import InvalidInputError
 
 _INT64_DIGITS = 18  # an integer of so many characters fits int64 in any case
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity|nan)"
 INTEGER = r"^-?[0-9]+(\.0+)?$"  # pandas writes 1.0 where an integer column misses a value
+_INTEGERS = "integers, such as 42 or -7"  # in messages
+_COORDINATES = "latitude,longitude in degrees, such as 40.75,-73.95"
 COORDINATES = rf"^\s*(?P<lat>{_NUMBER})\s*,\s*(?P<lon>{_NUMBER})\s*$"
 
 
@@ -35,10 +40,12 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     >>> as_integers(["12", "-3.0", "9223372036854775808"])
     (array([12, -3,  0]), array([ True,  True, False]))
     """
-    import pyarrow as pa
-
     if not (isinstance(items, np.ndarray) and items.ndim == 1 and items.dtype.kind in "iu"):
         column = _arrow(items)
+        if isinstance(column, Texts):
+            return _integers_of_texts(column)
+        import pyarrow as pa
+
         if not pa.types.is_integer(column.type):
             return _integers_of_text(_large_string(column, "integers"))
         items = (
@@ -64,11 +71,11 @@ def as_text(items: Any) -> Any:
     >>> as_text(["tea", "coffee"]).to_pylist()
     ['tea', 'coffee']
     """
-    import pyarrow as pa
-
     chunks = text_chunks(items)
     if len(chunks) == 1:  # joining would copy it
         return chunks[0]
+    import pyarrow as pa
+
     # With an empty array, since Arrow cannot join no arrays at all.
     return pa.concat_arrays([*chunks, pa.array([], pa.large_string())])
 
@@ -79,9 +86,11 @@ def text_chunks(items: Any) -> list[Any]:
     >>> [len(chunk) for chunk in text_chunks(["tea", "coffee"])]
     [2]
     """
+    column = _arrow(items)
+    if isinstance(column, Texts):
+        return [column]
     import pyarrow as pa
 
-    column = _arrow(items)
     if not pa.types.is_integer(column.type):
         return _chunks(_large_string(column, "text"))
     return _chunks(column.cast(pa.large_string()))
@@ -135,22 +144,54 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     >>> as_coordinates(["40.75,-73.95"])
     array([[ 40.75, -73.95]])
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     pairs = _pairs(items)
     if pairs is not None:
         return pairs
+    column = _arrow(items)
+    if isinstance(column, Texts):
+        _all_good(column, holds(column, COORDINATES), _COORDINATES)
+        return column.coordinates(COORDINATES)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     text = pa.concat_arrays(
-        [*_chunks(_large_string(_arrow(items), "coordinates")), pa.array([], pa.large_string())]
+        [*_chunks(_large_string(column, "coordinates")), pa.array([], pa.large_string())]
     )
     fields = pc.extract_regex(text, COORDINATES)
-    _all_good(text, fields.is_valid(), "latitude,longitude in degrees, such as 40.75,-73.95")
+    _all_good(text, _array(fields.is_valid()), _COORDINATES)
     columns = [
         pc.struct_field(fields, name).cast(pa.float64()).to_numpy(zero_copy_only=False)
         for name in ("lat", "lon")
     ]
     return np.stack(columns, axis=1)
+
+
+def places_in(text: Any, others: Any) -> npt.NDArray[np.int64]:
+    """Return where each text first stands among others, int64 [n]; -1: nowhere.
+
+    >>> places_in(as_text(["rice", "tea"]), as_text(["tea", "milk"]))
+    array([-1,  0])
+    """
+    if isinstance(text, Texts):
+        return text.places_in(others)
+    import pyarrow.compute as pc
+
+    found = pc.index_in(text, value_set=others).fill_null(-1)
+    places: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
+    return places
+
+
+def holds(text: Any, pattern: str) -> npt.NDArray[np.bool_]:
+    """Return whether a regular expression matches anywhere in each text, bool [n].
+
+    >>> holds(as_text(["tea", "rice"]), "^r")
+    array([False,  True])
+    """
+    if isinstance(text, Texts):
+        return text.holds(pattern)
+    import pyarrow.compute as pc
+
+    return _array(pc.match_substring_regex(text, pattern))
 
 
 def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -161,6 +202,8 @@ def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64
     >>> utf8_buffers(as_text(["tea", "coffee"]))[1]
     array([0, 3, 9])
     """
+    if isinstance(text, Texts):
+        return text.buffers()
     _, offsets_buffer, data_buffer = text.buffers()
     if len(text) == 0:
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
@@ -202,21 +245,23 @@ def shown(items: Any, row: int) -> str:
     pairs = _pairs(items)
     if pairs is not None:
         return ",".join(str(number) for number in pairs[row].tolist())
-    text = repr(_arrow(items)[int(row)].as_py())
+    text = repr(_arrow(items)[int(row) : int(row) + 1].to_pylist()[0])
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _arrow(items: Any) -> Any:
     """Return the column as an Arrow array or chunked array, with dictionaries decoded.
 
-    A column with missing values is refused.
+    Without PyArrow it is a `Texts`. A column with missing values is refused.
     """
-    import pyarrow as pa
-
     if isinstance(items, (str, bytes)):
         raise InvalidInputError(
             f"items must be a column, got the single item {items!r}; write [{items!r}]"
         )
+    if arrow.found() is None:
+        return texts_of(items)
+    import pyarrow as pa
+
     if isinstance(items, (pa.Array, pa.ChunkedArray)):
         column = items
     elif hasattr(items, "__arrow_c_stream__"):
@@ -277,9 +322,15 @@ def _chunks(column: Any) -> list[Any]:
     return list(column.chunks) if hasattr(column, "chunks") else [column]
 
 
-def _all_good(text: Any, good: Any, wanted: str) -> None:
+def _array(flags: Any) -> npt.NDArray[np.bool_]:
+    """Return an Arrow array of truth values as one of NumPy."""
+    found: npt.NDArray[np.bool_] = flags.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _all_good(text: Any, good: npt.NDArray[np.bool_], wanted: str) -> None:
     """Raise InvalidInputError, naming the first bad text, unless all texts are good."""
-    bad = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
+    bad = np.flatnonzero(~good)
     if bad.size:
         raise InvalidInputError(
             f"{bad.size:,} of {len(text):,} items cannot be read as {wanted}; the first is"
@@ -292,7 +343,7 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     import pyarrow.compute as pc
 
     text = pa.concat_arrays([*_chunks(column), pa.array([], pa.large_string())])
-    _all_good(text, pc.match_substring_regex(text, INTEGER), "integers, such as 42 or -7")
+    _all_good(text, holds(text, INTEGER), _INTEGERS)
     if pc.any(pc.match_substring(text, ".")).as_py():
         text = pc.replace_substring_regex(text, r"\.0+$", "")
     # Arrow refuses a whole column for one number beyond int64. So the few long texts are read one
@@ -304,6 +355,15 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     for row in np.flatnonzero(long.to_numpy(zero_copy_only=False)):
         values[row], fits[row] = _long_integer(text[int(row)].as_py())
     return values, fits
+
+
+def _integers_of_texts(column: Texts) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the same of the few items of a light agent."""
+    _all_good(column, holds(column, INTEGER), _INTEGERS)
+    pairs = [_long_integer(text.partition(".")[0]) for text in column]
+    return np.array([value for value, _ in pairs], np.int64), np.array(
+        [fits for _, fits in pairs], np.bool_
+    )
 
 
 def _long_integer(text: str) -> tuple[int, bool]:

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.base import validate
+from fedtally.base import arrow, validate
 from fedtally.domain.columns import shown
 from fedtally.domain.look_alikes import Oddities
+from fedtally.domain.plain import Texts
 from fedtally.errors import InvalidInputError, OutsideDomainError
 
 ID_MODULUS = 1 << 64
@@ -109,8 +110,6 @@ class Domain(ABC):
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
         [True, False, False, False, False]
         """
-        import pyarrow as pa
-
         form = self._has_form(items)
         if form is not None and not form.all():
             found = np.zeros(len(items), np.bool_)
@@ -119,7 +118,7 @@ class Domain(ABC):
         try:
             return self.contains(items)
         # The column was refused: by this package, by a codec or by Arrow.
-        except (ValueError, OverflowError, pa.ArrowException):
+        except (ValueError, OverflowError, *arrow.errors()):
             # Halves are tried until the bad items stand alone: few bad items cost little.
             middle = len(items) // 2
             if isinstance(items, str | bytes):
@@ -129,15 +128,16 @@ class Domain(ABC):
             return np.concatenate([self.inside(items[:middle]), self.inside(items[middle:])])
 
     def _has_form(self, items: Any) -> npt.NDArray[np.bool_] | None:
-        """Return which items of a column of Arrow text have the form of this kind's items, bool[n].
+        """Return which items of a column of text have the form of this kind's items, bool[n].
 
         The answer is None for other columns, and for kinds whose items may be any text.
         """
+        if self._form is None or arrow.found() is None:
+            return items.holds(self._form) if self._form and isinstance(items, Texts) else None
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        is_text = isinstance(items, pa.Array) and items.type in (pa.string(), pa.large_string())
-        if self._form is None or not is_text:
+        if not isinstance(items, pa.Array) or items.type not in (pa.string(), pa.large_string()):
             return None
         matched = pc.fill_null(pc.match_substring_regex(items, self._form), False)
         form: npt.NDArray[np.bool_] = matched.to_numpy(zero_copy_only=False)

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
-from fedtally.base import validate
+from fedtally.base import arrow, validate
 from fedtally.domain import symbols
 from fedtally.domain.columns import as_text, text_chunks, text_of_buffers, utf8_buffers
 from fedtally.domain.contract import Domain
+from fedtally.domain.plain import Texts
 from fedtally.domain.text import fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError
 
@@ -175,6 +176,8 @@ class OpenStrings(Domain):
         """
         if self.normalise is None:
             return items
+        if arrow.found() is None:
+            return Texts(unicodedata.normalize("NFC", text) for text in as_text(items))
         import pyarrow as pa
 
         # Python's own: `pyarrow.compute.utf8_normalize` leaves some texts as they are, in PyArrow
@@ -257,7 +260,7 @@ class Names:
         self.ids = ids
         self._domain = domain
         self._bytes, self._offsets = (
-            part.copy() for part in utf8_buffers(as_text(domain.text(text.take(_indices(first)))))
+            part.copy() for part in utf8_buffers(as_text(domain.text(text.take(first))))
         )
 
     def __repr__(self) -> str:
@@ -321,8 +324,3 @@ def hashes_of(words: npt.NDArray[np.uint8], domain: OpenStrings) -> U64:
     offsets = np.arange(number + 1, dtype=np.int64) * length
     return domain.hashes(kernels.fingerprint(words.reshape(-1), offsets, *domain.key))
 
-
-def _indices(places: npt.NDArray[np.intp]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(places)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
-from fedtally.domain.columns import as_text, shown, text_chunks, text_of_buffers, utf8_buffers
+from fedtally.domain.columns import as_text, places_in, shown, text_chunks, text_of_buffers, utf8_buffers
 from fedtally.domain.contract import Domain
 from fedtally.domain.look_alikes import Oddities, oddities
 from fedtally.errors import InvalidInputError
@@ -94,10 +94,7 @@ class Dictionary(Domain):
         return oddities(self._items)
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        import pyarrow.compute as pc
-
-        found = pc.index_in(as_text(items), value_set=self._items)
-        positions: npt.NDArray[np.int64] = found.fill_null(-1).to_numpy().astype(np.int64)
+        positions = places_in(as_text(items), self._items)
         return positions, positions >= 0
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -305,9 +302,7 @@ def _taken(text: Any, positions: npt.NDArray[np.int64]) -> list[str]:
 
 def _first_repeated(text: Any) -> tuple[int, int] | None:
     """Return the two positions of the first repeated item, or None if all are distinct."""
-    import pyarrow.compute as pc
-
-    before = pc.index_in(text, value_set=text).to_numpy()
+    before = places_in(text, text)
     again = np.flatnonzero(before != np.arange(len(text)))
     return (int(before[again[0]]), int(again[0])) if again.size else None
 

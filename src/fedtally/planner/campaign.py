@@ -23,9 +23,10 @@ from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.privacy.events import Mechanism
-from fedtally.recovery.decoders import USUAL
+from fedtally.recovery.decoders import USUAL, Recovery
+from fedtally.recovery.decoders.kind import DecoderKind
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.error_model import Prediction, Setting
+from fedtally.recovery.error_model import Prediction, Sums
 from fedtally.sketch import Schedule
 
 # A sketch this much narrower, whose error is this much larger, makes a prediction for joint
@@ -170,7 +171,9 @@ class Campaign:
             yield self._failure(distribution, FALL * tau, rows, narrower)
 
     def _failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
-        return self._setting(distribution, rows, width).failure(distribution.frequencies, tau)
+        known, numbers = distribution.rising
+        model, sums = self._model_of(distribution, rows), self._sums(distribution, rows, width)
+        return model.failure(known, sums, numbers, tau)
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
         """Return the largest error that is exceeded with probability p, by the error model.
@@ -197,19 +200,19 @@ class Campaign:
             probability: in (0, 1).
             expected: how many frequencies are shares of: the clients, or the people of silos.
         """
-        setting = Setting(
+        sums = Sums.of(
             rows=1,
             width=candidates,
             schedule=self.schedule,
             num_rounds=self.num_rounds,
             num_clients=expected,
-            recovery=self.recovery,
             noise=self.noise_of(1),
             candidates=candidates,
             mechanism=self.mechanism,
             draws=self.draws,
         )
-        return setting.predict([], probability).linf
+        none = np.empty(0)
+        return kind_of(self.recovery).predict(none, sums, none, probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
         """Return the distribution that joint recovery is planned with.
@@ -249,32 +252,32 @@ class Campaign:
         missed = np.exp(-distribution.frequencies * self.num_clients)
         return float(distribution.numbers @ (1.0 - missed))
 
-    def _relied_decoder(self, distribution: Frequencies) -> str:
+    def _model_of(self, distribution: Frequencies, rows: int) -> DecoderKind:
         """Return the decoder whose error is planned with.
 
         What some decoders gain depends on the shape of the tail. Where that is not known, nothing
         of it is relied on.
         """
         known = distribution.has_known_shape
-        return self.recovery if known else kind_of(self.recovery).rests_on or self.recovery
+        name = self.recovery if known else kind_of(self.recovery).rests_on or self.recovery
+        decoder = Recovery.parse(name)
+        decoder.check_rows(rows)
+        return decoder.kind
 
     @property
     def _fits_items(self) -> bool:
         return kind_of(self.recovery).fits_items
 
-    def _setting(self, distribution: Frequencies, rows: int, width: int) -> Setting:
-        return Setting(
+    def _sums(self, distribution: Frequencies, rows: int, width: int) -> Sums:
+        return Sums.of(
             rows=rows,
             width=width,
             schedule=self.schedule,
             num_rounds=self.num_rounds,
             num_clients=self.num_clients,
-            recovery=self._relied_decoder(distribution),
             noise=self.noise_of(rows),
-            numbers=distribution.numbers,
             candidates=distribution.domain_size,
             heterogeneity=distribution.heterogeneity,
-            max_items=distribution.max_items,
             round_sizes=self.round_sizes,
             mechanism=self.mechanism,
             draws=self.draws,
@@ -287,7 +290,9 @@ class Campaign:
 
         Its largest error is exceeded with probability p.
         """
-        return self._setting(distribution, rows, width).predict(distribution.frequencies, p)
+        known, numbers = distribution.rising
+        model, sums = self._model_of(distribution, rows), self._sums(distribution, rows, width)
+        return model.predict(known, sums, numbers, p)
 
     def noise_of(self, rows: int) -> float:
         """Return the standard deviation of the noise in a counter of each round's sum."""

@@ -3,8 +3,8 @@
 **Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that
 share them: collisions cancel. Noise changes that. Who adds noise once to every sum that is opened
 adds as much to each of them, so that rounds are better added up first, in some number of batches:
-`fedtally.recovery.releases` says why. That number depends on the width, and the width on it: both
-are chosen in turn until nothing changes.
+docs/releases.md says why. That number depends on the width, and the width on it: both are chosen in
+turn until nothing changes.
 
 **What is out of reach.** Noise leaves an error that no width takes away, and bytes buy a width.
 `reach` says how small an error is to be had; from it follows by halving how many clients, bytes or
@@ -29,7 +29,6 @@ from fedtally.planner.paper_sizes import Size
 from fedtally.planner.sizes import MARGIN, RISK, UnreachableError, size_by_model, within
 from fedtally.recovery.decoders import USUAL
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.releases import numbers_of_batches
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -144,6 +143,19 @@ def schedules(
     return [
         Schedule.parse(one) for one in (ends[0], *(f"batched:{number}" for number in few), ends[1])
     ]
+
+
+def numbers_of_batches(num_rounds: int) -> set[int]:
+    """Return numbers of batches about a factor of sqrt(2) apart.
+
+    Where a batch holds few rounds, the sizes of the batches are about that far apart instead.
+
+    >>> sorted(numbers_of_batches(20))
+    [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 20]
+    """
+    powers = {round(2 ** (i / 2)) for i in range(2 * num_rounds.bit_length())}
+    powers = {power for power in powers if power <= num_rounds}
+    return powers | {-(-num_rounds // power) for power in powers}
 
 
 def smallest(question: Question, tau: float, *, with_linf: bool = True) -> Choice:

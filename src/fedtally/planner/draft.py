@@ -15,7 +15,12 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Protection, Target
 from fedtally.planner import encodings
 from fedtally.planner.paper_sizes import Size
-from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
+from fedtally.planner.privacy import (
+    check_certificate,
+    honest_clients,
+    noise_of_release,
+    worst_pair,
+)
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import (
     Keys,
@@ -441,28 +446,22 @@ class Draft:
         asked = self.spec.privacy
         if asked is None:
             return lambda *_: 0.0
-        from fedtally.recovery.releases import Release
-
-        trust, relation, (total, _), rounds = (
-            asked.trust,
-            asked.relation,
-            self.clients,
-            self.num_rounds,
-        )
+        (total, _), rounds = self.clients, self.num_rounds
         honest, provision = None, 1.0
         if asked.noise_by is NoiseBy.CLIENTS:
             honest = self._honest()
             provision = max(1.0, total / rounds / honest)
         mechanism = Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM
         delta = default_delta(total * self.spec.people) if asked.delta is None else asked.delta
-        epsilon = asked.epsilon
         each = 1 if asked.silos is None else asked.silos.silos_per_person
 
         def noise(rows: int, schedule: Schedule) -> float:
+            # clients add noise to each round, others once to rounds that are added up
+            releases = schedule.num_batches(rounds) if honest is None else rounds
             event = Event(
                 mechanism,
                 rows=rows,
-                relation=Relation.parse(relation),
+                relation=Relation.parse(asked.relation),
                 max_items=self.spec.max_items,
                 clip_norm=(
                     default_clip_norm(rows, _USUAL_WIDTH, self.spec.max_items)
@@ -470,12 +469,13 @@ class Draft:
                     else None
                 ),
                 participations=self.participations,
+                per_release=min(self.participations, -(-rounds // releases)),
                 honest_survivors=honest,
-                trust=trust,
+                trust=asked.trust,
                 silos_per_person=each,
             )
-            release = Release(event, epsilon, delta, total, rounds, provision)
-            return total * math.sqrt(release.noise_variance(schedule.num_batches(rounds)) / rounds)
+            of_release = noise_of_release(event, asked.epsilon, delta, provision)
+            return of_release * math.sqrt(releases / rounds)
 
         return noise
 

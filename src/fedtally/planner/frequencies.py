@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.planner import pilot
 from fedtally.planner.pilot import Fit
 from fedtally.planner.power_law import STEEPEST, capped, ranks_between
+from fedtally.recovery.error_model import rising
 from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]
@@ -48,6 +50,11 @@ class Frequencies:
     heterogeneity: float = 1.0
     max_items: int = 1
     is_hardest: bool = False
+
+    @cached_property
+    def rising(self) -> tuple[F64, F64]:
+        """The frequencies, rising, and how many items have each: as error models take them."""
+        return rising(self.frequencies, self.numbers, self.max_items)
 
     @property
     def has_known_shape(self) -> bool:

@@ -26,6 +26,7 @@ from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.campaign import Campaign
+from fedtally.planner.choice import numbers_of_batches
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
@@ -44,7 +45,6 @@ from fedtally.planner.request import CampaignSpec
 from fedtally.planner.sizes import MARGIN, RISK, Size, UnreachableError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
-from fedtally.recovery.releases import numbers_of_batches
 from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,10 @@ from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Summation
 from fedtally.planner.silos import Silos
+from fedtally.privacy.accounting import noise_multiplier
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose
-from fedtally.privacy.events import Collisions, Mechanism, Relation, Trust, certify
+from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, certify
 from fedtally.recovery.noise_law import NoiseLaw
 from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import corrupt_clients
@@ -287,6 +288,31 @@ def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
             f" fewer or larger rounds, or a smaller {opt.max_corrupt}, or central trust"
         )
     return honest
+
+
+@lru_cache(maxsize=256)
+def noise_of_release(event: Event, epsilon: float, delta: float, provision: float = 1.0) -> float:
+    """Return the standard deviation of Gaussian noise in a counter of one released sum, in counts.
+
+    It is that of Gaussian accounting. The noise of the plan is found by an exact one.
+
+    Args:
+        event: the exposure of a client, whose variance is not used.
+        epsilon: epsilon of the whole campaign, 1e-6 .. 1e3.
+        delta: delta of the whole campaign, in (0, 1).
+        provision: variance of the noise that is in a sum over the variance that is accounted, at
+            least 1. Where clients add it, all survivors do, and only some are counted on.
+
+    >>> event = {"mechanism": "rounded-gaussian", "rows": 16, "relation": "zero-out"}
+    >>> # a client's 4 rounds are added up, or stand in 2 releases, or in 4
+    >>> [round(noise_of_release(Event(**event, participations=4, per_release=rounds), 1.0, 1e-6), 1)
+    ...  for rounds in (4, 2, 1)]
+    [67.6, 47.8, 33.8]
+    """
+    sensitivity = event.l2_sensitivity
+    return (
+        noise_multiplier(epsilon, delta) * sensitivity * math.sqrt(event.draws_of_sum * provision)
+    )
 
 
 def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:

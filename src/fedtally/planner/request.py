@@ -11,7 +11,7 @@ from typing import Any
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
-from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.rules import PRIVACY, SIZES, check, given, unmet
@@ -108,7 +108,7 @@ class Request:
         if plan is not None:
             silos = _silos_of(plan, silos)
         elif silos is not None:
-            self._check_silos(silos, summation)
+            self._check_silos(silos)
         privacy = None
         if self.epsilon is not None:
             privacy = resolve_privacy(
@@ -141,7 +141,7 @@ class Request:
         if schedule not in (AUTO, BATCHED_AUTO):
             schedule = Schedule.parse(schedule)
         if silos is not None and plan is None:
-            schedule = self._schedule_of_silos(schedule)
+            schedule = Schedule.parse("shared")
         relation, max_rounds, population = None, None, self.population or POPULATION
         if privacy is not None:
             relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
@@ -180,30 +180,17 @@ class Request:
     def _mechanism(self) -> Mechanism | None:
         """Return the noise that is asked for; None: either."""
         asked = None if self.mechanism in (None, AUTO) else Mechanism.parse(self.mechanism)
-        if not self._needs_no_delta:
-            return asked
-        if asked not in (None, Mechanism.GEOMETRIC):
-            raise InvalidInputError(
-                f"{arg.delta} must be above 0 with the mechanism {asked}, got 0: give a delta, or"
-                " leave mechanism out"
-            )
-        return Mechanism.GEOMETRIC
+        return Mechanism.GEOMETRIC if self._needs_no_delta else asked
 
     def _encoding(self) -> Encoding | None:
         """Return the encoding that the request leaves; None: either.
 
         What belongs to sketches alone rules a histogram out.
         """
-        if self.plan is not None:
-            if self.recovery != AUTO:
-                Recovery.parse(self.recovery).check_encoding(self.plan.encoding)
-            return self.plan.encoding
-        asked = None if self.encoding == AUTO else Encoding.parse(self.encoding)
-        if self.recovery != AUTO:
-            recovery = Recovery.parse(self.recovery)
-            if asked is not None:
-                recovery.check_encoding(asked)
-            asked = recovery.encoding
+        planned = None if self.plan is None else self.plan.encoding
+        named = planned if self.encoding == AUTO else Encoding.parse(self.encoding)
+        decoder = given(recovery=self.recovery)
+        decoded = Recovery.parse(self.recovery).encoding if decoder else None
         is_pure = self._mechanism() is Mechanism.GEOMETRIC
         of_sketches = given(
             rows=self.rows,
@@ -213,12 +200,16 @@ class Request:
             domain=OpenStrings.kind if self._is_open else None,
         )
         check(
-            {**of_sketches, **given(encoding=asked)},
-            unmet(gaussian=is_pure, sketch=asked is Encoding.HISTOGRAM),
+            {**of_sketches, **given(encoding=self.encoding), **decoder},
+            unmet(
+                gaussian=is_pure,
+                sketch=Encoding.HISTOGRAM in (named, decoded),
+                histogram=named not in (None, decoded),
+            ),
         )
         if is_pure:
             return Encoding.HISTOGRAM
-        return Encoding.SKETCH if of_sketches else asked
+        return Encoding.SKETCH if of_sketches else named or decoded
 
     @property
     def _is_open(self) -> bool:
@@ -235,36 +226,24 @@ class Request:
             return OpenStrings.rebuild(self.plan.domain, {})
         return None if self.domain is None else domain_of(self.domain)
 
-    def _check_silos(self, silos: Silos, summation: Summation) -> None:
-        if summation.is_two_server:
-            raise InvalidInputError(
-                f"silos are not summed by two servers yet: use {opt.secure_sum('secagg')} or"
-                f" {opt.secure_sum('ideal')}"
-            )
-        each = silos.silos_per_person
+    def _check_silos(self, silos: Silos) -> None:
+        # The rounds of silos are added up before they are decoded. Errors of other schedules are
+        # predicted for rounds of clients drawn at random, which are alike. Silos are not.
         check(
-            given(silos_per_person=each if each > 1 else None, max_rounds=self.max_rounds),
-            unmet(epsilon=self.epsilon is None, persons=True),
+            given(
+                secure_sum=self.secure_sum,
+                silos_per_person=silos.beyond_column().get("silos_per_person"),
+                max_rounds=self.max_rounds,
+                epsilon=self.epsilon,
+                schedule=None if str(self.schedule) == "shared" else self.schedule,
+            ),
+            unmet(
+                persons=True,
+                epsilon=self.epsilon is None,
+                people=silos.people is None,
+                one_round_of_silos=self.num_rounds != 1 and str(self.schedule),
+            ),
         )
-        if silos.people is None and self.epsilon is not None:
-            raise InvalidInputError(
-                f"with {opt.epsilon} the most people of a silo must be public, whatever silos have:"
-                f" say how many ({opt.people('N')})"
-            )
-
-    def _schedule_of_silos(self, schedule: Schedule | str) -> Schedule:
-        """Return the schedule of silos: the rounds are added up before they are decoded.
-
-        Errors of other schedules are predicted for rounds of clients drawn at random, which are
-        alike. The people of one silo are not like those of another.
-        """
-        shared = Schedule.parse("shared")
-        if self.num_rounds != 1 and schedule not in (AUTO, shared):
-            raise InvalidInputError(
-                f"{arg.schedule} must be shared for several rounds of silos, got {schedule}: silos"
-                " differ, and errors are predicted for rounds that do not; leave schedule out"
-            )
-        return shared
 
     def _check_options(self, not_private: bool) -> None:
         """Refuse options that do not go together, or that a plan says."""
@@ -289,13 +268,12 @@ class Request:
                 epsilon=planned is None and self.epsilon is None,
                 list=self._is_open or (plan is not None and plan.is_open),
                 no_width=self.width is not None,
+                delta=self._needs_no_delta,
+                plan_population=planned is not None
+                and self.population != planned.population
+                and self.population,
             ),
         )
-        if planned is not None and self.population not in (None, planned.population):
-            raise InvalidInputError(
-                f"{opt.population} is {planned.population!r} in the plan, got"
-                f" {self.population!r}; leave {opt.population} out"
-            )
 
     def _target(self) -> float | None:
         """Return the largest error that is asked for, if there is one."""
@@ -456,22 +434,16 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
         InvalidInputError: the plan and the input disagree on whether clients are silos, or more is
             asked than that they are.
     """
-    if not plan.is_of_silos:
-        if asked is not None:
-            raise InvalidInputError(
-                "the plan is not one of silos, and the input has a column of silos: leave it out,"
-                f" or make a plan with the most people of a silo ({opt.people})"
-            )
-        return None
+    check(
+        {"plan": plan} if asked is None else {"silo": True, **asked.beyond_column()},
+        unmet(
+            no_plan=plan.is_of_silos,
+            silo_plan=not plan.is_of_silos,
+            silo_column=plan.is_of_silos,
+        ),
+    )
     if asked is None:
-        raise InvalidInputError(
-            f"the plan is one of silos, of at most {plan.people:,} people each: name the columns of"
-            f" the silos and of the people ({opt.silo}, {opt.client})"
-        )
-    if asked != Silos(None):
-        raise InvalidInputError(
-            f"a plan already says people and {opt.silos_per_person}; leave them out, or the plan"
-        )
+        return None
     each = 1 if plan.privacy is None else plan.privacy.event.silos_per_person
     return Silos(plan.people, each)
 

@@ -33,17 +33,31 @@ class Need(Enum):
     PROTOCOL = "{} goes with a real secure sum, secagg or two-server"
     SKETCH = "{} is not for a histogram"
     GAUSSIAN = "{} is not for geometric noise (or delta 0), which is for histograms"
-    OPEN = "{} goes with an open domain"
+    HISTOGRAM = "{} goes with a histogram"
+    DELTA = "{} goes with a delta above 0"
+    OPEN = f"{{}} goes with {opt.domain('open')}"
+    OPEN_PLAN = "{} goes with a plan for an open domain"
     UNSIZED = "{} goes with an open domain that no plan has sized yet"
     LIST = "{} is not for an open domain"
     SILOS = "{} goes with silos"
     PERSONS = "{} is not for silos"
+    PEOPLE = f"for silos {{}} goes with {opt.people} above 1, the most people of one"
+    SILO_PLAN = "{} goes with a plan of silos"
+    SILO_COLUMN = f"silos in {{}} go with {opt.silo}"
+    ONE_ROUND_OF_SILOS = "{} is not for several rounds of silos"
     TAU = f"{{}} goes with {opt.tau}, the error that is asked for"
     NO_WIDTH = f"{{}} does not go with {opt.width}"
     NO_MAX_COHORT = f"{{}} does not go with {opt.max_cohort}"
     NO_ROUND_COLUMN = "a round column already says {}"
     ROUND_COLUMN = "{} goes with natural rounds"
     CLIENTS = "{} goes with the clients of the rows"
+    PLAN_POPULATION = "{} is not the one in the plan"
+    NO_DOMAIN = f"{{}} does not go with {opt.domain}"
+    INPUT = "{} goes with an input"
+    RESULT = f"{{}} does not go with a family in {opt.like}"
+    NO_TESTED_PLAN = f"{{}} is not for fedtally simulate {opt.plan}"
+    NO_OPEN_TEST = f"{{}} is not for fedtally simulate {opt.domain('open')}"
+    OPEN_TEST = f"{{}} goes with fedtally simulate {opt.domain('open')}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,8 @@ _COHORTS = ("max_corrupt", "max_cohort", "max_dropout", "cohort", "cohort_min", 
 _OR_NO_PLAN = "leave {} out, or the plan"
 _EITHER = "give one, or leave {} out"
 _PILOT = ("sizing", "pilot_share")
+_OF_OPEN = ("max_length", "normalise", "name_length", "allow_rare_names")
+_OF_SKETCHES = ("median", "joint", "belief")
 _MARK = f"leave it out, or mark it with {opt.not_private(True)}"
 
 RULES = (
@@ -87,6 +103,15 @@ RULES = (
     Rule((*_COHORTS, "epsilon", *PRIVACY), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule((*SIZES, "schedule", "encoding", "tau"), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule(("people", "silos_per_person"), Need.NO_PLAN, way=_OR_NO_PLAN),
+    Rule(("population",), Need.PLAN_POPULATION),
+    Rule(("methods", *_OF_OPEN), Need.NO_TESTED_PLAN, "it is in the plan", _OR_NO_PLAN),
+    Rule(
+        ("domain",),
+        Need.OPEN_PLAN,
+        "this one has a list of candidates",
+        "name the list",
+        values=("open",),
+    ),
     Rule((*PRIVACY, "population", "not_private"), Need.EPSILON, way=_EITHER),
     Rule(("silos_per_person", "ledger"), Need.EPSILON, way=_EITHER),
     Rule(
@@ -114,6 +139,19 @@ RULES = (
     ),
     Rule(("max_clients",), Need.ADD_REMOVE, "for others the number of clients is public"),
     Rule(("certify",), Need.REPLACE_ONE),
+    Rule(
+        ("mechanism",),
+        Need.DELTA,
+        way="give a delta, or leave {} out",
+        values=("rounded-gaussian", "skellam"),
+    ),
+    Rule(
+        ("secure_sum",),
+        Need.PERSONS,
+        "silos are not summed by two servers yet",
+        f"use {opt.secure_sum('secagg')} or {opt.secure_sum('ideal')}",
+        values=("two-server",),
+    ),
     Rule(("max_clients",), Need.PERSONS, "the number of silos is public"),
     Rule(("max_rounds",), Need.PERSONS, "a silo takes part in every natural round"),
     Rule(
@@ -126,6 +164,29 @@ RULES = (
         ("people", "silos_per_person"),
         Need.SILOS,
         way=f"name their column ({opt.silo}), or leave {{}} out",
+    ),
+    Rule(("silos_per_person", "expected_people"), Need.PEOPLE),
+    Rule(
+        ("epsilon",),
+        Need.PEOPLE,
+        "that number must be public, whatever silos have",
+        f"say how many ({opt.people('N')})",
+    ),
+    Rule(
+        ("silo",),
+        Need.SILO_PLAN,
+        way=f"leave {{}} out, or make a plan with the most people of a silo ({opt.people})",
+    ),
+    Rule(
+        ("plan",),
+        Need.SILO_COLUMN,
+        way=f"name the columns of the silos and of the people ({opt.silo}, {opt.client})",
+    ),
+    Rule(
+        ("schedule",),
+        Need.ONE_ROUND_OF_SILOS,
+        "silos differ, and errors are predicted for rounds that do not",
+        "leave {} out (shared)",
     ),
     Rule(("validity",), Need.TWO_SERVER, way="leave {} out, or use two-server"),
     Rule(("adversary",), Need.SECAGG, values=("active",)),
@@ -170,6 +231,14 @@ RULES = (
         "leave {} out, or take the encoding sketch",
         values=("two-phase", "minimax", "linear", "oracle"),
     ),
+    Rule(
+        ("recovery",),
+        Need.GAUSSIAN,
+        way="leave {} out, or take another mechanism, with a delta",
+        values=_OF_SKETCHES,
+    ),
+    Rule(("recovery",), Need.SKETCH, values=_OF_SKETCHES),
+    Rule(("recovery",), Need.HISTOGRAM, values=("direct",)),
     Rule(("width",), Need.LIST, f"its sketches share {opt.max_bytes}, or follow from {opt.tau}"),
     Rule(("certify",), Need.LIST, "there is no list of candidates to look at"),
     Rule(
@@ -190,14 +259,29 @@ RULES = (
         "its size follows from assumed frequencies, without a pilot",
         "leave {} out, or make a plan for known ones (fedtally plan --like)",
     ),
+    Rule(("plot",), Need.LIST, "it draws the error for a list of candidates"),
+    Rule(
+        ("methods", "rows"),
+        Need.NO_OPEN_TEST,
+        f"the sizes follow from {opt.tau} or {opt.max_bytes}",
+    ),
     Rule(_PILOT, Need.TAU, way=_EITHER),
     Rule(
         ("dictionary",),
         Need.OPEN,
         "its names may be in the list",
-        f"take {opt.domain('open')}, or make the list the domain itself",
+        "take an open domain, or make the list the domain itself",
     ),
+    Rule(_OF_OPEN, Need.OPEN),
     Rule(("name_length",), Need.UNSIZED),
+    Rule(("tau", "max_bytes"), Need.OPEN_TEST, way="leave {} out, or take an open domain"),
+    Rule(("domain_size",), Need.NO_DOMAIN, "both say the candidates", "give one of them"),
+    Rule(
+        ("domain",),
+        Need.INPUT,
+        way=f"give a FILE, range:A..B, grid:... or open, or give {opt.domain_size}",
+        values=("input",),
+    ),
     Rule(("max_bytes",), Need.NO_WIDTH, "both size the sketch", "give one of them"),
     Rule(("tau",), Need.NO_WIDTH, "it chooses the width", f"leave {opt.width} out, or {{}}"),
     Rule(("num_rounds",), Need.NO_ROUND_COLUMN),
@@ -211,6 +295,12 @@ RULES = (
         Need.CLIENTS,
         "here each row or count is a client of one item",
         f"name the clients ({opt.client}), or leave {{}} out",
+    ),
+    Rule(
+        ("max_items",),
+        Need.RESULT,
+        "its clients hold one item each",
+        f"leave {opt.like} out, or name a RESULT of such clients",
     ),
 )
 

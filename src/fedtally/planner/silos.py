@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.planner.rules import given
 from fedtally.planner.secure_sum import MIN_HONEST
 from fedtally.secagg.params import MIN_CLIENTS, Adversary
 from fedtally.secagg.proposal import propose
@@ -71,6 +72,13 @@ class Silos:
     def expected_of(self, num_silos: int) -> int:
         """Return how many people are expected in so many silos."""
         return num_silos * self.most if self.expected is None else self.expected
+
+    def beyond_column(self) -> dict[str, int]:
+        """Return what is asked beside a column of silos, by its option."""
+        return given(
+            people=self.people,
+            silos_per_person=self.silos_per_person if self.silos_per_person > 1 else None,
+        )
 
     @property
     def most(self) -> int:

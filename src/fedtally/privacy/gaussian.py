@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from scipy.special import erfinv, expit, i0e, log_ndtr, ndtri
 
 from fedtally.base import validate
+from fedtally.privacy import library
 from fedtally.privacy.bounds import F64, Bound, Method, checked_delta, checked_events, with_margin
 from fedtally.privacy.events import Event, Mechanism
 from fedtally.privacy.geometric import rate_of
@@ -74,7 +74,8 @@ def _square(event: Event) -> float:
             # Phi^-1((1 + p) / 2) is sqrt(2) erfinv(p). The inverse error function keeps all digits
             # of a small p, while (1 + p) / 2 would round them away. Where p is close to 1, it is
             # known to 3e-9 of itself; the factor covers that.
-            unit = 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
+            at = library.special()
+            unit = 2 * math.sqrt(2) * float(at.erfinv(at.i0e(event.noise_variance))) * (1 + 1e-8)
     return (event.l2_sensitivity * unit) ** 2
 
 
@@ -105,10 +106,11 @@ def bound_of_pure(epsilon: float) -> float:
         return 2 * math.sqrt(2 * epsilon)
     # 2 p - 1 = tanh(epsilon / 2) for p = e^epsilon / (1 + e^epsilon) keeps the digits of a small
     # epsilon, and 1 - p those of a large one
+    at = library.special()
     mu = (
-        2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+        2 * math.sqrt(2) * float(at.erfinv(math.tanh(epsilon / 2)))
         if epsilon < 1
-        else -2 * float(ndtri(expit(-epsilon)))
+        else -2 * float(at.ndtri(at.expit(-epsilon)))
     )
     return mu * (1 + 1e-8)
 
@@ -122,12 +124,11 @@ def gaussian_curve(mu: float, method: Method) -> Bound:
     >>> gaussian_curve(0.25, Method.ANALYTIC_GAUSSIAN).epsilon(1e-6) > 1
     True
     """
-    from dp_accounting import get_epsilon_gaussian
-
+    curve = library.gaussian()
     return Bound(
         method,
         lru_cache(maxsize=16)(
-            lambda delta: with_margin(float(get_epsilon_gaussian(1 / mu, delta)))
+            lambda delta: with_margin(float(curve.get_epsilon_gaussian(1 / mu, delta)))
         ),
         # Both terms nearly cancel where mu is small: their difference is known to about 1e-16 / mu
         # of itself, and the margins are a thousand times that.
@@ -142,6 +143,7 @@ def gaussian_delta(mu: float, epsilon: F64) -> F64:
     array([0.3829])
     """
     # in logarithms: e^epsilon overflows from 710 on, where Phi of the same term is next to 0
+    log_ndtr = library.special().log_ndtr
     upper, lower = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     delta: F64 = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
     return delta

@@ -13,8 +13,8 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ive, logsumexp, ndtr
 
+from fedtally.privacy import library
 from fedtally.privacy.bounds import F64, Bound, Method, with_margin
 from fedtally.privacy.events import Event, Mechanism
 from fedtally.privacy.gaussian import gaussian_bound, gaussian_delta
@@ -134,7 +134,7 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
     # Below the smallest one losses are negative, so that terms are below their probabilities.
     step = float(logs[1] - logs[0])
     below = logs[0] - step - math.log(-math.expm1(-step))
-    total = float(logsumexp(np.append(terms, [beyond, below])))
+    total = float(library.special().logsumexp(np.append(terms, [beyond, below])))
     return with_margin(max(0.0, total) / (order - 1))
 
 
@@ -178,8 +178,6 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
     Each pair is put on the grid from above by connecting the dots (Doroshenko et al. 2022). The
     length of the steps decides how much is lost: see `_step`.
     """
-    from dp_accounting.pld import pld_pmf
-
     count = sum(number for _, number in folds)
     losses = {
         pair: _normal_loss(pair) if isinstance(pair, _Normal) else _integer_loss(pair)
@@ -194,7 +192,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
         # Delta falls with epsilon but for rounding. Where it rose, a probability would be negative.
         falling = np.minimum.accumulate(deltas)
-        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        one = library.grids().create_pmf_pessimistic_connect_dots_fixed_gap(
             step, -ends, ends, falling
         ).to_dense_pmf()
         return one.self_compose(number) if number > 1 else one
@@ -310,8 +308,13 @@ def _distribution(mechanism: Mechanism, variance: float) -> F64:
     # are heavier; 250 more integers hold them.
     k = np.arange(math.ceil(38 * stddev) + 250, dtype=np.float64)
     gaussian = mechanism is Mechanism.ROUNDED_GAUSSIAN
-    rounded = ndtr((0.5 - k) / stddev) - ndtr((-0.5 - k) / stddev)
-    half = np.asarray(rounded if gaussian else ive(k, variance), np.float64)
+    at = library.special()
+    half = np.asarray(
+        at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev)
+        if gaussian
+        else at.ive(k, variance),
+        np.float64,
+    )
     # cut before probabilities lose digits: quotients of such would be no losses
     half = half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
     return np.concatenate([half[:0:-1], half])

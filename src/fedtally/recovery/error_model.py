@@ -1,175 +1,52 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
-A `Setting` says what is given beside the frequencies, and predicts. Each decoder has a model of its
-own beside it (`DecoderKind.predict`). No constant of them was fitted to simulations.
-docs/error-model.md derives them, says what they assume, and where they fail;
-`python -m experiments error_model` compares them with simulations.
+`Sums` holds what is given beside the frequencies. Each decoder has a model of its own beside it
+(`DecoderKind.predict`). No constant of them was fitted to simulations. docs/error-model.md derives
+them, says what they assume, and where they fail; `python -m experiments error_model` compares them
+with simulations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.privacy.events import Mechanism
 from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders.kind import DecoderKind
 from fedtally.recovery.decoders.median import median_error
-from fedtally.recovery.error_shape import (
-    F64,
-    Prediction,
-    Shape,
-    effective,
-    heterogeneity_of_batches,
-)
-from fedtally.sketch import Schedule, ScheduleKind
+from fedtally.recovery.sums import F64, Prediction, Sums, heterogeneity_of_batches
 
 __all__ = [
     "Prediction",
-    "Setting",
+    "Sums",
     "exceedance",
     "failure",
     "heterogeneity_of_batches",
     "predict",
+    "rising",
 ]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Setting:
-    """A campaign whose error is predicted: all that is given beside the frequencies.
-
-    Values are checked when an error is predicted.
+def predict(
+    frequencies: npt.ArrayLike, *, recovery: str = "joint", probability: float = 0.5, **given: Any
+) -> Prediction:
+    """Return the predicted error of a campaign.
 
     Args:
-        rows: of the sketch, at least 1, for joint recovery 3.
-        width: of the sketch, at least 1.
-        schedule: shared, fresh, hybrid or batched:B.
-        num_rounds: at least 1.
-        num_clients: of all rounds together, at least 1; may be left out where `round_sizes` are
-            given.
-        noise: standard deviation of the noise in each counter of each round's sum, in counts.
-        recovery: the name of a decoder.
-        candidates: size of the domain where it is larger than the number of frequencies; the others
-            are held by nobody.
-        numbers: how many items have each frequency; one if absent.
-        round_sizes: [num_rounds], clients of each round, at least 1; of equal size if absent.
-        heterogeneity: h, at least 1: the mean over rounds of the squared l2 norm of the tail's
-            frequencies, over that of their mean distribution's; more than the number of rounds
-            counts as that. 1: rounds of one distribution.
-        max_items: the most items of one client.
-        mechanism: of the noise, which decides the tails of a histogram's errors.
-        draws: of that noise, all rounds together, at least 1; for a histogram.
+        frequencies: [d], expected frequencies in any order, in [0, 1], together at most
+            `max_items`.
+        recovery: the name of a decoder. Joint recovery needs 3 rows.
+        probability: probability, in (0, 1), that the largest error exceeds linf.
+        given: the arguments of `Sums.of`, whose `candidates` may be left out where all have a
+            frequency; and those of `rising`: `numbers` and `max_items`.
 
-    >>> law = np.arange(1, 10_001.0) ** -1.1
-    >>> setting = Setting(rows=5, width=100, schedule="shared", num_rounds=1, num_clients=10_000)
-    >>> [round(setting.exceedance(law / law.sum(), size), 4) for size in (0.002, 0.01, 0.05)]
-    [0.1376, 0.0032, 0.0]
-    """
-
-    rows: int
-    width: int
-    schedule: Schedule | str
-    num_rounds: int
-    num_clients: int | None = None
-    noise: float = 0.0
-    recovery: str = "joint"
-    candidates: int | None = None
-    numbers: npt.ArrayLike | None = None
-    round_sizes: Sequence[int] | None = None
-    heterogeneity: float = 1.0
-    max_items: int = 1
-    mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN
-    draws: int = 1
-
-    def predict(self, frequencies: npt.ArrayLike, probability: float = 0.5) -> Prediction:
-        """Return the predicted error.
-
-        Args:
-            frequencies: [d], expected frequencies in any order, in [0, 1], together at most
-                `max_items`.
-            probability: in (0, 1), that the largest error exceeds linf.
-
-        Raises:
-            InvalidInputError: a value is out of its range.
-        """
-        known, number, shape = self._checked(frequencies)
-        if not 0.0 < validate.real(probability=probability) < 1.0:
-            raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
-        return Recovery(self.recovery).kind.predict(known, shape, number, probability)
-
-    def failure(self, frequencies: npt.ArrayLike, tau: float) -> float:
-        """Return the predicted probability that the largest error of a campaign exceeds a size.
-
-        Args:
-            frequencies: as in `predict`.
-            tau: the size, a frequency, above 0.
-
-        Raises:
-            InvalidInputError: a value is out of its range.
-        """
-        known, number, shape = self._checked(frequencies)
-        if validate.real(0.0, tau=tau) == 0.0:
-            raise InvalidInputError(f"tau must be above 0, got {tau}")
-        return Recovery(self.recovery).kind.failure(known, shape, number, tau)
-
-    def exceedance(self, frequencies: npt.ArrayLike, size: float) -> float:
-        """Return the predicted share of light items that the paper's decoder misses by a size.
-
-        Whatever `recovery` says, the decoder is the median.
-
-        Args:
-            frequencies: as in `predict`.
-            size: that is exceeded, a frequency, above 0.
-
-        Raises:
-            InvalidInputError: a value is out of its range.
-        """
-        known, number, shape = self._checked(frequencies, Recovery.MEDIAN)
-        if validate.real(0.0, size=size) == 0.0:
-            raise InvalidInputError(f"size must be above 0, got {size}")
-        return median_error.exceedance(known, shape, number, size)
-
-    def _checked(
-        self, frequencies: npt.ArrayLike, recovery: str | None = None
-    ) -> tuple[F64, F64, Shape]:
-        """Return rising positive frequencies, how many items have each, and the shape."""
-        known, number = _known(
-            frequencies, self.numbers, validate.integer(1, max_items=self.max_items)
-        )
-        rounds = _rounds(
-            Schedule.parse(self.schedule),
-            self.num_rounds,
-            self.num_clients,
-            self.round_sizes,
-            self.heterogeneity,
-        )
-        candidates = _candidates(number, self.candidates)
-        decoder = Recovery.parse(self.recovery if recovery is None else recovery)
-        rows = validate.integer(1, rows=self.rows)
-        decoder.check_rows(rows)
-        shape = Shape(
-            rows,
-            validate.integer(1, width=self.width),
-            rounds.sizes,
-            rounds.fresh,
-            rounds.clients,
-            validate.real(0.0, noise=self.noise) ** 2 * self.num_rounds,
-            candidates,
-            rounds.heterogeneity,
-            self.mechanism,
-            validate.integer(1, draws=self.draws),
-        )
-        return known[known > 0], number[known > 0], shape
-
-
-def predict(frequencies: npt.ArrayLike, *, probability: float = 0.5, **setting: Any) -> Prediction:
-    """Return the predicted error of a campaign: `Setting(**setting).predict`.
+    Raises:
+        InvalidInputError: a value is out of its range.
 
     >>> distribution = np.arange(1, 100_001.0) ** -1.1
     >>> distribution /= distribution.sum()
@@ -180,11 +57,25 @@ def predict(frequencies: npt.ArrayLike, *, probability: float = 0.5, **setting: 
     4.6e-05
     1.7e-03
     """
-    return Setting(**setting).predict(frequencies, probability)
+    known, number, sums, kind = _checked(frequencies, recovery, **given)
+    if not 0.0 < validate.real(probability=probability) < 1.0:
+        raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
+    return kind.predict(known, sums, number, probability)
 
 
-def failure(frequencies: npt.ArrayLike, tau: float, **setting: Any) -> float:
-    """Return the probability that the largest error exceeds tau: `Setting(**setting).failure`.
+def failure(
+    frequencies: npt.ArrayLike, tau: float, *, recovery: str = "joint", **given: Any
+) -> float:
+    """Return the predicted probability that the largest error of a campaign exceeds a size.
+
+    Args:
+        frequencies: as in `predict`, as are recovery and given.
+        tau: the size, a frequency, above 0.
+        recovery: the decoder.
+        given: the campaign.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
 
     >>> law = np.arange(1, 10_001.0) ** -1.1
     >>> plan = {"rows": 15, "schedule": "shared", "num_rounds": 1, "num_clients": 10_000}
@@ -192,56 +83,67 @@ def failure(frequencies: npt.ArrayLike, tau: float, **setting: Any) -> float:
     ...  for width in (50, 75, 100)]
     [0.69, 0.07, 0.01]
     """
-    return Setting(**setting).failure(frequencies, tau)
+    known, number, sums, kind = _checked(frequencies, recovery, **given)
+    if validate.real(0.0, tau=tau) == 0.0:
+        raise InvalidInputError(f"tau must be above 0, got {tau}")
+    return kind.failure(known, sums, number, tau)
 
 
-def exceedance(frequencies: npt.ArrayLike, size: float, **setting: Any) -> float:
-    """Return the share of light items that the median misses by more: `Setting.exceedance`."""
-    return Setting(**setting).exceedance(frequencies, size)
+def exceedance(frequencies: npt.ArrayLike, size: float, **given: Any) -> float:
+    """Return the predicted share of light items that the median over rows misses by a size.
+
+    Args:
+        frequencies: as in `predict`.
+        size: an error, a frequency, above 0.
+        given: the campaign, as in `predict`.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+
+    >>> law = np.arange(1, 10_001.0) ** -1.1
+    >>> plan = {"rows": 5, "width": 100, "schedule": "shared", "num_rounds": 1}
+    >>> [round(exceedance(law / law.sum(), size, **plan, num_clients=10_000), 4)
+    ...  for size in (0.002, 0.01, 0.05)]
+    [0.1376, 0.0032, 0.0]
+    """
+    known, number, sums, _ = _checked(frequencies, Recovery.MEDIAN, **given)
+    if validate.real(0.0, size=size) == 0.0:
+        raise InvalidInputError(f"size must be above 0, got {size}")
+    return median_error.exceedance(known, sums, number, size)
 
 
-class _Rounds(NamedTuple):
-    """What a plan says of its rounds: as in `Shape`."""
+def _checked(
+    frequencies: npt.ArrayLike,
+    recovery: str,
+    *,
+    numbers: npt.ArrayLike | None = None,
+    max_items: int = 1,
+    candidates: int | None = None,
+    **given: Any,
+) -> tuple[F64, F64, Sums, DecoderKind]:
+    """Return what a model takes, and the decoder's kind, which has it."""
+    known, number = _known(frequencies, numbers, validate.integer(1, max_items=max_items))
+    sums = Sums.of(candidates=_candidates(number, candidates), **given)
+    decoder = Recovery.parse(recovery)
+    decoder.check_rows(sums.rows)
+    return known[known > 0], number[known > 0], sums, decoder.kind
 
-    sizes: F64
-    fresh: bool
-    clients: int
-    heterogeneity: float
 
+def rising(
+    frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None = None, max_items: int = 1
+) -> tuple[F64, F64]:
+    """Return frequencies as models take them, above 0 and rising, and how many items have each.
 
-def _rounds(
-    schedule: Schedule,
-    num_rounds: int,
-    num_clients: int | None,
-    round_sizes: Sequence[int] | None,
-    heterogeneity: float,
-) -> _Rounds:
-    rounds = np.ones(validate.integer(1, num_rounds=num_rounds))
-    if round_sizes is not None:
-        if len(round_sizes) != num_rounds:
-            raise InvalidInputError(
-                f"round_sizes must be {num_rounds}, one of each round, got {len(round_sizes)}"
-            )
-        rounds = np.array(
-            [validate.integer(1, round_sizes=size) for size in round_sizes], dtype=np.float64
-        )
-        total = int(rounds.sum())
-        if num_clients is None:
-            num_clients = total
-        elif num_clients != total:
-            raise InvalidInputError(
-                f"num_clients must be the sum of round_sizes, {total}, got {num_clients}"
-            )
-    elif num_clients is None:
-        raise InvalidInputError("num_clients or round_sizes must be given, got neither")
-    sizes = np.array(
-        [rounds[batch.start : batch.stop].sum() for batch in schedule.batches_of(num_rounds)]
-    )
-    spread = heterogeneity_of_batches(
-        validate.real(1.0, heterogeneity=heterogeneity), effective(sizes), effective(rounds)
-    )
-    clients = validate.integer(1, num_clients=num_clients)
-    return _Rounds(sizes, schedule.kind is ScheduleKind.FRESH, clients, spread)
+    Args:
+        frequencies: as in `predict`.
+        numbers: [d], the number of items of each frequency; one if None.
+        max_items: the most items of one client.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+    known, number = _known(frequencies, numbers, max_items)
+    return known[known > 0], number[known > 0]
 
 
 def _candidates(number: F64, candidates: int | None) -> int:

@@ -647,7 +647,7 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
     counted_in = f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)}"
     left_out = traffic.get("screening", {}).get("clients_left_out", 0)
     screened_out = f" ({left_out:,} of them in cohorts that are left out)" if left_out else ""
-    if "engine" in traffic:
+    if traffic.get("engine") == "agents":
         counted_in += " that were asked are in the sums"
         return f"{counted_in}{screened_out}; an agent answered for each"
     if refused := traffic.get("refused", 0):

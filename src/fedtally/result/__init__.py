@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     )
     from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth
     from fedtally.result.files import (
-        SCHEMA,
         check_export_path,
         check_table_fits,
         physical_memory,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
     from fedtally.result.notes import RARE_ITEMS
     from fedtally.result.result import Progress, Result
+    from fedtally.result.told import SCHEMA
 
 # Loaded on first use: a word on one estimate needs neither a decoder nor SciPy.
 _HOMES = {
@@ -52,7 +52,6 @@ _HOMES = {
         "Truth",
     ),
     "files": (
-        "SCHEMA",
         "check_export_path",
         "check_table_fits",
         "physical_memory",
@@ -68,6 +67,7 @@ _HOMES = {
         "Progress",
         "Result",
     ),
+    "told": ("SCHEMA",),
 }
 
 __all__ = [

@@ -25,7 +25,6 @@ from fedtally.sketch.hashing import SEED_BYTES
 if TYPE_CHECKING:
     from fedtally.result.result import Result
 
-SCHEMA = "fedtally-result/1"
 # Candidates from which decoding takes long enough for a file to keep the fit of joint recovery.
 _SLOW = 1 << 20
 _FIT_FIELDS = ("most", "selected", "threshold", "draws", "kappa", "largest_error")
@@ -77,7 +76,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     # True counts are left out: a file may go to people that must not see them.
     archive.write(
         path,
-        SCHEMA,
+        told.SCHEMA,
         meta,
         {
             "counters": np.stack([s.counters for s in result.sketches]),
@@ -95,7 +94,7 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
     Raises:
         UnreadableFileError: the file is missing, damaged, or of another kind.
     """
-    _, meta, arrays = archive.read(path, SCHEMA, _limits)
+    _, meta, arrays = archive.read(path, told.SCHEMA, _limits)
     try:
         plan = Plan.from_dict(meta["plan"])
         parts = {

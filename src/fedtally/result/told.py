@@ -9,6 +9,8 @@ from typing import Any
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 
+SCHEMA = "fedtally-result/1"
+
 _PLANNED = {  # of `Plan.secure_sum.summary`
     "method": str,
     "adversary": str,

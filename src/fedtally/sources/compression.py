@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple, cast
 
+from fedtally.base import arrow
+
 PEEK = 16  # the first bytes of a file, which tell its compression
 _CHUNK = 1 << 14  # bytes of a compressed file that are taken at once
 
@@ -51,11 +53,9 @@ class _Decompressed:
         self._name, self._bytes = compression.name, compression.open(file)
 
     def read(self, size: int) -> bytes:
-        import pyarrow as pa
-
         try:
             return cast("bytes", self._bytes.read(size))
-        except (EOFError, OSError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+        except (EOFError, OSError, zlib.error, lzma.LZMAError, *arrow.errors()) as error:
             if isinstance(error, OSError) and error.errno:  # the disk's, not of the content
                 raise
             why = "it is damaged or cut short, or something else follows it"
@@ -111,7 +111,8 @@ class _Streams:
 
 
 def _open_zstd(file: IO[bytes]) -> Any:
-    import pyarrow as pa  # Python has zstd from 3.14 on
+    arrow.check("a file in .zst")  # Python has zstd from 3.14 on
+    import pyarrow as pa
 
     return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
 

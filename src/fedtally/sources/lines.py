@@ -247,7 +247,30 @@ def tables(
 ) -> Iterator[Any]:
     """Yield the rows of a stream's lines as record batches of the named columns, all text.
 
-    The first batch has no rows, so that the columns of an empty table are known.
+    The first batch has no rows, so that the columns of an empty table are known. The arguments are
+    those of `rows`.
+    """
+    import pyarrow as pa
+
+    names = columns.names()
+    yield no_rows(pa.schema([(name, pa.large_string()) for name in names]))
+    for kept in rows(stream, read, columns, encoding, block_size, line_end):
+        texts = [
+            pa.array(of_objects([row.get(name) for row in kept]), pa.large_string())
+            for name in names
+        ]
+        yield pa.record_batch(texts, names)
+
+
+def rows(
+    stream: ByteStream,
+    read: Callable[[str], Row | None],
+    columns: Columns,
+    encoding: str,
+    block_size: int,
+    line_end: bytes = b"\n",
+) -> Iterator[list[Row]]:
+    """Yield the rows of a stream's lines, some at a time.
 
     Args:
         stream: the stream of the file's own bytes.
@@ -257,18 +280,9 @@ def tables(
         block_size: the number of bytes that are read at once.
         line_end: the byte that ends a line.
     """
-    import pyarrow as pa
-
-    names = columns.names()
-    yield no_rows(pa.schema([(name, pa.large_string()) for name in names]))
     for lines in _blocks(stream, block_size, line_end):
-        rows = [read(_decoded(line, encoding)) for line in lines]
-        kept = [row for row in rows if row is not None]
-        texts = [
-            pa.array(of_objects([row.get(name) for row in kept]), pa.large_string())
-            for name in names
-        ]
-        yield pa.record_batch(texts, names)
+        found = [read(_decoded(line, encoding)) for line in lines]
+        yield [row for row in found if row is not None]
 
 
 def first_line(stream: ByteStream, encoding: str, line_end: bytes) -> str:

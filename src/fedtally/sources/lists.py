@@ -28,7 +28,7 @@ from fedtally.domain import (
     load,
     parse,
 )
-from fedtally.domain.columns import as_text, shown
+from fedtally.domain.columns import as_text, holds, places_in, shown, utf8_buffers
 from fedtally.errors import InvalidInputError, UnreadableFileError, arg, opt
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import Layout, check_text
@@ -224,13 +224,10 @@ def _faults(path: str, items: Any, row: str) -> list[str]:
     >>> _faults("words.txt", as_text(["1", "", "1", "", ""]), "line")
     ['line 2 of words.txt is empty (3 in all)', "line 3 of words.txt repeats line 1, '1'"]
     """
-    import pyarrow.compute as pc
-
-    first = pc.index_in(items, value_set=items).to_numpy()
-    is_empty = pc.equal(items, "").to_numpy(zero_copy_only=False)
+    first = places_in(items, items)
+    is_empty = np.diff(utf8_buffers(items)[1]) == 0
     is_repeated = (first != np.arange(len(items))) & ~is_empty
-    is_broken = pc.match_substring_regex(items, "[\r\n]").to_numpy(zero_copy_only=False)
-    is_marked = pc.starts_with(items, _MARK).to_numpy(zero_copy_only=False)
+    is_broken, is_marked = holds(items, "[\r\n]"), holds(items, f"^{_MARK}")
     faults = []
     for places, fault in (
         (np.flatnonzero(is_empty), "is empty"),

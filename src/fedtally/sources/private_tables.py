@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,13 @@ from fedtally.sources.batches import Columns
 from fedtally.sources.layout import Layout, Tables
 from fedtally.sources.streams import ByteStream
 
+Rows = Callable[..., Iterator[Any]]  # `lines.tables`, or what has its arguments
 
-def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    """Yield the rows of a CSV or TSV."""
+
+def read_csv(
+    path: str, columns: Columns, layout: Layout, name: str, rows: Rows = lines.tables
+) -> Tables:
+    """Yield the rows of a CSV or TSV, as `lines.tables` or `lines.rows` gives them."""
     if not layout.header:
         columns = columns.with_folders()
         _check_headless(columns, name)
@@ -48,7 +52,7 @@ def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         # Where the item is all that a line holds, a blank line is a row whose item is missing.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
-        for table in lines.tables(stream, read, columns, encoding, layout.block_size, line_end):
+        for table in rows(stream, read, columns, encoding, layout.block_size, line_end):
             yield table, columns, stream.position
 
 
@@ -106,12 +110,14 @@ def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
             yield table, columns, stream.position
 
 
-def read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    """Yield the rows of plain text, each one item."""
+def read_text(
+    path: str, columns: Columns, layout: Layout, name: str, rows: Rows = lines.tables
+) -> Tables:
+    """Yield the rows of plain text, each one item, as `read_csv` does."""
     item = Columns("item")
     with _open_lines(path, layout) as stream:
         encoding = lines.line_encoding(layout.encoding)
-        for table in lines.tables(
+        for table in rows(
             stream, lambda line: {"item": line}, item, encoding, layout.block_size
         ):
             yield table, item, stream.position

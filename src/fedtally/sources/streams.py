@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
+from fedtally.base import arrow
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.sources import compression
 from fedtally.sources.compression import Compression, DamagedError
@@ -34,13 +35,11 @@ def reading(name: str, encoding: str) -> Iterator[None]:
     ...
     fedtally.errors.UnreadableFileError: x.csv.gz is no intact gzip file: it starts with b'no'
     """
-    import pyarrow as pa
-
     try:
         yield
     except DamagedError as error:
         raise UnreadableFileError(f"{name} {error}") from error
-    except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
+    except (*arrow.errors(), OSError, UnicodeError, csv.Error) as error:
         raise UnreadableFileError(f"{name} {_explain(error, encoding)}") from error
 
 

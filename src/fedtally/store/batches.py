@@ -110,6 +110,11 @@ class Batches(ClaimedDatabase):
         """
         return opened(cls, file_url(os.fspath(path)), create)
 
+    def kept(self, name: bytes) -> bytes | None:
+        """Return what a server keeps under a name, or None; its process is not disturbed."""
+        with self._sqlite(write=False) as connection:
+            return _found(connection, name)
+
     def claim(self, plan: Plan, side: Side, *, mark: str | os.PathLike[str]) -> BatchStore:
         """Return the store of a server, for this process alone.
 

@@ -21,7 +21,6 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.kind import CampaignDecoder, DecoderKind, Progress
 from fedtally.recovery.decoders.work import Task, Work
-from fedtally.recovery.error_shape import F64, Prediction, Shape
 from fedtally.recovery.found import FoundFit
 from fedtally.recovery.limits import (
     ROUNDING,
@@ -34,6 +33,7 @@ from fedtally.recovery.limits import (
 from fedtally.recovery.linear_system import U64, Candidates, Ids, ask, check_landed
 from fedtally.recovery.noise_law import NONE, NoiseLaw
 from fedtally.recovery.shrinkage import NORMAL, Noisy
+from fedtally.recovery.sums import F64, Prediction, Sums
 from fedtally.sketch import CountSketch, Identity
 
 if TYPE_CHECKING:
@@ -182,30 +182,30 @@ def _limits(
     return DirectIntervals(decoder, domain.size, confidence, kind)
 
 
-def _predict(known: F64, shape: Shape, numbers: F64, probability: float) -> Prediction:
+def _predict(known: F64, sums: Sums, numbers: F64, probability: float) -> Prediction:
     """Return the predicted error: that of the noise, whatever the frequencies.
 
     The noise of counters is independent: the largest of d exceeds a size with probability p where
     each exceeds it with 1 - (1 - p)^(1/d). The noise is of integers: with a small standard
     deviation its tails are far from those of a normal distribution.
     """
-    if not shape.noise:
+    if not sums.noise:
         return Prediction(0.0, 0.0, 0.0)
-    law = _law(shape)
-    each = -math.expm1(math.log1p(-probability) / shape.candidates)
-    return Prediction(law.stddev / shape.clients, 0.0, law.half(each) / shape.clients)
+    law = _law(sums)
+    each = -math.expm1(math.log1p(-probability) / sums.candidates)
+    return Prediction(law.stddev / sums.clients, 0.0, law.half(each) / sums.clients)
 
 
-def _failure(known: F64, shape: Shape, numbers: F64, tau: float) -> float:
+def _failure(known: F64, sums: Sums, numbers: F64, tau: float) -> float:
     """Return the probability that the largest error exceeds tau."""
-    if not shape.noise:
+    if not sums.noise:
         return 0.0
-    each = float(_law(shape).exceeded(tau * shape.clients * (1 + _SAME)))
-    return -math.expm1(shape.candidates * math.log1p(-each)) if each < 1 else 1.0
+    each = float(_law(sums).exceeded(tau * sums.clients * (1 + _SAME)))
+    return -math.expm1(sums.candidates * math.log1p(-each)) if each < 1 else 1.0
 
 
-def _law(shape: Shape) -> NoiseLaw:
-    return NoiseLaw.of_draws(shape.mechanism, shape.noise / shape.draws, shape.draws)
+def _law(sums: Sums) -> NoiseLaw:
+    return NoiseLaw.of_draws(sums.mechanism, sums.noise / sums.draws, sums.draws)
 
 
 def _work(task: Task) -> Work:

@@ -12,11 +12,11 @@ import numpy as np
 
 from fedtally.domain import Domain
 from fedtally.recovery.decoders.work import Task, Work
-from fedtally.recovery.error_shape import F64, Prediction, Shape
 from fedtally.recovery.found import FoundFit
 from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import U64, Candidates
 from fedtally.recovery.shrinkage import Noisy
+from fedtally.recovery.sums import F64, Prediction, Sums
 from fedtally.sketch import CountSketch, SketchSpec
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class DecoderKind(DecoderFacts):
         make: makes it.
         limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
             confidence, and a kind as for `intervals.make_intervals`.
-        predict: predicts the error from rising frequencies, the shape of the plan, the number of
+        predict: predicts the error from rising frequencies, the sums in numbers, the number of
             items of each frequency, and the probability with which the largest error exceeds
             `linf`.
         failure: predicts the probability that the largest error exceeds a size; it takes the size,
@@ -163,7 +163,7 @@ class DecoderKind(DecoderFacts):
     decoder: type[CampaignDecoder]
     make: Make
     limits: Callable[[Any, Sequence[CountSketch], Domain, float, str], Intervals]
-    predict: Callable[[F64, Shape, F64, float], Prediction]
-    failure: Callable[[F64, Shape, F64, float], float]
+    predict: Callable[[F64, Sums, F64, float], Prediction]
+    failure: Callable[[F64, Sums, F64, float], float]
     work: Callable[[Task], Work]
     held_bytes: Callable[[int, int, int], int] = lambda candidates, rows, batches: 0

@@ -169,6 +169,21 @@ class _Server(ABC):
         """The rounds whose reports are in the batch."""
         return self._rounds
 
+    @property
+    def has_proofs(self) -> bool:
+        """Whether reports have proofs, and are judged."""
+        return self._check.proof is not None
+
+    @property
+    def num_counted(self) -> int:
+        """How many reports are in the closed batch; 0 while it is open."""
+        return len(self._counted)
+
+    @property
+    def report_bytes(self) -> int:
+        """The bytes of the frame of a report to this server."""
+        return HEADER.size + HEAD.size + self._payload_bytes()
+
     def __getstate__(self) -> None:
         raise InvalidInputError(
             "the state of a server of a batch cannot be copied or pickled: two could open two sums"

@@ -1,4 +1,7 @@
-"""What `fedtally agent join` runs: `join` between a server and the socket of an agent."""
+"""What a client's commands run: `join` between a server and the socket of an agent, and `report`.
+
+Both end when they are told to, between two steps, so that nothing is left half done.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,46 @@ import signal
 import ssl
 import stat
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import closing
+from enum import Enum
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
 from fedtally.campaign.transports.https.join import MOST_BYTES, TIMEOUT, TOKEN, Over, join
+from fedtally.campaign.transports.https.reporting import (
+    AGAIN,
+    HOURLY,
+    Beginning,
+    Never,
+    Sending,
+    carried,
+)
 from fedtally.campaign.transports.pipe import read_frame, write_frame
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.secagg.two_server import Side
+from fedtally.store import Fate, Unsent
 
 ANSWER_SECONDS = 300.0  # for an answer of the agent, which may read its items first
 _CAMPAIGN = re.compile(r"(/.*)?/v1/campaigns/[0-9a-f]{64}/?")
+_SERVER = re.compile(r"(/(?!v1(/|$))[^/]+)*/?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_T = TypeVar("_T")
+
+
+class Left(Enum):
+    """Why a report is left in the outbox."""
+
+    TOLD = "stopped"
+    LATER = "a server did not take the report yet"
+
+
+class _LaterError(Exception):
+    """Something is to be waited for, and nobody waits."""
 
 
 def checked_url(url: str) -> str:
@@ -32,18 +61,47 @@ def checked_url(url: str) -> str:
     Raises:
         InvalidInputError: it is none, or leads over a network without TLS.
     """
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        parts, host = urlsplit(""), None
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
-    if not host or not is_safe or not _CAMPAIGN.fullmatch(parts.path):
+    if not _CAMPAIGN.fullmatch(_safe_parts(url).path):
         raise InvalidInputError(
             f"{url!r} is no address of a campaign: give https://HOST/v1/campaigns/FINGERPRINT, with"
             " the 64 hexadecimal digits of the plan (http on this machine alone)"
         )
     return url.rstrip("/")
+
+
+def checked_servers(leader: str, helper: str) -> dict[Side, str]:
+    """Return the addresses of two servers, without a slash at their ends.
+
+    Raises:
+        InvalidInputError: one is none, or leads over a network without TLS, or both are one.
+    """
+    given: dict[Side, str] = {"leader": leader, "helper": helper}
+    for side, url in given.items():
+        parts = _safe_parts(url)
+        if not parts.hostname or parts.query or parts.fragment or not _SERVER.fullmatch(parts.path):
+            raise InvalidInputError(
+                f"{url!r} is no address of a {side}: give https://HOST, without the path of a plan"
+                " (http on this machine alone)"
+            )
+        given[side] = url.rstrip("/")
+    if given["leader"] == given["helper"]:
+        raise InvalidInputError(
+            f"{leader!r} is given for both servers: a leader and a helper have operators, and"
+            " addresses, of their own"
+        )
+    return given
+
+
+def _safe_parts(url: str) -> SplitResult:
+    """Return the parts of an address; empty ones if it leads over a network without TLS."""
+    none = urlsplit("")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return none
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
+    return parts if host and is_safe and parts.username is None else none
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
@@ -126,7 +184,7 @@ async def carry(
     """
     draws = secrets.SystemRandom()
     async with httpx.AsyncClient(verify=verify, timeout=TIMEOUT) as http:
-        joining = asyncio.ensure_future(
+        return await _until_told(
             join(
                 http,
                 url,
@@ -138,7 +196,66 @@ async def carry(
                 tell=tell,
             )
         )
-        for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, joining.cancel)
-        await asyncio.wait({joining})
-        return None if joining.cancelled() else joining.result()
+
+
+async def report(
+    urls: Mapping[Side, str],
+    verify: ssl.SSLContext,
+    unsent: Unsent | None,
+    make: Callable[[float], Unsent],
+    tell: Callable[[str], None],
+    *,
+    waits: bool,
+) -> Fate | Never | Left:
+    """Carry a client's report to two servers; return what became of it, or why it is left.
+
+    Both servers are asked whether they take reports before one is made.
+
+    Args:
+        urls: the address of the release at each server.
+        verify: how the servers' certificates are checked.
+        unsent: the report, if it is made already.
+        make: makes it, at a time in Unix seconds; the report is on disk when it returns.
+        tell: takes what the owner should know.
+        waits: whether a server that does not answer is asked again.
+
+    Raises:
+        StoreError: the client's record failed.
+        Exception: what `make` raised, as it was.
+    """
+    random = secrets.SystemRandom().random
+
+    async def sleep(seconds: float) -> None:
+        if not waits:
+            raise _LaterError
+        await asyncio.sleep(seconds)
+
+    def say(text: str) -> None:
+        tell(text if waits else text.removesuffix(AGAIN).removesuffix(HOURLY))
+
+    async def work() -> Fate | Never | Left:
+        carry, report = partial(carried, http, urls, clock=time.time, sleep=sleep), unsent
+        try:
+            if report is None:
+                begun = await carry(Beginning(random, say))
+                if isinstance(begun, Never):
+                    return begun
+                report = make(time.time())
+                tell("the report is made, and its items are spent")
+            fate = await carry(Sending(report, random, say))
+            assert isinstance(fate, Fate)
+            return fate
+        except _LaterError:
+            return Left.LATER
+
+    async with httpx.AsyncClient(verify=verify, timeout=TIMEOUT) as http:
+        return await _until_told(work()) or Left.TOLD
+
+
+async def _until_told(work: Coroutine[Any, Any, _T]) -> _T | None:
+    """Return what a coroutine returns; None: SIGTERM or Ctrl-C came first, and it was cancelled."""
+    working = asyncio.ensure_future(work)
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, working.cancel)
+    await asyncio.wait({working})
+    return None if working.cancelled() else working.result()

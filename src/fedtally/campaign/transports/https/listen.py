@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import socket
+import ssl
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -178,29 +179,33 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(app: Any, listening: Listening) -> AsyncIterator[asyncio.Task[None]]:
+async def served(
+    app: Any, listening: socket.socket, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """Serve an application while the block runs; give the task, which ends only if it fails.
 
     Args:
         app: an ASGI application.
-        listening: where.
+        listening: the socket that it listens on.
+        tls: how it meets who connects; None: without TLS, behind nginx.
     """
-    server = _Server(
-        uvicorn.Config(
-            app,
-            http="httptools",
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_SECONDS,
-            timeout_graceful_shutdown=CLOSE_SECONDS,
-        )
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
     )
-    task = asyncio.create_task(server.serve([listening.socket]))
+    config.load()
+    config.ssl = tls
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([listening]))
     try:
         yield task
     finally:

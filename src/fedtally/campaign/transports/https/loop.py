@@ -11,17 +11,15 @@ Where `SocketLoop` asks each agent, here each client asks. What a client is told
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from fedtally.campaign.driver import Driver, Receipt
@@ -33,17 +31,26 @@ from fedtally.campaign.transports.https.resource import (
     read_digest,
     step_path,
 )
+from fedtally.campaign.transports.https.web import (
+    BUSY,
+    MOST_BODIES,
+    Refused,
+    Room,
+    body_of,
+    draw,
+    length_of,
+)
 from fedtally.campaign.transports.pace import Ending, Pace, longest_answer
 from fedtally.secagg.server import ClientId
 
-BODY_SECONDS = 30.0  # for a whole body
 # At the end, the time in which clients may still fetch how their session ended. A client whose
 # connection broke asks again after 30 seconds at the latest.
 FAREWELL_SECONDS = 60.0
 MOST_WAITING = 2_000  # clients that wait at once; the others ask again a little later
-MOST_BODIES = 256 << 20  # bytes of bodies in memory at once
 # Seconds until a client asks again, drawn between two bounds: clients that start together spread.
-SOON, CROWDED, BUSY = (1, 2), (5, 15), (2, 10)
+SOON, CROWDED = (1, 2), (5, 15)
+# Seconds that a request waits: else clients that came together would all come back in one second.
+WAIT = 10, int(WAIT_SECONDS)
 IDLE = 15, 45  # of a client in no session, where a phase lasts a minute or more
 
 
@@ -70,53 +77,12 @@ class Observer:
         """Note how long a step of the driver took."""
 
 
-def draw(least: int, most: int) -> int:
-    """Return a whole number between two bounds, both included, at random."""
-    return least + secrets.randbelow(most - least + 1)
-
-
 class Standing(Enum):
     """Whether the server takes requests now."""
 
     STARTING = "starting"  # the store was not read yet
     OPEN = "open"
     LEAVING = "leaving"  # drained or overtaken: another process goes on
-
-
-class Refused(Exception):
-    """A request that is refused: with a status, and words that name no client.
-
-    Args:
-        status: the status.
-        title: the words.
-        after: the bounds of the seconds after which to ask again; None: it is not said.
-    """
-
-    def __init__(self, status: int, title: str, after: tuple[int, int] | None = None) -> None:
-        super().__init__(title)
-        self.status, self.title, self.after = status, title, after
-
-
-class Room:
-    """Bytes of bodies that are in memory at once.
-
-    Args:
-        most: how many there may be.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    @contextmanager
-    def of(self, size: int) -> Iterator[None]:
-        """Keep room for a body; refuse one that has none."""
-        if size > self._left:
-            raise Refused(503, "busy: send the same again", BUSY)
-        self._left -= size
-        try:
-            yield
-        finally:
-            self._left += size
 
 
 @dataclass(eq=False)
@@ -289,17 +255,9 @@ class HttpsLoop:
         return name
 
     async def _body(self, request: Request) -> bytes:
-        length = request.headers.get("content-length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise Refused(411, "say the length of the body")
-        if len(length) > 12 or int(length) > self._most:
-            raise Refused(413, f"no answer of this campaign has more than {self._most} bytes")
-        with self.room.of(int(length)):
-            try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    return await request.body()
-            except (TimeoutError, ClientDisconnect):
-                raise Refused(408, "the body did not come in time") from None
+        too_long = f"no answer of this campaign has more than {self._most} bytes"
+        with self.room.of(length_of(request, self._most, too_long)):
+            return await body_of(request)
 
     def _take_turn(self, name: str) -> _Turn:
         """Begin the latest request of a client, and send an older one away.
@@ -314,7 +272,7 @@ class HttpsLoop:
 
     async def _next(self, name: str, turn: _Turn, handled: bytes) -> Response:
         """Return the client's next frame as soon as there is one, or when to ask again."""
-        end = self.steady() + WAIT_SECONDS
+        end = self.steady() + self.draw(*WAIT)
         while True:
             self._check_ready()
             frame = self.driver.next(name, self.clock(), handled=handled)
@@ -367,18 +325,11 @@ def _application(
     draw: Callable[[int, int], int],
     observer: Observer,
 ) -> Starlette:
-    def refused(error: Refused) -> Response:
-        headers = {"retry-after": str(draw(*error.after))} if error.after else {}
-        if error.status == 401:
-            headers["www-authenticate"] = "Bearer"
-        problem = {"type": "about:blank", "title": error.title, "status": error.status}
-        return JSONResponse(problem, error.status, headers, media_type="application/problem+json")
-
     async def observed(request: Request) -> Response:
         try:
             response = await step(request)
         except Refused as error:
-            response = refused(error)
+            response = error.response(draw)
         observer.answered(response.status_code, len(response.body))
         return response
 

@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -21,13 +21,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fedtally.campaign.driver import Driver, Receipt, RunningSession
+from fedtally.campaign.transports.https.collecting import Watcher
 from fedtally.campaign.transports.https.loop import HttpsLoop, Observer
 from fedtally.secagg.server import ClientId
+from fedtally.secagg.two_server import Outcome
 from fedtally.store import EndedSession, StoreError
 
 LEVELS = {"off": logging.CRITICAL, "info": logging.INFO, "debug": logging.DEBUG}
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"  # what Prometheus asks for
 _STEP_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0)
+_GROUP_BUCKETS = (1, 4, 16, 64, 256)
 _COHORT_BUCKETS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
 
 
@@ -188,6 +191,103 @@ def _short(session: bytes) -> str:
     return session.hex()[:8]
 
 
+class Counts(Watcher):
+    """Count what one of two servers takes and judges, and write a line for each group.
+
+    Args:
+        states: returns how each release stands, as `standing.Standing.of_release` does.
+        clock: returns the time, Unix seconds.
+        log: takes the lines.
+
+    Attributes:
+        registry: what Prometheus reads; of this process alone.
+    """
+
+    def __init__(
+        self,
+        states: Callable[[], Sequence[Mapping[str, Any]]],
+        clock: Callable[[], float],
+        log: logging.Logger,
+    ) -> None:
+        self._log, self.registry = log, CollectorRegistry()
+        self._responses = Counter(
+            "fedtally_responses", "Responses, by their status", ["status"], registry=self.registry
+        )
+        self._outcomes = Counter(
+            "fedtally_reports", "Reports, by their outcome", ["outcome"], registry=self.registry
+        )
+        self._judged = Counter(
+            "fedtally_judged_reports", "Reports that were judged", registry=self.registry
+        )
+        self._groups = Histogram(
+            "fedtally_group_reports",
+            "Reports in a transaction",
+            buckets=_GROUP_BUCKETS,
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "fedtally_group_seconds",
+            "Seconds of a transaction",
+            buckets=_STEP_BUCKETS,
+            registry=self.registry,
+        )
+        self.registry.register(_Releases(states, clock))
+
+    def answered(self, status: int, size: int) -> None:
+        """Note a response."""
+        self._responses.labels(str(status)).inc()
+
+    def took(self, outcomes: Sequence[Outcome | Exception], seconds: float) -> None:
+        """Note a group of reports."""
+        found: dict[str, int] = {}
+        for one in outcomes:
+            name = str(one) if isinstance(one, Outcome) else "failed"
+            found[name] = found.get(name, 0) + 1
+        for name, number in found.items():
+            self._outcomes.labels(name).inc(number)
+        self._groups.observe(len(outcomes))
+        self._seconds.observe(seconds)
+        self._say("group", seconds=round(seconds, 3), **found)
+
+    def judged(self, number: int, seconds: float) -> None:
+        """Note how many reports were judged."""
+        self._judged.inc(number)
+        self._say("judged", reports=number, seconds=round(seconds, 3))
+
+    def _say(self, event: str, **facts: Any) -> None:
+        self._log.info(event, extra={"facts": facts})
+
+
+class _Releases(Collector):
+    """How the releases of one of two servers stand, whenever Prometheus asks."""
+
+    def __init__(
+        self, states: Callable[[], Sequence[Mapping[str, Any]]], clock: Callable[[], float]
+    ) -> None:
+        self._states, self._clock = states, clock
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics."""
+        sums = {
+            name: GaugeMetricFamily(f"fedtally_release_{name}", what, labels=["release"])
+            for name, what in (
+                ("reports", "Reports that are held, or are in the sum"),
+                ("waiting", "Reports that are not judged yet"),
+                ("refused", "Reports whose proof was refused"),
+                ("oldest_seconds", "Age of the oldest report that is not judged"),
+                ("is_open", "1 while the release takes new reports"),
+            )
+        }
+        for one in self._states():
+            release = [str(one["release"])]
+            for name in ("reports", "waiting", "refused"):
+                sums[name].add_metric(release, one[name])
+            age = 0.0 if one["oldest"] is None else max(0.0, self._clock() - one["oldest"])
+            sums["oldest_seconds"].add_metric(release, age)
+            sums["is_open"].add_metric(release, float(one["state"] == "open"))
+        yield from sums.values()
+
+
 # ---- for probes and Prometheus ----
 
 
@@ -206,19 +306,25 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
         "fedtally_waiting_requests", "Requests that wait", registry=instruments.registry
     )
     waiting.set_function(lambda: loop.num_waiting)
-    return _probed(
-        lambda: not loop.driver.is_overtaken, lambda: loop.is_ready, instruments.registry
-    )
+    return probed(lambda: not loop.driver.is_overtaken, lambda: loop.is_ready, instruments.registry)
 
 
 def lingering() -> Starlette:
     """Return the same for a process that only says that its campaign is over."""
-    return _probed(lambda: True, lambda: True, CollectorRegistry())
+    return probed(lambda: True, lambda: True, CollectorRegistry())
 
 
-def _probed(
+def probed(
     is_alive: Callable[[], bool], is_ready: Callable[[], bool], registry: CollectorRegistry
 ) -> Starlette:
+    """Return the application of these verdicts, and of these metrics.
+
+    Args:
+        is_alive: tells whether the process may go on.
+        is_ready: tells whether clients can be served.
+        registry: what Prometheus reads.
+    """
+
     def verdict(is_well: bool) -> Response:
         return JSONResponse({"status": "pass" if is_well else "fail"}, 200 if is_well else 503)
 

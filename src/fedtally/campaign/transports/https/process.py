@@ -23,13 +23,14 @@ from fedtally.campaign.folder import CANCELLED, CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
 from fedtally.campaign.transports.event_loop import drain_at_sigterm
 from fedtally.campaign.transports.https.listen import Address, Listening, new_event_loop, served
-from fedtally.campaign.transports.https.loop import HttpsLoop, Names, draw, ended, serving
+from fedtally.campaign.transports.https.loop import HttpsLoop, Names, ended, serving
 from fedtally.campaign.transports.https.operate import (
     Instruments,
     json_log,
     lingering,
     operated,
 )
+from fedtally.campaign.transports.https.web import draw
 from fedtally.campaign.transports.pace import Ending
 from fedtally.errors import OvertakenError
 
@@ -89,7 +90,7 @@ class Https:
             )
             apps = serving(loop), operated(loop, instruments)
             try:
-                ending = _run(_serve(loop, zip(apps, listening, strict=False), watcher))
+                ending = run_loop(_serve(loop, zip(apps, listening, strict=False), watcher))
             except OvertakenError:
                 if (campaign.path / CANCELLED).exists():
                     watcher.note("the campaign was cancelled")
@@ -107,7 +108,7 @@ class Https:
         note(f"clients hear for {self.linger:,} seconds that it is over; SIGTERM ends that")
         apps = ended(campaign.plan.fingerprint, draw), lingering()
         with self._bound() as listening:
-            _run(_serve_end(zip(apps, listening, strict=False), self.linger))
+            run_loop(_serve_end(zip(apps, listening, strict=False), self.linger))
 
     @contextmanager
     def _bound(self, take_over: bool = False) -> Iterator[list[Listening]]:
@@ -117,10 +118,10 @@ class Https:
             yield [bound.enter_context(one.bound(take_over)) for one in places]
 
 
-_Served = Iterable[tuple[Any, Listening]]  # applications, and where
+Served = Iterable[tuple[Any, Listening]]  # applications, and where
 
 
-def _run(running: Coroutine[Any, Any, _T]) -> _T:
+def run_loop(running: Coroutine[Any, Any, _T]) -> _T:
     """Run on the loop that uvicorn is fast on; a connection takes a fifth of the memory there."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -135,33 +136,33 @@ def _ignore_reload() -> None:
 
 
 @asynccontextmanager
-async def _all_served(apps: _Served) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def all_served(apps: Served) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Serve applications while the block runs; give their tasks, which end only if one fails."""
     async with AsyncExitStack() as stack:
         tasks = []
         for app, listening in apps:
             listening.show()
-            tasks.append(await stack.enter_async_context(served(app, listening)))
+            tasks.append(await stack.enter_async_context(served(app, listening.socket)))
         yield tasks
 
 
-async def _serve(loop: HttpsLoop, apps: _Served, watch: Watch) -> Ending:
+async def _serve(loop: HttpsLoop, apps: Served, watch: Watch) -> Ending:
     """Serve a campaign; SIGTERM drains it, and a second one ends the process."""
     drain_at_sigterm(loop.stop, watch.note)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, loop.names.reload)
     loop.names.reload()  # a SIGHUP before this was not heard
-    async with _all_served(apps) as serves:
+    async with all_served(apps) as serves:
         running = asyncio.create_task(loop.run())
         await asyncio.wait({running, *serves}, return_when=asyncio.FIRST_COMPLETED)
         running.cancel()  # nobody can reach it
     return await running
 
 
-async def _serve_end(apps: _Served, seconds: float) -> None:
+async def _serve_end(apps: Served, seconds: float) -> None:
     """Say for some seconds that a campaign is over; SIGTERM ends it."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-    async with _all_served(apps) as serves:
+    async with all_served(apps) as serves:
         over_soon = asyncio.create_task(over.wait())
         await asyncio.wait(
             {over_soon, *serves}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED

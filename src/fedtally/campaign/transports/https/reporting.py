@@ -39,6 +39,7 @@ LONGEST_WAIT = 600.0  # seconds between two requests to a server that fails
 FRESH_SECONDS = 60.0  # for which a client believes that a release is open
 # Servers take no time that is further ahead of theirs, and none that is max_age behind.
 CLOCKS_APART = 3600.0
+AGAIN, HOURLY = "; asks again", ", and is asked hourly"  # ends of what the owner is told
 PATIENCE = BatchPolicy.max_age  # seconds after which no server takes the report
 _REFUSALS = {
     400: "cannot read the report: its plan or its version is another one",
@@ -101,7 +102,7 @@ class _Waits:
     def heard(self, server: Side, found: Heard) -> None:
         """Note a response that answers nothing."""
         if found.status == 404:
-            self._tell_once(f"the {server} knows no such release, and is asked hourly")
+            self._tell_once(f"the {server} knows no such release{HOURLY}")
             self._pause = self._spread(IDLE_WAIT)
             return
         what = f", {found.type}" if found.type else ""
@@ -109,7 +110,7 @@ class _Waits:
 
     def failed(self, why: str, found: Heard | None = None) -> None:
         """Note that something failed; the server may have said when to come back."""
-        self._tell_once(f"{why}; asks again")
+        self._tell_once(f"{why}{AGAIN}")
         least = 0.0 if found is None else found.seconds * (1 + self.random() / 2)
         self._pause = max(self._spread(self._wait), least)
         self._wait = min(LONGEST_WAIT, 2 * self._wait)
@@ -163,7 +164,9 @@ class Beginning:
             now: the time, Unix seconds.
         """
         state = _state(server, found)
-        if state is None:
+        if state is None and _is_other(server, found):
+            self._end(f"at the address of the {server} is the other server: exchange the two")
+        elif state is None:
             self._waits.heard(server, found)
         elif state is not Release.OPEN:
             self._end(f"the release is {state} at the {server}: nobody begins a report")
@@ -237,8 +240,11 @@ class Sending:
             StoreError: the record failed. The same frame is sent again.
         """
         if found.status == 201 and found.type == STATE_TYPE:
+            is_news = server in self._left
             self._says(server, Said.ACCEPTED)
             self._waits.goes_on()
+            if is_news:
+                self.tell(f"the {server} has the report")
         elif found.status in _REFUSALS and found.type == PROBLEM_TYPE:
             self.tell(f"the {server} {_REFUSALS[found.status]}")
             self._says(server, Said.REFUSED)
@@ -308,6 +314,12 @@ async def _exchange(
         talk.failed(f"the {step.server} cannot be reached ({words_of(error)})")
         return
     talk.heard(step.server, head._replace(content=content or b""), now)
+
+
+def _is_other(server: Side, found: Heard) -> bool:
+    """Tell whether a response comes from the other one of two servers."""
+    other = next(one for one in ORDER if one != server)
+    return found.type == STATE_TYPE and _state(other, found) is not None
 
 
 def _state(server: Side, found: Heard) -> Release | None:

@@ -21,7 +21,7 @@ from fedtally.recovery.decoders.belief.belief import (
     clearly_different,
 )
 from fedtally.recovery.decoders.joint import joint_error
-from fedtally.recovery.error_shape import F64, Prediction, Shape
+from fedtally.recovery.sums import F64, Prediction, Sums
 
 # Values in standard deviations. Items that say their count themselves are included as far as their
 # values may be mistaken for those of other items.
@@ -102,7 +102,7 @@ class _Channel:
 class _Evolution:
     """Equation (2), the state evolution, in clients."""
 
-    def __init__(self, counts: F64, number: F64, plan: Shape) -> None:
+    def __init__(self, counts: F64, number: F64, plan: Sums) -> None:
         self.counts, self.number, self.plan = counts, number, plan
         batches = plan.batches
         self._between = 1.0 - 1.0 / batches
@@ -146,7 +146,7 @@ class _Settled(NamedTuple):
 
 
 def predict(
-    frequencies: F64, plan: Shape, number: F64 | float = 1.0, probability: float = 0.5
+    frequencies: F64, plan: Sums, number: F64 | float = 1.0, probability: float = 0.5
 ) -> Prediction:
     """Return the predicted error of belief propagation, or of joint recovery where that answers."""
     joint = joint_error.predict(frequencies, plan, number, probability)
@@ -163,7 +163,7 @@ def predict(
     return Prediction(found.stddev / plan.clients, joint.support, linf / plan.clients)
 
 
-def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
+def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
     """Return the probability that the largest error exceeds tau; errors beyond it are Poisson."""
     scale = joint_error.predict(frequencies, plan, number).scale
     found = _settled(frequencies, plan, number, scale)
@@ -172,7 +172,7 @@ def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
     return -math.expm1(-found.beyond(tau * plan.clients))
 
 
-def _settled(frequencies: F64, plan: Shape, number: F64 | float, scale: float) -> _Settled | None:
+def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) -> _Settled | None:
     """Return where the messages settle; None where joint recovery, of this scale, answers.
 
     It answers if there are few cells. It is taken to answer if there are few rows, or little to

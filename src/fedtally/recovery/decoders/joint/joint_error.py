@@ -17,7 +17,7 @@ from fedtally.recovery.decoders.joint.joint import (
     SMALLER_SUPPORTS,
     WELL_CONDITIONED,
 )
-from fedtally.recovery.error_shape import F64, Prediction, Shape, grouped
+from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
 _MANY = 60.0  # clients from which an item's count is taken as its expectation
 _GROUP = 1.03  # items within this ratio are taken together
@@ -32,7 +32,7 @@ _HALVINGS = 40  # of a range of thresholds: what is left of it is next to nothin
 _FULL = 1e-12  # relative: a support this close to the largest is full
 
 
-def drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F64, F64]:
+def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64, F64]:
     """Return frequencies among the drawn clients, 0 first, and expected numbers of items."""
     expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
     few = expected <= _MANY
@@ -60,7 +60,7 @@ class _State(NamedTuple):
 class _Ladder:
     """Equation (1), for a bound on the support as a share of the cells."""
 
-    def __init__(self, f: F64, number: F64, plan: Shape, largest: float) -> None:
+    def __init__(self, f: F64, number: F64, plan: Sums, largest: float) -> None:
         self.f, self.number, self.plan = f, number, plan
         self.cells = plan.rows * plan.width
         self.most = max(1, int(largest * self.cells))
@@ -223,7 +223,7 @@ class _Fitted(NamedTuple):
 
 
 def predict(
-    frequencies: F64, plan: Shape, number: F64 | float = 1.0, probability: float = 0.5
+    frequencies: F64, plan: Sums, number: F64 | float = 1.0, probability: float = 0.5
 ) -> Prediction:
     """Return the predicted error of joint recovery."""
     found = _fitted(frequencies, plan, number)
@@ -232,13 +232,13 @@ def predict(
     return Prediction(found.scale, found.support, linf)
 
 
-def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
+def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
     """Return the probability that the largest error exceeds tau; errors beyond it are Poisson."""
     found = _fitted(frequencies, plan, number)
     return -math.expm1(-found.beyond(tau / found.scale)) if found.scale else 0.0
 
 
-def _fitted(frequencies: F64, plan: Shape, number: F64 | float) -> _Fitted:
+def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     f, number = drawn(frequencies, plan, number)
     s = np.inf
     for largest in (LARGEST_SUPPORT[plan.batches > 1.5], *SMALLER_SUPPORTS):
@@ -268,7 +268,7 @@ def _fitted(frequencies: F64, plan: Shape, number: F64 | float) -> _Fitted:
     return _Fitted(s, float(state.support[0]), float(size[-1]), beyond)
 
 
-def normal_equivalent(size: F64, number: F64, plan: Shape) -> Callable[[F64], F64]:
+def normal_equivalent(size: F64, number: F64, plan: Sums) -> Callable[[F64], F64]:
     """Return a function of sizes: the normal size with the same tail.
 
     Sizes are in standard deviations of the noise.

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc, gammaln
 
-from fedtally.recovery.error_shape import F64, Prediction, Shape, grouped
+from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
 _WIDE_GROUP = 1.1  # items within this ratio are taken together
 _ALONE = 60  # heaviest items that the distribution takes one by one
@@ -24,7 +24,7 @@ _BLUR = 1.2  # steps: keeps the lattice smooth where it is coarser than counts
 _NORMAL_95 = 1.959964  # the .95 quantile of a normal's size
 
 
-def predict(frequencies: F64, plan: Shape, number: F64, probability: float) -> Prediction:
+def predict(frequencies: F64, plan: Sums, number: F64, probability: float) -> Prediction:
     """Return the predicted error of the median over rows."""
     drawn = _expected(frequencies, plan, number)
     any_item = _exceeded_with(0.05, *drawn, plan)
@@ -32,13 +32,13 @@ def predict(frequencies: F64, plan: Shape, number: F64, probability: float) -> P
     return Prediction(any_item / _NORMAL_95 / plan.clients, 0.0, largest / plan.clients)
 
 
-def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
+def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
     """Return the probability that one of so many independent items errs by more than tau."""
     exceeds = exceedance(frequencies, plan, number, tau)
     return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
 
 
-def exceedance(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
+def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
     """Return the probability that one light item errs by more than tau."""
     counts = tau * plan.clients
     step = max(1.0, counts / _STEPS)
@@ -54,7 +54,7 @@ def exceedance(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
     )
 
 
-def _expected(frequencies: F64, plan: Shape, number: F64) -> tuple[F64, F64]:
+def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
     """Return expected counts, the heaviest one by one, and how many items have each."""
     if plan.fresh:  # a round holds the h-th part of the items, each h times as often
         frequencies, number = frequencies * plan.heterogeneity, number / plan.heterogeneity
@@ -64,7 +64,7 @@ def _expected(frequencies: F64, plan: Shape, number: F64) -> tuple[F64, F64]:
     )
 
 
-def _alike(plan: Shape) -> list[tuple[float, int]]:
+def _alike(plan: Sums) -> list[tuple[float, int]]:
     """Return groups of batches of about equal size.
 
     Each is the clients of all batches over those of one, and how many batches there are.
@@ -87,7 +87,7 @@ def _alike(plan: Shape) -> list[tuple[float, int]]:
     ]
 
 
-def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Shape) -> float:
+def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) -> float:
     """Return the error, in counts, that a light item exceeds in size with a probability.
 
     From a lattice that holds everything to ever finer ones, until the answer is many steps long, or
@@ -111,7 +111,7 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Shape)
         step = max(1.0, max(found, step) / _STEPS)
 
 
-def _tails(step: float, expected: F64, numbers: F64, plan: Shape) -> tuple[F64, F64]:
+def _tails(step: float, expected: F64, numbers: F64, plan: Sums) -> tuple[F64, F64]:
     """Return sizes on a lattice, and the probability that an error exceeds each.
 
     Sizes are in counts.

@@ -9,9 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+
+from experiments.curves import Release
+
 from fedtally.errors import InvalidInputError
+from fedtally.planner.choice import numbers_of_batches
 from fedtally.privacy.events import Collisions, Event
-from fedtally.recovery.releases import Release, numbers_of_batches
 from fedtally.sketch import Schedule
 
 Z = 4.224679  # at epsilon 1, delta 1e-6 (Balle and Wang 2018): the design study's table, and autodp

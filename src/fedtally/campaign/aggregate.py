@@ -1,0 +1,516 @@
+"""The folder of one of two servers: what it needs to take reports, and to go on after a crash.
+
+::
+
+    NAME/
+      aggregate.toml  where the key, the mark, the ledger and the certificates are, and the policy
+      plan.toml       the published plan
+      clients.allow   the registered clients
+      candidates.txt  of a leader: the candidate items, where the plan holds only their digest
+      reports.db      the journal of the server, and the sealed reports
+      books.db        what was charged, and which sums have landed
+      closings.json   of a leader: when each release closes
+      state.json      how far the process is, for `status`
+      lock            held by the process that runs; its number is in it
+      result.fed      of a leader: the answer
+      retired         there once the key was destroyed
+
+The key must not be in a backup of the folder, and the marks must not be put back together with it.
+So they lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from fedtally.base import archive, toml, validate
+from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.closings import Closing, Closings, Schedule
+from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_allow_list
+from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire_key
+from fedtally.campaign.server import FrequencyServer
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
+from fedtally.plan import Plan, Sums
+from fedtally.privacy.budget import Charge, OverspentError
+from fedtally.result import Result
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Side
+from fedtally.sources import of_description
+from fedtally.store import Batch, Batches, BatchStore, Campaigns, Ledger
+from fedtally.store.marks import new_mark
+
+SCHEMA = "fedtally-aggregate/1"
+SETTINGS, PLAN, ALLOW_LIST = "aggregate.toml", "plan.toml", "clients.allow"
+CANDIDATES, REPORTS, BOOKS = "candidates.txt", "reports.db", "books.db"
+STATE, LOCK, RESULT, RETIRED = "state.json", "lock", "result.fed", "retired"
+_PATHS = ("key", "mark", "certificate", "certificate_key", "other_certificate")
+_POLICY = ("min_honest", "corrupt", "validity")
+_ENTRIES = ("schema", "side", *_PATHS, "ledger", "helper", "policy")
+_LOADERS = {"leader": load_leader_key, "helper": load_helper_key}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator decides of a server.
+
+    Args:
+        key: the path of its private key file.
+        mark: the path of the mark of its reports, outside of the folder; that of the mark of its
+            books ends in `.books`.
+        certificate: the path of the certificate that it shows to the other server.
+        certificate_key: the path of the private key of that.
+        other_certificate: the path of the certificate of the other server, which alone is believed.
+        policy: the operator's own.
+        ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
+        helper: of a leader: the address of the helper, `https://HOST:PORT`.
+    """
+
+    key: Path
+    mark: Path
+    certificate: Path
+    certificate_key: Path
+    other_certificate: Path
+    policy: BatchPolicy
+    ledger: str | None = None
+    helper: str | None = None
+
+    def absolute(self) -> Settings:
+        """Return the settings with paths that hold in every working directory."""
+        ledger = self.ledger
+        if ledger is not None and "://" not in ledger:
+            ledger = str(Path(ledger).absolute())
+        paths = {name: getattr(self, name).absolute() for name in _PATHS}
+        return replace(self, ledger=ledger, **paths)
+
+
+class Claimed(NamedTuple):
+    """What a process runs: nobody else can write the folder meanwhile.
+
+    Attributes:
+        server: made with the books of the folder.
+        store: the journal and the reports.
+        batches: a server for each release of the plan.
+        books: the file of the books.
+    """
+
+    server: FrequencyServer
+    store: BatchStore
+    batches: list[Batch[Any]]
+    books: Campaigns
+
+
+@dataclass(frozen=True)
+class AggregateFolder:
+    """One of two servers on disk, checked when it is opened; made by `create` and `open`.
+
+    Args:
+        path: the folder.
+        side: the server that it is of.
+        plan: the published plan, summed by two servers.
+        allow_list: the registered clients.
+        settings: what the operator decided.
+        domain: of a leader: the candidate items.
+    """
+
+    path: Path
+    side: Side
+    plan: Plan
+    allow_list: AllowList
+    settings: Settings
+    domain: Domain | None
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        side: Side,
+        *,
+        plan: str | os.PathLike[str],
+        allow_list: str | os.PathLike[str],
+        settings: Settings,
+        candidates: str | os.PathLike[str] | None = None,
+        schedule: Schedule | None = None,
+    ) -> Self:
+        """Make the folder of a server; plan, allow-list and candidates are copied.
+
+        Everything is checked before the folder is made, and the folder is whole or not there.
+
+        Args:
+            path: the folder, which must not exist.
+            side: the server that it is of.
+            plan: the path of the published plan.
+            allow_list: the path of the list that the plan names.
+            settings: what the operator decided.
+            candidates: the list of the candidate items, where the plan holds only their digest.
+            schedule: of a leader: when its releases close; None: when `close` says so, or when they
+                are full.
+
+        Raises:
+            InvalidInputError: the folder exists, or something is missing or does not fit the plan.
+            UnreadableFileError: a file cannot be read.
+        """
+        if path.exists():
+            raise InvalidInputError(f"{path} exists already: name another folder")
+        loaded = _checked_plan(plan)
+        domain = of_description(loaded.domain, candidates) if side == "leader" else None
+        listed, absolute = load_allow_list(allow_list), settings.absolute()
+        made = cls(path, side, loaded, listed, absolute, domain)
+        made._check()
+        made._check_budget()
+        draft = path.with_name(f".{path.name}.new")
+        try:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(mode=0o700, parents=True)
+            made.plan.save(draft / PLAN)
+            save_allow_list(draft / ALLOW_LIST, listed)
+            if candidates is not None and domain is not None:
+                labels = domain.labels(range(domain.size))
+                text = "".join(f"{label}\n" for label in labels)
+                (draft / CANDIDATES).write_text(text, encoding="utf-8", newline="\n")
+            with archive.replacing(draft / SETTINGS) as temporary:
+                Path(temporary).write_text(made._to_toml(), encoding="utf-8")
+            if side == "leader":
+                usual = Schedule((Closing(),) * len(loaded.releases))
+                Closings(draft).write(schedule or usual)
+            with new_mark(absolute.mark), new_mark(_books_mark(absolute.mark)):
+                draft.rename(path)
+        except BaseException as error:
+            shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
+            if isinstance(error, OSError):
+                raise InvalidInputError(f"cannot make {path}: {error.strerror or error}") from error
+            raise
+        return made
+
+    @classmethod
+    def open(cls, path: Path, side: Side) -> Self:
+        """Return the server in a folder.
+
+        Args:
+            path: the folder.
+            side: the server that it must be of.
+
+        Raises:
+            UnreadableFileError: there is no server, or a file of it cannot be read.
+            InvalidInputError: it is the other server's, or an entry of `aggregate.toml` is wrong,
+                or the files do not fit.
+        """
+        values = _read_settings(path / SETTINGS)
+        if (found := values["side"]) != side:
+            raise InvalidInputError(
+                f"{path} is the folder of the {found}: fedtally aggregate {found} ..."
+            )
+        plan, candidates = _checked_plan(path / PLAN), path / CANDIDATES
+        domain = None
+        if side == "leader":
+            domain = of_description(plan.domain, candidates if candidates.exists() else None)
+        settings = _settings(values)
+        return cls(path, side, plan, load_allow_list(path / ALLOW_LIST), settings, domain)
+
+    # ---- the process ----
+
+    def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Claimed:
+        """Return the server, its store and its batches for this process alone.
+
+        Args:
+            clock: returns the time, Unix seconds.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
+        Raises:
+            InvalidInputError: a file or its mark does not fit.
+            UnreadableFileError: a file, or the key, cannot be read.
+        """
+        mark, ledger = self.settings.mark, self._ledger()
+        key = _LOADERS[self.side](self.settings.key)
+        books = Campaigns.open(self.path / BOOKS, create=True)
+        kept = books.claim(
+            self.plan,
+            mark=_books_mark(mark),
+            clock=clock,
+            owner=random(32).hex(),
+            ledger=ledger,
+        )
+        store = Batches.open(self.path / REPORTS, create=True).claim(
+            self.plan, self.side, mark=mark
+        )
+        server = FrequencyServer(self.plan, kept)
+        make = server.leader if self.side == "leader" else server.helper
+        batches: list[Batch[Any]] = []
+        for number, rounds in enumerate(self.plan.releases):
+            made = make(
+                number,
+                self.settings.policy,
+                self.allow_list,
+                store,
+                key,
+                random=random,
+                reports=store.reports(rounds),
+            )
+            batches.append(Batch(store, made))
+        return Claimed(server, store, batches, books)
+
+    @contextmanager
+    def running(self, number: int) -> Iterator[None]:
+        """Hold the folder while this process runs it.
+
+        It is a courtesy to people who start a second process by mistake. What keeps two processes
+        apart is the store, where the later one silences the earlier.
+
+        Args:
+            number: the number of this process.
+
+        Raises:
+            InvalidInputError: another process holds it, or it cannot be held.
+        """
+        place = self.path / LOCK
+        try:
+            file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot open the lock {place} ({error.strerror}): run it as the user that may"
+                f" write {self.path}"
+            ) from None
+        try:
+            self._take(file)
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{number}\n".encode(), 0)
+            yield
+        finally:
+            os.close(file)
+
+    def _take(self, file: int) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInputError(
+                f"process {_number_in(file)} runs {self.path}: end it first, by SIGTERM"
+            ) from None
+
+    def runner(self) -> int | None:
+        """Return the number of the process that runs it; None: no process does."""
+        try:
+            file = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _number_in(file)
+        finally:
+            os.close(file)
+        return None
+
+    # ---- the end ----
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether the key was destroyed, or is about to be."""
+        return (self.path / RETIRED).exists()
+
+    def landed(self) -> set[int]:
+        """Return the numbers of the releases whose sum has landed, or is lost for good.
+
+        A helper knows it from the leader. It changes nothing, and disturbs no process.
+        """
+        numbers = range(len(self.plan.releases))
+        if self.side == "helper":
+            if not (self.path / REPORTS).exists():
+                return set()
+            kept = Batches.open(self.path / REPORTS).kept
+            return {each for each in numbers if kept(landed_name(self.plan.releases[each]))}
+        found = Closings(self.path).read().releases
+        lost = {each for each in numbers if found[each].lost is not None}
+        if not (self.path / BOOKS).exists():
+            return lost
+        rounds = Campaigns.open(self.path / BOOKS).status(self.plan).landed
+        return lost | {each for each in numbers if self.plan.releases[each].start in rounds}
+
+    def retire(self, number: int, *, give_up: bool = False) -> None:
+        """Destroy the key: nobody reads a report of the plan any more.
+
+        Args:
+            number: the number of this process.
+            give_up: whether to destroy it though releases are open, whose reports are lost then.
+
+        Raises:
+            InvalidInputError: a process runs the server, or a release is open; or the key cannot be
+                destroyed.
+            UnreadableFileError: there is no key.
+        """
+        with self.running(number):
+            still = sorted(set(range(len(self.plan.releases))) - self.landed())
+            if still and not give_up:
+                raise InvalidInputError(
+                    f"release {still[0]} of {self.path} has not landed, and has no sum without the"
+                    f" key: fedtally aggregate {self.side} status {self.path}, or --give-up to lose"
+                    " it"
+                )
+            if self.is_retired and not self.settings.key.exists():
+                raise InvalidInputError(f"the key of {self.path} was destroyed before")
+            # First: a process that dies in between leaves a key that nobody runs, and no release
+            # that waits for a key that is gone.
+            (self.path / RETIRED).touch()
+            retire_key(self.settings.key)
+
+    # ---- the answer ----
+
+    def save_result(
+        self, claimed: Claimed, random: Callable[[int], bytes], command: str = ""
+    ) -> None:
+        """Release the sums that landed, and save the result of them.
+
+        Where the leader adds the noise, it waits for all releases: they are released at once.
+
+        Args:
+            claimed: what this process runs.
+            random: as for `claim`.
+            command: the command line that runs it, for a reader of the result.
+        """
+        landed = claimed.books.status(self.plan).landed
+        is_whole = len(landed) == len(self.plan.releases)
+        if not landed or (self.plan.protection.sums is Sums.SECRET and not is_whole):
+            return
+        sums = claimed.server.release(random)
+        assert self.domain is not None  # of a leader
+        summed = self._summed(claimed, list(landed.values()))
+        made = Result(self.plan, self.domain, sums, secure_sum=summed, command=command)
+        made.save(self.path / RESULT)
+
+    def _summed(self, claimed: Claimed, sizes: list[int]) -> dict[str, Any]:
+        """Return what summed the reports, for the result; JSON-able."""
+        agreed, refused = self.plan.secure_sum, 0
+        assert agreed is not None
+        for number, batch in enumerate(claimed.batches):
+            with batch.server() as leader:
+                refused += len(leader.refused) if claimed.server.has_landed_batch(number) else 0
+        proofs = {} if self.plan.report_proof is None else {"refused": refused}
+        return {
+            **agreed.summary(),
+            "engine": "servers",
+            "cohorts": len(sizes),
+            "smallest_cohort": min(sizes),
+            "largest_cohort": max(sizes),
+            "clients": sum(sizes) + refused,
+            "survivors": sum(sizes),
+            "fewest_survivors": min(sizes),
+            **proofs,
+        }
+
+    # ---- checks ----
+
+    def _check(self) -> None:
+        """Refuse files that do not belong together, before anything is asked of clients."""
+        settings = self.settings
+        mark = Path(os.path.realpath(settings.mark))
+        if mark.is_relative_to(os.path.realpath(self.path)):
+            raise InvalidInputError(
+                f"the mark {settings.mark} lies in {self.path}, and would be put back with it: name"
+                " a file elsewhere, on another disk if possible"
+            )
+        if (settings.ledger is None) != (self.plan.privacy is None):
+            raise InvalidInputError(
+                "a plan with privacy is charged to a ledger: name it (fedtally ledger grant makes"
+                " one)"
+                if settings.ledger is None
+                else "the plan is without privacy, and a ledger cannot be charged: leave it out"
+            )
+        check_allow_list(self.plan, self.allow_list)
+        # It opens nothing: keys, allow-list and policy are compared with the plan.
+        server, key = FrequencyServer(self.plan, MemoryBooks()), _LOADERS[self.side](settings.key)
+        make = server.leader if self.side == "leader" else server.helper
+        make(0, settings.policy, self.allow_list, MemoryJournal(), key, random=bytes)
+
+    def _check_budget(self) -> None:
+        """Refuse a ledger that cannot be charged: the server could never open a sum."""
+        ledger, privacy = self._ledger(), self.plan.privacy
+        if ledger is None or privacy is None:
+            return
+        try:
+            ledger.check_charge(Charge(privacy.population, self.plan.fingerprint, 0, privacy.event))
+        except OverspentError as error:
+            raise InvalidInputError(
+                f"the ledger {self.settings.ledger} does not cover this plan: {error.marked}"
+            ) from error
+
+    def _ledger(self) -> Ledger | None:
+        return None if self.settings.ledger is None else Ledger.open(self.settings.ledger)
+
+    def _to_toml(self) -> str:
+        settings, policy = self.settings, self.settings.policy
+        values: dict[str, Any] = {"schema": SCHEMA, "side": self.side}
+        values |= {name: str(getattr(settings, name)) for name in _PATHS}
+        for name in ("ledger", "helper"):
+            if getattr(settings, name) is not None:
+                values[name] = getattr(settings, name)
+        terms = {"min_honest": policy.min_honest, "corrupt": policy.corrupt}
+        return toml.document(values | {"policy": terms | {"validity": str(policy.validity)}})
+
+
+def landed_name(rounds: range) -> bytes:
+    """Return the name in a helper's journal of the fact that the sum of a release has landed."""
+    return b"landed" + struct.pack("<II", rounds[0], rounds[-1])
+
+
+def _books_mark(mark: Path) -> Path:
+    """Return the mark of the books, which belongs to that of the reports."""
+    return mark.with_name(f"{mark.name}.books")
+
+
+def _number_in(file: int) -> int:
+    return int(os.pread(file, 20, 0).strip() or 0)
+
+
+def _checked_plan(path: str | os.PathLike[str]) -> Plan:
+    """Return a published plan that two servers sum."""
+    plan = Plan.load(path)
+    plan.check_published()
+    if not plan.is_two_server:
+        raise InvalidInputError(
+            f"{os.fspath(path)} is not summed by two servers: plan it with"
+            f" {opt.secure_sum('two-server')}, or run it by fedtally campaign"
+        )
+    return plan
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Return the entries of an aggregate.toml, of which none is unknown."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnreadableFileError(
+            f"{path.parent} is no folder of a server: fedtally aggregate leader init makes one"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(f"cannot read {path}: {error}") from error
+    if values.get("schema") != SCHEMA:
+        raise UnreadableFileError(
+            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
+            " it with the fedtally that made it"
+        )
+    values = validate.table(os.fspath(path), values, _ENTRIES, optional=("ledger", "helper"))
+    for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):
+        if not isinstance(values[name], str) or not values[name]:
+            raise InvalidInputError(
+                f"{SETTINGS} needs the entry {name}, a text, got {values[name]!r}"
+            )
+    if (values["side"] == "leader") != ("helper" in values):
+        raise InvalidInputError(
+            f"{path} must name the helper's address, in a leader's folder alone"
+        )
+    return values
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    policy = validate.table(f"policy of {SETTINGS}", values["policy"], _POLICY)
+    given: dict[str, Any] = {name: Path(values[name]) for name in _PATHS}
+    given |= {name: values.get(name) for name in ("ledger", "helper")}
+    return Settings(policy=BatchPolicy(**policy), **given)

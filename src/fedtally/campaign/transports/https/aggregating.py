@@ -1,0 +1,212 @@
+"""The process of one of two servers: it takes reports, and serves or asks the other server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from fedtally.campaign.aggregate import AggregateFolder, Claimed
+from fedtally.campaign.closings import Closings
+from fedtally.campaign.transports.https.channel import Asking, Channel
+from fedtally.campaign.transports.https.closing import Tending
+from fedtally.campaign.transports.https.collecting import Collecting, Intake, over
+from fedtally.campaign.transports.https.listen import Address, Listening, served
+from fedtally.campaign.transports.https.operate import Counts, json_log, lingering, probed
+from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
+from fedtally.campaign.transports.https.process import all_served, run_loop
+from fedtally.campaign.transports.https.standing import WRITE_SECONDS, Standing
+from fedtally.errors import OvertakenError
+
+ROOM = 64 << 20  # bytes of the disk that stay free: closing needs some
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a process listens.
+
+    Args:
+        listen: for clients.
+        leader: of a helper: for the leader.
+        operate: for probes and Prometheus; None: nowhere.
+        log: the level of the lines on stderr, a name of `operate.LEVELS`.
+    """
+
+    listen: Address
+    leader: PeerAddress | None = None
+    operate: Address | None = None
+    log: str = "off"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One of two servers as it runs.
+
+    Args:
+        folder: the folder of the server.
+        places: where it listens.
+        note: takes what the operator should know, in words.
+        command: the command line, for a reader of the result.
+    """
+
+    folder: AggregateFolder
+    places: Places
+    note: Callable[[str], None]
+    command: str = ""
+
+    def run(self) -> None:
+        """Run until SIGTERM.
+
+        Raises:
+            InvalidInputError: an address cannot be had, or the folder cannot be claimed.
+            OvertakenError: another process runs the folder.
+        """
+        with ExitStack() as held:
+            # Before the folder is claimed: a mistyped address must begin nothing.
+            public = self.places.listen, self.places.operate
+            listening = [held.enter_context(one.bound()) for one in public if one is not None]
+            leader = self.places.leader
+            peer = None if leader is None else held.enter_context(leader.bound())
+            held.enter_context(self.folder.running(os.getpid()))
+            if self.folder.is_retired:
+                run_loop(self._serve_over(listening))
+                return
+            claimed = self.folder.claim(clock=lambda: int(time.time()), random=secrets.token_bytes)
+            run_loop(self._serve(claimed, listening, peer))
+
+    async def _serve(
+        self, claimed: Claimed, listening: list[Listening], peer: socket.socket | None
+    ) -> None:
+        folder, stopping = self.folder, asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+        releases = [
+            Collecting(folder.side, batch, time.time, time.monotonic) for batch in claimed.batches
+        ]
+        intake = Intake(folder.plan.fingerprint, releases, self._has_room)
+        overtaken = [one.overtaken for one in releases]
+        async with AsyncExitStack() as stack:
+            tendings, beside = await stack.enter_async_context(
+                self._beside(claimed, releases, peer)
+            )
+            standing = Standing(folder, releases, tendings)
+            counts = Counts(
+                lambda: standing.document()["releases"], time.time, json_log(self.places.log)
+            )
+            for one in releases:
+                one.watcher = counts
+            operated = probed(
+                lambda: not any(event.is_set() for event in overtaken),
+                lambda: intake.is_ready,
+                counts.registry,
+            )
+            apps = zip((intake.application(), operated), listening, strict=False)
+            writing = asyncio.create_task(_kept_up(standing))
+            waits: list[asyncio.Future[Any]] = [
+                writing,
+                *beside,
+                *await stack.enter_async_context(all_served(apps)),
+                *(asyncio.ensure_future(event.wait()) for event in (stopping, *overtaken)),
+            ]
+            self.note(f"the {folder.side} takes reports on {listening[0].address}")
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            intake.is_leaving = True
+            for one in releases:
+                await one.idle()
+        for wait in waits:
+            wait.cancel()
+        for ended in done:
+            ended.result()  # raises what nobody expected
+        if any(event.is_set() for event in overtaken):
+            raise OvertakenError(f"another process runs {folder.path}: this one ended")
+        standing.write()
+
+    async def _serve_over(self, listening: list[Listening]) -> None:
+        """Say that all is over: the key was destroyed."""
+        plan, stopping = self.folder.plan, asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+        apps = over(self.folder.side, plan.fingerprint, len(plan.releases)), lingering()
+        async with all_served(zip(apps, listening, strict=False)) as serves:
+            self.note(
+                f"the key was destroyed: clients hear on {listening[0].address} that it is over"
+            )
+            stop = asyncio.ensure_future(stopping.wait())
+            await asyncio.wait([stop, *serves], return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+
+    def _has_room(self) -> bool:
+        return shutil.disk_usage(self.folder.path).free >= ROOM
+
+    @asynccontextmanager
+    async def _beside(
+        self, claimed: Claimed, releases: list[Collecting], peer: socket.socket | None
+    ) -> AsyncIterator[tuple[list[Tending], list[asyncio.Future[Any]]]]:
+        """Serve the leader, or ask the helper, while the block runs.
+
+        Give what closes the releases of a leader, and what ends only by a fault.
+        """
+        settings = self.folder.settings
+        pins = Certificates(
+            settings.certificate, settings.certificate_key, settings.other_certificate
+        )
+        if peer is not None:
+            app = Channel(self.folder.plan.fingerprint, releases, claimed.store, self.note)
+            async with served(app.application(), peer, pins.of_listener()) as task:
+                yield [], [task]
+            return
+        async with httpx.AsyncClient(verify=pins.of_caller()) as http:
+            tendings = [
+                self._tending(claimed, number, one, http) for number, one in enumerate(releases)
+            ]
+            tends = [asyncio.create_task(one.run()) for one in tendings]
+            failed = asyncio.ensure_future(_first_fault(tends))
+            try:
+                yield tendings, [failed]
+            finally:
+                for tend in (failed, *tends):
+                    tend.cancel()
+                await asyncio.gather(failed, *tends, return_exceptions=True)
+
+    def _tending(
+        self, claimed: Claimed, number: int, one: Collecting, http: httpx.AsyncClient
+    ) -> Tending:
+        folder = self.folder
+        assert folder.settings.helper is not None
+        asking = Asking(http, folder.settings.helper, folder.plan, number, time.time, asyncio.sleep)
+        return Tending(
+            number,
+            one,
+            claimed.server,
+            asking,
+            Closings(folder.path),
+            lambda: folder.save_result(claimed, secrets.token_bytes, self.command),
+            self.note,
+        )
+
+
+async def _kept_up(standing: Standing) -> None:
+    """Write for `status` how the process does, for ever."""
+    while True:
+        await asyncio.to_thread(standing.write)
+        await asyncio.sleep(WRITE_SECONDS)
+
+
+async def _first_fault(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for a task that fails by what nobody expected, and raise it; others may end."""
+    left: set[asyncio.Task[None]] = set(tasks)
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+    await asyncio.Event().wait()  # the process goes on, and says that all is over

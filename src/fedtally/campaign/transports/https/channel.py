@@ -1,0 +1,258 @@
+"""What the two servers say to each other: the leader asks, and the helper answers.
+
+Below the path of a release, on the helper's second listener:
+
+- `POST checks`: ids in, 16 bytes each, at most 4,096; a frame of checks out, or 204 for none;
+- `GET offer`: a frame of the ids that are held;
+- `POST query`: the query in, the answer out; 202 while it is made: ask the same again;
+- `POST landed`: the sum has landed, or was lost: the helper may destroy its key.
+
+Nothing of it may be cached: an old offer, taken for a new one, would lose reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fedtally.campaign.aggregate import landed_name
+from fedtally.campaign.transports.https.collecting import UNCACHED, Collecting
+from fedtally.campaign.transports.https.join import sent, words_of
+from fedtally.campaign.transports.https.resource import FRAME_TYPE, release_path
+from fedtally.campaign.transports.https.web import BUSY, Refused, body_of, draw, length_of
+from fedtally.errors import FedtallyError, OvertakenError
+from fedtally.plan import Plan
+from fedtally.secagg.messages import LocalProtocolError
+from fedtally.secagg.two_server import BatchRefusedError, BatchState
+from fedtally.store import BatchStore, StoreError
+
+ID_BYTES, MOST_IDS = 16, 4096
+ANSWER_SECONDS = 20.0  # for which a request waits for an answer, before it is told to come again
+_FRAME_BYTES = 128  # of a frame, around its ids
+_AGAIN = 1, 2  # bounds of the seconds until an answer is asked for again
+_TIMEOUT = httpx.Timeout(ANSWER_SECONDS + 40, connect=15)
+_T = TypeVar("_T")
+
+
+class ChannelError(FedtallyError):
+    """The helper cannot be reached, or did not answer as it should."""
+
+
+# ---- the helper ----
+
+
+@dataclass
+class _Answering:
+    """An answer that is being made."""
+
+    digest: bytes
+    task: asyncio.Future[bytes]
+
+
+@dataclass
+class Channel:
+    """What the helper says to the leader.
+
+    Args:
+        fingerprint: the fingerprint of the plan.
+        releases: its releases, in their order.
+        store: the helper's journal.
+        note: takes what the operator should know, in words.
+        draw: returns a whole number between two bounds, both included, at random.
+        patience: the seconds that a request waits for an answer.
+    """
+
+    fingerprint: str
+    releases: Sequence[Collecting]
+    store: BatchStore
+    note: Callable[[str], None]
+    draw: Callable[[int, int], int] = draw
+    patience: float = ANSWER_SECONDS
+    _answers: dict[int, _Answering] = field(default_factory=dict, init=False)
+
+    def application(self) -> Starlette:
+        """Return the application that serves the leader alone: who connects was checked."""
+        path = release_path("{plan}", 0).removesuffix("0") + "{release}"
+        rows = {
+            ("POST", "checks"): self._checks,
+            ("GET", "offer"): self._offer,
+            ("POST", "query"): self._query,
+            ("POST", "landed"): self._landed,
+        }
+        return Starlette(
+            routes=[
+                Route(f"{path}/{name}", self._answering(answer), methods=[method])
+                for (method, name), answer in rows.items()
+            ]
+        )
+
+    def _answering(
+        self, answer: Callable[[Request, int], Awaitable[Response]]
+    ) -> Callable[[Request], Any]:
+        async def answered(request: Request) -> Response:
+            try:
+                response = await answer(request, self._number(request))
+            except Refused as error:
+                response = error.response(self.draw)
+            response.headers.update(UNCACHED)
+            return response
+
+        return answered
+
+    def _number(self, request: Request) -> int:
+        number, plan = request.path_params["release"], request.path_params["plan"]
+        if plan != self.fingerprint or number not in map(str, range(len(self.releases))):
+            raise Refused(404, "no such release")
+        return int(number)
+
+    async def _checks(self, request: Request, number: int) -> Response:
+        size = length_of(request, MOST_IDS * ID_BYTES, f"at most {MOST_IDS} ids at once")
+        if size % ID_BYTES:
+            raise Refused(400, "an id has 16 bytes")
+        body = await body_of(request)
+        ids = [body[start : start + ID_BYTES] for start in range(0, len(body), ID_BYTES)]
+        frames = await self._of(number, lambda helper: helper.checks(ids))
+        return Response(frames[0], media_type=FRAME_TYPE) if frames else Response(status_code=204)
+
+    async def _offer(self, _: Request, number: int) -> Response:
+        frame = await self._of(number, lambda helper: helper.offer())
+        return Response(frame, media_type=FRAME_TYPE)
+
+    async def _query(self, request: Request, number: int) -> Response:
+        """Answer a query. It may take minutes, so the answer is made whoever waits for it."""
+        most = _FRAME_BYTES + ID_BYTES * self.releases[number].server.parameters.n_max
+        length_of(request, most, f"no query of this plan has more than {most} bytes")
+        query = await body_of(request)
+        this, found = hashlib.sha256(query).digest(), self._answers.get(number)
+        if found is None:
+            task = asyncio.ensure_future(self._of(number, lambda helper: helper.answer(query)))
+            found = self._answers[number] = _Answering(this, task)
+        await asyncio.wait({found.task}, timeout=self.patience)
+        if not found.task.done():
+            headers = {"retry-after": str(self.draw(*_AGAIN))}
+            return Response(status_code=202, headers=headers)
+        self._answers.pop(number, None)
+        if found.digest != this:  # that of another query, which nobody asked for again
+            raise Refused(503, "another query was answered: send the same again", BUSY)
+        return Response(found.task.result(), media_type=FRAME_TYPE)
+
+    async def _landed(self, _: Request, number: int) -> Response:
+        server = self.releases[number].server
+        if server.state is not BatchState.DONE:
+            raise Refused(409, "this release was not answered")
+        name = landed_name(server.rounds)
+        await self._of(number, lambda _: self.store.keep(name, b"landed"))
+        return Response(status_code=204)
+
+    async def _of(self, number: int, ask: Callable[[Any], _T]) -> _T:
+        """Ask the helper, in a thread: a group, or a sum, may hold its lock."""
+        one = self.releases[number]
+
+        def asked() -> _T:
+            with one.batch.server() as helper:
+                return ask(helper)
+
+        try:
+            return await asyncio.to_thread(asked)
+        except (BatchRefusedError, LocalProtocolError) as error:
+            raise Refused(409, str(error)) from None
+        except OvertakenError:
+            one.overtaken.set()
+            raise Refused(503, "another process goes on: send the same again", BUSY) from None
+        except StoreError as error:
+            self.note(f"the leader was not answered: {error}")
+            raise Refused(503, "the store does not answer: send the same again", BUSY) from None
+        except FedtallyError as error:
+            self.note(f"the leader was not answered: {error}")
+            raise Refused(500, "the helper's operator must look at it") from None
+
+
+# ---- the leader ----
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What the leader asks the helper of one release.
+
+    Args:
+        http: the client, which believes the helper's certificate alone.
+        url: the address of the helper, `https://HOST:PORT`.
+        plan: the plan.
+        number: the number of the release.
+        clock: returns the time, Unix seconds.
+        sleep: waits for a number of seconds.
+    """
+
+    http: httpx.AsyncClient
+    url: str
+    plan: Plan
+    number: int
+    clock: Callable[[], float]
+    sleep: Callable[[float], Awaitable[object]]
+
+    async def checks(self, ids: Sequence[bytes]) -> bytes | None:
+        """Return a frame of the checks of these ids; None: the helper holds none of them.
+
+        Raises:
+            ChannelError: the helper did not answer.
+        """
+        proof = self.plan.report_proof
+        each = ID_BYTES + (0 if proof is None else proof.check_bytes)
+        status, frame = await self._sent("POST", "checks", b"".join(ids), len(ids) * each)
+        return None if status == 204 else frame
+
+    async def offer(self) -> bytes:
+        """Return the helper's offer.
+
+        Raises:
+            ChannelError: the helper did not answer.
+        """
+        return (await self._sent("GET", "offer", b"", self._ids))[1]
+
+    async def answer(self, query: bytes) -> bytes:
+        """Return the answer to a query, however long it takes.
+
+        Raises:
+            ChannelError: the helper did not answer.
+        """
+        most = 2 * ID_BYTES + self.plan.summing.of_servers().sizing.packed_bytes
+        while True:
+            status, answer = await self._sent("POST", "query", query, most)
+            if status == 200:
+                return answer
+            await self.sleep(1.0)
+
+    async def landed(self) -> None:
+        """Say that the sum has landed, or was lost.
+
+        Raises:
+            ChannelError: the helper did not hear it.
+        """
+        await self._sent("POST", "landed", b"", 0)
+
+    @property
+    def _ids(self) -> int:
+        return ID_BYTES * self.plan.summing.most_clients
+
+    async def _sent(self, method: str, name: str, body: bytes, most: int) -> tuple[int, bytes]:
+        """Return the status and the frame of a response that is as it should be."""
+        place = f"{self.url}{release_path(self.plan.fingerprint, self.number)}/{name}"
+        request = self.http.build_request(method, place, content=body, timeout=_TIMEOUT)
+        try:
+            head, found, _ = await sent(
+                self.http, request, FRAME_TYPE, most + _FRAME_BYTES, self.clock
+            )
+        except (httpx.RequestError, OSError, ValueError) as error:
+            raise ChannelError(f"the helper cannot be reached ({words_of(error)})") from None
+        if found is not None and (head.is_frame or head.status in (202, 204)):
+            return head.status, found
+        raise ChannelError(f"the helper answers {name} with HTTP {head.status}")

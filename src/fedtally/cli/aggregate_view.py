@@ -1,0 +1,117 @@
+"""What an operator of one of two servers sees of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from fedtally.cli import console
+from fedtally.cli.campaign_view import about
+
+if TYPE_CHECKING:
+    from fedtally.campaign.aggregate import AggregateFolder
+    from fedtally.campaign.closings import Closing, Schedule
+
+_MIB = 1 << 20
+
+
+def status(folder: AggregateFolder) -> dict[str, Any]:
+    """Return how far a server is, JSON-able.
+
+    What its process wrote last is as old as `time` says. A release that nobody has run has the
+    state `new`.
+    """
+    from fedtally.campaign.aggregate import STATE
+    from fedtally.campaign.closings import Closings
+
+    try:
+        written = json.loads((folder.path / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        written = {}
+    known = {one["release"]: one for one in written.get("releases", ())}
+    schedule = Closings(folder.path).read() if folder.side == "leader" else None
+    landed, releases = folder.landed(), []
+    for number in range(len(folder.plan.releases)):
+        found = {"release": number, "state": "new", **known.get(number, {})}
+        if number in landed and found["state"] != "lost":
+            found["state"] = "landed"
+        if schedule is not None:
+            found |= _closing(schedule, schedule.releases[number])
+        releases.append(found)
+    return {
+        "schema": "fedtally-aggregate-status/1",
+        "name": str(folder.path),
+        "side": folder.side,
+        "process": folder.runner(),
+        "retired": folder.is_retired,
+        "fingerprint": folder.plan.fingerprint,
+        "min_batch": folder.plan.summing.least_clients,
+        "time": written.get("time"),
+        "releases": releases,
+        "disk_bytes": written.get("disk_bytes"),
+        "free_bytes": written.get("free_bytes"),
+    }
+
+
+def _closing(schedule: Schedule, one: Closing) -> dict[str, Any]:
+    stops = None if one.since is None else one.since + schedule.grace
+    lost = {} if one.lost is None else {"state": "lost"}
+    return {
+        "closes_at": one.at,
+        "closes_size": schedule.size,
+        "stops_at": stops,
+        "lost": one.lost,
+    } | lost
+
+
+def show_status(found: dict[str, Any]) -> None:
+    """Print how far a server is."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    by = f"process {found['process']} runs it" if found["process"] else "no process runs it"
+    gone = "; its key was destroyed" if found["retired"] else ""
+    rows = [
+        ("Server", f"{found['name']}: the {found['side']}; {by}{gone}"),
+        ("Plan", found["fingerprint"]),
+    ]
+    if found["disk_bytes"] is not None:
+        used, free = (found[name] / _MIB for name in ("disk_bytes", "free_bytes"))
+        rows.append(("Disk", f"{used:,.1f} MiB used, {free:,.0f} MiB free"))
+    if found["time"] is not None and not found["process"]:
+        rows.append(("As of", f"{about(time.time() - found['time'])} ago"))
+    lines = [Text(_line(one, found)) for one in found["releases"]]
+    console.show(Group(report.facts(rows), *lines))
+
+
+def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
+    """Return what there is to say of a release."""
+    parts = [f"release {one['release']}: {one['state']}"]
+    if "reports" in one:
+        parts.append(f"{one['reports']:,} reports")
+    if one.get("refused"):
+        parts.append(f"{one['refused']:,} refused")
+    if one.get("waiting"):
+        age = about(max(0.0, time.time() - one["oldest"]))
+        parts.append(f"{one['waiting']:,} not judged, the oldest since at most {age}")
+    if one["state"] in ("new", "open", "closing") and found["side"] == "leader":
+        parts.append(_when(one, found["min_batch"]))
+    if one.get("lost"):
+        parts.append(one["lost"])
+    return "; ".join(parts)
+
+
+def _when(one: dict[str, Any], least: int) -> str:
+    """Return what closes a release, in words."""
+    if one["stops_at"] is not None:
+        return f"stops in {about(max(0.0, one['stops_at'] - time.time()))}"
+    size = "when it is full" if one["closes_size"] is None else f"at {one['closes_size']:,} reports"
+    if one["closes_at"] is None:
+        return f"closes {size}, or by fedtally aggregate leader close"
+    if one["closes_at"] <= time.time():
+        return f"closes once there are {least:,} reports"
+    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one["closes_at"]))
+    return f"closes on {at}, or {size}"

@@ -1,0 +1,152 @@
+"""Columns of text without PyArrow, for the few items of a light agent.
+
+They are read as Arrow's columns are: `columns` has the readers of both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import InvalidInputError
+
+
+class Texts:
+    """Text without missing values.
+
+    It has those methods of an Arrow array of text that a client's items need.
+
+    >>> words = Texts(["tea", "rice", "milk"])
+    >>> len(words), words[1:].to_pylist(), words.filter(np.array([True, False, True])).to_pylist()
+    (3, ['rice', 'milk'], ['tea', 'milk'])
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = list(texts)
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __getitem__(self, where: slice) -> Texts:
+        return Texts(self._texts[where])
+
+    def __repr__(self) -> str:
+        return "Texts(hidden)"  # they may be a client's items
+
+    def filter(self, kept: Iterable[bool]) -> Texts:
+        """Return the texts at which `kept` is true."""
+        return Texts(text for text, stays in zip(self._texts, kept, strict=True) if stays)
+
+    def take(self, places: Iterable[int]) -> Texts:
+        """Return the texts at some places."""
+        return Texts(self._texts[place] for place in places)
+
+    def slice(self, start: int, length: int) -> Texts:
+        """Return so many texts from a place on, fewer at the end."""
+        return self[start : start + length]
+
+    def to_pylist(self) -> list[str]:
+        """Return the texts."""
+        return list(self._texts)
+
+    def holds(self, pattern: str) -> npt.NDArray[np.bool_]:
+        """Return whether a regular expression matches anywhere in each text, bool [n]."""
+        form = _compiled(pattern)
+        return np.array([form.search(text) is not None for text in self._texts], np.bool_)
+
+    def places_in(self, others: Texts) -> npt.NDArray[np.int64]:
+        """Return where each text first stands among others, int64 [n]; -1: nowhere.
+
+        >>> Texts(["rice", "tea"]).places_in(Texts(["tea", "milk", "tea"]))
+        array([-1,  0])
+        """
+        known: dict[str, int] = {}
+        for place, text in enumerate(others):
+            known.setdefault(text, place)
+        return np.array([known.get(text, -1) for text in self._texts], np.int64)
+
+    def buffers(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """Return the bytes of all texts, uint8, and where each begins and the last one ends.
+
+        >>> Texts(["tea", "rice"]).buffers()[1]
+        array([0, 3, 7])
+        """
+        parts = [text.encode() for text in self._texts]
+        ends = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        return np.frombuffer(b"".join(parts), np.uint8), ends
+
+    def coordinates(self, pattern: str) -> npt.NDArray[np.float64]:
+        """Return the two numbers of each text, float64 [n, 2].
+
+        Args:
+            pattern: of such texts; it has the groups `lat` and `lon`.
+        """
+        form, pairs = _compiled(pattern), []
+        for text in self._texts:
+            found = form.search(text)
+            assert found is not None
+            pairs.append((float(found["lat"]), float(found["lon"])))
+        return np.array(pairs, np.float64).reshape(len(pairs), 2)
+
+
+def texts_of(items: Any) -> Texts:
+    """Return a column of text, or of integers, which are written in decimal.
+
+    Raises:
+        InvalidInputError: it is no column, or holds anything else, or both side by side.
+
+    >>> texts_of([7, 250]).to_pylist(), texts_of([b"tea"]).to_pylist()
+    (['7', '250'], ['tea'])
+    """
+    if isinstance(items, Texts):
+        return items
+    if isinstance(items, np.ndarray):
+        items = items.tolist()
+    if not hasattr(items, "__len__") or isinstance(items, (Mapping, AbstractSet)):
+        raise InvalidInputError(
+            f"items must be a column (an array, a series or a list), got {type(items).__name__}"
+        )
+    found = list(items)
+    kinds = {_kind(item) for item in found}
+    if None in kinds or len(kinds) > 1:
+        raise InvalidInputError(
+            "items must be one column of text or integers, without missing values: write each as"
+            " text"
+        )
+    try:
+        return Texts(map(_text, found))
+    except UnicodeError as error:
+        raise InvalidInputError("items must be text in UTF-8") from error
+
+
+def _kind(item: Any) -> type | None:
+    """Return what an item is read as; None: it has no reading."""
+    if isinstance(item, bool):
+        return None
+    kinds = ((str, str), (bytes, str), (int, int), (np.integer, int))
+    return next((read for known, read in kinds if isinstance(item, known)), None)
+
+
+def _text(item: Any) -> str:
+    if isinstance(item, bytes):
+        return item.decode()
+    text = str.__str__(item) if isinstance(item, str) else str(int(item))
+    text.encode()  # a lone surrogate is no text
+    return text
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression that matches what it matches in Arrow."""
+    # There \s holds no vertical tab, and $ is the end alone, not also a line feed before it.
+    text = pattern.replace(r"\s", r"[\t\n\f\r ]")
+    return re.compile(f"{text[:-1]}\\Z" if text.endswith("$") else text, re.ASCII)
+

@@ -1,0 +1,65 @@
+"""The items of one file without PyArrow, for a light agent: text with one item a line, CSV, TSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from fedtally.base import arrow
+from fedtally.sources import lines, private_tables
+from fedtally.sources.batches import Columns
+from fedtally.sources.layout import Layout
+from fedtally.sources.streams import reading
+
+_READERS = {
+    "csv": private_tables.read_csv,
+    "tsv": private_tables.read_csv,
+    "text": private_tables.read_text,
+}
+
+
+def check_format(path: str, columns: Columns, format: str | None) -> Layout:
+    """Return how a file is written, if it can be read here.
+
+    Raises:
+        InvalidInputError: there is no such format.
+        MissingExtraError: only PyArrow reads it.
+    """
+    layout = Layout.detect(path, columns, format=format)
+    if layout.format not in _READERS:
+        arrow.check(f"a file of {layout.format}", "; or write the items as CSV")
+    return layout
+
+
+def texts_of(path: str, columns: Columns, format: str | None) -> list[str]:
+    """Return the distinct items of a file; every row is read by itself, as under privacy.
+
+    Args:
+        path: of the file.
+        columns: the column of the item, or two.
+        format: as `open_source` has it; None: by the file's suffix.
+
+    Raises:
+        InvalidInputError: there is no such column.
+        UnreadableFileError: the file cannot be read.
+    """
+    layout = check_format(path, columns, format)
+    read = partial(_READERS[layout.format], path, columns, layout, path, lines.rows)
+    found: dict[str, None] = {}
+    with reading(path, layout.encoding):
+        for rows, resolved, _ in read():
+            texts = (_text([row.get(name) for name in resolved.items]) for row in rows)
+            found.update(dict.fromkeys(text for text in texts if text is not None))
+    return list(found)
+
+
+def _text(parts: Sequence[str | None]) -> str | None:
+    """Return the text of an item, of which two coordinates are parts; None: it lacks one."""
+    if not all(parts):
+        return None
+    text = ",".join(part for part in parts if part is not None)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes that are no text
+        return None
+    return text
