@@ -148,6 +148,7 @@ server {{
   client_header_timeout {slow}s;
   client_body_timeout {slow}s;
   send_timeout {slow}s;
+  reset_timedout_connection on;  # the system, too, forgets them at once
   keepalive_timeout 65s;
   large_client_header_buffers 2 4k;
 
