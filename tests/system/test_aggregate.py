@@ -38,7 +38,7 @@ from fedtally.campaign.transports.https.web import Room
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.secagg.two_server import BatchRefusedError, BatchState, Kind, Leader
 from fedtally.secagg.two_server.reports import HELPER, decode_ids, encode_ids, frame_of
-from fedtally.store import BatchStore, ClientRecord, Fate, StoreError
+from fedtally.store import BatchStore, ClientRecord, Fate, Ledger, StoreError
 from fedtally.store.batches import StoredReports
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -100,6 +100,29 @@ def test_a_release_lands_and_nothing_of_its_reports_is_left(tmp_path: Path, vali
 
     asyncio.run(lands())
     check_landed(world, *ALL)
+
+
+@pytest.mark.parametrize("trust", ["distributed", "central"])
+def test_a_plan_with_privacy_is_charged_to_both_ledgers(tmp_path: Path, trust: str) -> None:
+    world = World(tmp_path, epsilon=4.0, trust=trust)
+    assert world.plan.privacy is not None
+
+    async def lands() -> None:
+        await world.send(*range(8))
+        world.close()
+        await world.land()
+
+    asyncio.run(lands())
+    world.start("leader")  # the release is out, and stays the same
+    first = world.result().sketches
+    leader = world.processes["leader"]
+    leader.folder.save_result(leader.claimed, lambda size: bytes(size))
+    [sketch] = world.result().sketches
+    assert sketch.noise == world.plan.noise_mark
+    assert sketch.vector.tolist() == first[0].vector.tolist()
+    for side in SIDES:
+        charged = Ledger.open(tmp_path / f"{side}-ledger.db").reserved(world.plan.fingerprint)
+        assert charged == [0]
 
 
 def test_each_release_closes_by_itself(tmp_path: Path) -> None:
