@@ -40,7 +40,7 @@ def whole(folder: Path, text: str) -> Path:
     place = folder / "nginx.conf"
     place.write_text(
         f"{user}pid {folder}/pid; error_log {folder}/main.log warn; worker_processes 1;\n"
-        f"worker_rlimit_nofile 8192; events {{ worker_connections 4096; }}\n"
+        "worker_rlimit_nofile 65536; events { worker_connections 20000; }\n"
         f"http {{ {paths}\n{text} }}\n"
     )
     return place

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+_POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # seconds between two looks of a node for work
 CONNECTION = "here"  # the SuperLink's name in Flower's config.toml
 _CA = (
     "basicConstraints=critical,CA:TRUE",
@@ -149,7 +150,7 @@ def federation(folder: Path, nodes: int) -> Iterator[Federation]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        _POLL: os.environ.get(_POLL, "0.1"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     here = Federation(folder, free_ports(nodes + 1), environment)

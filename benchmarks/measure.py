@@ -65,22 +65,28 @@ class Goal:
         return self.value <= self.bound if self.at_most else self.value >= self.bound
 
     def __str__(self) -> str:
+        return f"{self.unjudged}: {'met' if self.met else 'NOT MET'}"
+
+    @property
+    def unjudged(self) -> str:
+        """The value beside its bound, and no word of which is better."""
         side = "at most" if self.at_most else "at least"
-        verdict = "met" if self.met else "NOT MET"
-        return (
-            f"{self.name}: {self.value:.3g}{self.unit} (goal: {side} {self.bound:g}{self.unit}):"
-            f" {verdict}"
-        )
+        return f"{self.name}: {self.value:.3g}{self.unit} (goal: {side} {self.bound:g}{self.unit})"
 
 
 @dataclass
 class Report:
-    """A run: the machine, rates, goals, and notes on what was skipped."""
+    """A run: the machine, rates, goals, and notes on what was skipped.
+
+    Args:
+        judges: whether the run was large enough to say that a goal is met.
+    """
 
     machine: dict[str, str]
     rates: list[Rate] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    judges: bool = True
 
     def best(self, name: str, backend: str) -> float:
         """Return the best rate of a case."""
@@ -91,7 +97,9 @@ class Report:
     def emit(self, as_json: bool) -> None:
         """Print the report as text or as one JSON document."""
         if as_json:
-            goals = [{**asdict(goal), "met": goal.met} for goal in self.goals]
+            goals = [
+                {**asdict(goal), "met": goal.met if self.judges else None} for goal in self.goals
+            ]
             document: dict[str, Any] = {
                 "machine": self.machine,
                 "rates": [asdict(rate) for rate in self.rates],
@@ -107,8 +115,12 @@ class Report:
                 f"{rate.name:44}{rate.backend:14}{rate.best:9.3g}{rate.median:9.3g} {rate.unit}"
             )
         click.echo("")
-        for line in [*map(str, self.goals), *(f"note: {note}" for note in self.notes)]:
-            click.echo(line)
+        for goal in self.goals:
+            click.echo(goal if self.judges else goal.unjudged)
+        for note in self.notes:
+            click.echo(f"note: {note}")
+        if not self.judges:
+            click.echo("note: a small run judges no goal")
 
 
 def interleaved(cases: Sequence[Case], turns: int) -> list[Rate]:

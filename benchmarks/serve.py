@@ -50,6 +50,12 @@ from fedtally.secagg.params import Adversary, ClientPolicy
 FLOWER_SECONDS = 9.7
 DEADLINES = Deadlines(gather=2, phase=60, session=3600)
 MOST = 1 << 24
+KINDS = {  # of the plans of `--crashes`: against whom they protect, and who adds noise
+    "semi-honest": ("semi-honest", None),
+    "semi-honest, distributed": ("semi-honest", "distributed"),
+    "active": ("active", None),
+    "active, distributed": ("active", "distributed"),
+}
 
 
 @dataclass
@@ -275,15 +281,30 @@ def measure(report: Report, quick: bool) -> None:
 
 @click.command("serve")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--quick", is_flag=True, help="A small round, to see that it runs.")
+@click.option("--quick", is_flag=True, help="Small and few, to see that it runs: judges nothing.")
 @click.option("--crashes", is_flag=True, help="Kill servers at every call of the store instead.")
-def command(as_json: bool, quick: bool, crashes: bool) -> None:
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(list(KINDS)),
+    help="With --crashes: these plans alone; may be repeated.",
+)
+@click.option("--crowds", is_flag=True, help="Measure what crowds of connections cost instead.")
+def command(
+    as_json: bool, quick: bool, crashes: bool, kinds: tuple[str, ...], crowds: bool
+) -> None:
     """Measure a campaign over HTTPS, or look whether a crash loses anybody."""
     if crashes:
         from benchmarks import serve_crashes
 
-        serve_crashes.run(quick)
+        serve_crashes.run(kinds or tuple(KINDS), quick)
         return
-    report = Report(machine())
-    measure(report, quick)
+    report = Report(machine(), judges=not quick)
+    if crowds:
+        from benchmarks import serve_crowds
+
+        serve_crowds.measure(report, quick)
+    else:
+        measure(report, quick)
     report.emit(as_json)

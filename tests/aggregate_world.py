@@ -25,7 +25,7 @@ from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.collecting import Collecting, Intake
 from fedtally.campaign.transports.https.resource import FRAME_TYPE, release_path
 from fedtally.crypto.keys import Secret, SigningKey
-from fedtally.domain import IntegerRange
+from fedtally.domain import Domain, IntegerRange
 from fedtally.plan import Plan
 from fedtally.result import Result
 from fedtally.secagg.allow_list import AllowList
@@ -33,6 +33,7 @@ from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.two_server import BatchPolicy, Report, Side
 from fedtally.sketch import CountSketch
+from fedtally.store import Ledger
 
 NOW = 1_800_000_000
 SIDES: tuple[Side, Side] = ("helper", "leader")  # in the order of the protocol
@@ -43,21 +44,39 @@ ALLOWED = AllowList(sorted(person.public for person in PEOPLE))
 POLICY = BatchPolicy(min_honest=2)
 
 
-def plan_of(folder: Path, *, n_max: int = 8, validity: str = "proofs", rounds: int = 1) -> Plan:
+def plan_of(
+    folder: Path,
+    *,
+    n_max: int = 8,
+    validity: str = "proofs",
+    rounds: int = 1,
+    domain: Domain = DOMAIN,
+    **private: Any,
+) -> Plan:
     """Write the keys of both servers, the list and the plan; return the plan."""
     keys = {
         f"{side}_key": create_key_files(folder / f"{side}.key", side, stream(side)).value
         for side in SIDES
     }
+    if private:
+        asked: dict[str, Any] = {"rows": 2, "width": 16, "secure_sum": "two-server"}
+        sized = fedtally.estimate(
+            [1] * n_max, domain=domain, confidence=0, recovery="median", **asked | private
+        ).plan
+        return _published(folder, sized.without_keys(), keys)
     terms = TwoServerConfig(
         length=2 * 16, bits=16, n_max=n_max, min_batch=3, corrupt=0, validity=validity
     )
     made = fedtally.Plan(
         rows=2, width=16, schedule="shared", num_rounds=rounds, num_clients=n_max * rounds,
-        max_round_clients=n_max, max_items=1, domain=DOMAIN.describe(), seed=bytes(32),
+        max_round_clients=n_max, max_items=1, domain=domain.describe(), seed=bytes(32),
         secure_sum=terms,
     )  # fmt: skip
-    plan = made.with_keys(**keys, allow_list=ALLOWED.digest)
+    return _published(folder, made, keys)
+
+
+def _published(folder: Path, sized: Plan, keys: dict[str, bytes]) -> Plan:
+    plan = sized.with_keys(**keys, allow_list=ALLOWED.digest)
     plan.save(folder / "plan.toml")
     save_allow_list(folder / "clients.allow", ALLOWED)
     return plan
@@ -156,10 +175,19 @@ class World:
     def __init__(self, folder: Path, **changed: Any) -> None:
         self.path, self.now = folder, float(NOW)
         self.plan = plan_of(folder, **changed)
-        self.folders = {side: made(folder, side) for side in SIDES}
+        self.folders = {side: made(folder, side, **self.ledger(side)) for side in SIDES}
         self.processes: dict[str, Process] = {}
         self.reports: dict[tuple[int, int], Report] = {}
         self.start(*SIDES)
+
+    def ledger(self, side: Side) -> dict[str, str]:
+        """Make a ledger that covers the plan, for a plan with privacy."""
+        if (privacy := self.plan.privacy) is None:
+            return {}
+        place = self.path / f"{side}-ledger.db"
+        books = Ledger.open(place, create=True)
+        books.grant(privacy.population, 10.0, privacy.delta, 0)
+        return {"ledger": str(place)}
 
     def start(self, *sides: Side) -> None:
         """Let a new process run a server."""

@@ -11,7 +11,8 @@ examples=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d /tmp/fedtally-flower.XXXX)
 cd "$work"
 export FLWR_HOME="$work/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
+export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=${FLWR_SUPEREXEC_TASK_POLL_INTERVAL:-0.1} # seconds
 connection=example # the SuperLink's name in Flower's config.toml
 deadline=${DEADLINE_SECONDS:-600} # for one event; a busy machine may need minutes for a quiet one's seconds
 declare -A pids

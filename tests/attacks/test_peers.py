@@ -13,6 +13,7 @@ import struct
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ from fedtally.agent.folder import create
 from fedtally.agent.settings import FILE, Settings
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.plan import Plan
 
 PEER, OTHERS = 54_321, 54_322  # the latter a group
-PLAN = plan_of("active", "central")
 AGENT = """
 {peers}
 [items]
@@ -37,6 +38,11 @@ min_honest = 5
 epsilon = 1.0
 delta = 1e-8
 """
+
+
+@cache  # and not at import: each process that collects tests would look for the noise
+def plan() -> Plan:
+    return plan_of("active", "central")
 
 
 @pytest.fixture
@@ -86,18 +92,18 @@ def sees(path: Path) -> bool:
 def test_items_that_an_export_opened_are_not_read(agent: Path) -> None:
     """Attack 4: the agent looked at the mode when it started, and read on whatever came later."""
     items = Settings.load(agent).items
-    assert items.client(PLAN)
+    assert items.client(plan())
     path = agent / "items" / "items.csv"
     (agent / "items").chmod(0o755)
     held(agent / "items" / "new.csv", "11", 0o644)
     os.replace(agent / "items" / "new.csv", path)  # a nightly export
     with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may read .*\(mode 0644\)"):
-        items.client(PLAN)
+        items.client(plan())
     path.chmod(0o600)
     with pytest.raises(InvalidInputError, match=rf"user {PEER}.* may search .*\(mode 0755\)"):
-        items.client(PLAN)
+        items.client(plan())
     (agent / "items").chmod(0o700)
-    assert items.client(PLAN)  # the agent that runs goes on once it is mended
+    assert items.client(plan())  # the agent that runs goes on once it is mended
 
 
 def test_a_database_that_was_opened_is_not_read(agent: Path) -> None:
@@ -110,22 +116,22 @@ def test_a_database_that_was_opened_is_not_read(agent: Path) -> None:
     path.chmod(0o600)
     fill(agent, 'sqlite = "items/items.db"\nquery = "SELECT item FROM held"')
     items = Settings.load(agent).items
-    assert items.client(PLAN)
+    assert items.client(plan())
     with closing(sqlite3.connect(path)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute("INSERT INTO held VALUES (8)")
         writer.commit()
         assert path.with_name("items.db-wal").exists()  # it holds items, too, and a size
-        assert items.client(PLAN)
+        assert items.client(plan())
         (agent / "items").chmod(0o711)
         with pytest.raises(InvalidInputError, match="may search"):
-            items.client(PLAN)
+            items.client(plan())
         (agent / "items").chmod(0o700)
-        assert items.client(PLAN)
+        assert items.client(plan())
     path.chmod(0o644)
     (agent / "items").chmod(0o750)
     with pytest.raises(InvalidInputError, match=r"may read .*items\.db \(mode 0644\)"):
-        items.client(PLAN)
+        items.client(plan())
 
 
 def test_a_file_that_came_while_another_was_looked_at_is_not_read(
@@ -147,7 +153,7 @@ def test_a_file_that_came_while_another_was_looked_at_is_not_read(
 
     monkeypatch.setattr(sources, "open_source", swapped)
     with pytest.raises(UnreadableFileError, match="was replaced while it was read"):
-        items.client(PLAN)
+        items.client(plan())
 
 
 # ---- what a peer sees of a file that it cannot read ----
@@ -180,9 +186,9 @@ def test_a_new_agent_points_to_a_folder_that_is_closed(agent: Path) -> None:
 def test_without_peers_the_items_may_lie_where_they_lay(agent: Path) -> None:
     held(agent / "items.csv", mode=0o644)
     fill(agent, 'file = "items.csv"', peers="")
-    assert Settings.load(agent).items.client(PLAN)
+    assert Settings.load(agent).items.client(plan())
     fill(agent, 'file = "items.csv"', peers=f"0, {os.getuid()}")  # they can do all that it can
-    assert Settings.load(agent).items.client(PLAN)
+    assert Settings.load(agent).items.client(plan())
 
 
 @pytest.mark.parametrize("mask", [0o002, 0o000])
@@ -359,7 +365,7 @@ def test_code_that_others_may_write_does_not_run(
         assert os.environ["RAN"] == ("yes" if path.name == "reads.py" else "no")
         if path.name == "reads.py":  # its package, which is closed, ran to find it
             monkeypatch.setenv("RAN", "no")
-    assert Settings.load(agent).items.client(PLAN) and os.environ["RAN"] == "yes"
+    assert Settings.load(agent).items.client(plan()) and os.environ["RAN"] == "yes"
 
 
 @each_case(

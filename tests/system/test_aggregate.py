@@ -1,25 +1,74 @@
 """Two servers over HTTPS, in one process: what clients hear, and what is on disk when they do."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("starlette")
-pytest.importorskip("httpx")
+httpx = pytest.importorskip("httpx")
 
-from aggregate_world import SIDES, World
+from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, made, plan_of
 
-from fedtally.campaign.transports.https.resource import STATE_TYPE, Release, read_state
+from fedtally.campaign.aggregate import AggregateFolder, landed_name
+from fedtally.campaign.closings import Closings, Schedule
+from fedtally.campaign.server import RejectedSumError
+from fedtally.campaign.transports.https import channel, collecting
+from fedtally.campaign.transports.https import closing as closing_module
+from fedtally.campaign.transports.https.channel import Asking, ChannelError
+from fedtally.campaign.transports.https.closing import Tending
+from fedtally.campaign.transports.https.listen import new_event_loop, served
+from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
+from fedtally.campaign.transports.https.reporting import Begin, Beginning, Never, Sending, carried
+from fedtally.campaign.transports.https.resource import (
+    PROBLEM_TYPE,
+    STATE_TYPE,
+    Release,
+    read_state,
+)
+from fedtally.campaign.transports.https.web import Room
+from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.secagg.two_server import BatchRefusedError, BatchState, Kind, Leader
+from fedtally.secagg.two_server.reports import HELPER, decode_ids, encode_ids, frame_of
+from fedtally.store import BatchStore, ClientRecord, Fate, Ledger, StoreError
+from fedtally.store.batches import StoredReports
 
 pytestmark = pytest.mark.usefixtures("no_sync")
+ALL = (0, 1, 2, 3, 4)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+def check_landed(world: World, *people: int) -> None:
+    """Check that the result is the plain sum of these people, and that no report is left."""
+    [sketch] = world.result().sketches
+    assert sketch.num_clients == len(people)
+    assert sketch.vector.tolist() == world.expected(*people)
+    for side in SIDES:
+        content = (world.folders[side].path / "reports.db").read_bytes()
+        assert not any(getattr(each, side) in content for each in world.reports.values())
+
+
+async def standing(world: World, side: Any) -> Release | None:
+    found = await world.get(side)
+    assert found.headers["cache-control"] == "no-store"
+    return read_state(found.content, side)
+
+
+# ---- from the first report to the sum ----
 
 
 def test_a_report_is_on_disk_before_it_is_acknowledged(world: World) -> None:
@@ -37,20 +86,1174 @@ def test_a_report_is_on_disk_before_it_is_acknowledged(world: World) -> None:
     asyncio.run(reports())
 
 
-def test_a_release_lands_and_nothing_of_its_reports_is_left(world: World) -> None:
+@pytest.mark.parametrize("validity", ["proofs", "none"])
+def test_a_release_lands_and_nothing_of_its_reports_is_left(tmp_path: Path, validity: str) -> None:
+    world = World(tmp_path, validity=validity)
+
     async def lands() -> None:
-        assert await world.send(0, 1, 2, 3, 4) == [201] * 5
+        assert await world.send(*ALL) == [201] * 5
         world.close()
         tending = await world.land()
         assert tending.has_told
         for side in SIDES:
-            assert read_state((await world.get(side)).content, side) is Release.CLOSED
+            assert await standing(world, side) is Release.CLOSED
         assert await world.send(0, 1) == [201] * 2  # copies of what is in the sum
         assert await world.send(5) == [410]
 
     asyncio.run(lands())
+    check_landed(world, *ALL)
+
+
+def test_under_central_trust_the_leader_waits_for_all_releases(tmp_path: Path) -> None:
+    """Its noise is drawn once, for all of them."""
+    world = World(tmp_path, epsilon=4.0, trust="central", num_rounds=2, schedule="fresh")
+    assert len(world.plan.releases) == 2
+
+    async def lands() -> None:
+        for release in range(2):
+            round = world.plan.releases[release].start
+            people = range(world.plan.summing.most_clients)  # rounds are drawn
+            await world.send(*people, round=round, release=release)
+            world.close(release)
+            await world.land(release)
+            there = (world.folders["leader"].path / "result.fed").exists()
+            assert there == (release == 1)
+
+    asyncio.run(lands())
+
+
+@pytest.mark.parametrize("trust", ["distributed", "central"])
+def test_a_plan_with_privacy_is_charged_to_both_ledgers(tmp_path: Path, trust: str) -> None:
+    world = World(tmp_path, epsilon=4.0, trust=trust)
+    assert world.plan.privacy is not None
+
+    async def lands() -> None:
+        await world.send(*range(8))
+        world.close()
+        await world.land()
+
+    asyncio.run(lands())
+    world.start("leader")  # the release is out, and stays the same
+    first = world.result().sketches
+    leader = world.processes["leader"]
+    leader.folder.save_result(leader.claimed, lambda size: bytes(size))
     [sketch] = world.result().sketches
-    assert (sketch.num_clients, sketch.vector.tolist()) == (5, world.expected(0, 1, 2, 3, 4))
+    assert sketch.noise == world.plan.noise_mark
+    assert sketch.vector.tolist() == first[0].vector.tolist()
     for side in SIDES:
+        charged = Ledger.open(tmp_path / f"{side}-ledger.db").reserved(world.plan.fingerprint)
+        assert charged == [0]
+
+
+def test_each_release_closes_by_itself(tmp_path: Path) -> None:
+    world = World(tmp_path, rounds=2)
+
+    async def lands() -> None:
+        assert await world.send(*ALL) == [201] * 5
+        assert await world.send(0, 1, 2, round=1, release=1) == [201] * 3
+        world.close(0)
+        await world.land(0)
+        assert len(world.result().sketches) == 1
+        assert world.folders["leader"].landed() == world.folders["helper"].landed() == {0}
+        assert (await world.get("leader", 1)).json()["state"] == "open"
+        with pytest.raises(InvalidInputError, match="release 1 of .* has not landed"):
+            world.folders["helper"].retire(1)
+        world.close(1)
+        await world.land(1)
+
+    asyncio.run(lands())
+    assert [each.num_clients for each in world.result().sketches] == [5, 3]
+    assert world.folders["leader"].landed() == world.folders["helper"].landed() == {0, 1}
+
+
+def test_reports_are_judged_a_page_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing_module, "PAGE", 2)
+    monkeypatch.setattr(closing_module, "LAST_PAGE", 2)
+
+    async def judged() -> None:
+        await world.send(*ALL)
+        tending, left = world.tending(), []
+        while await tending.step() == 0.0:
+            left.append(tending.leader.unjudged)
+        assert left == [3, 1, 0]
+        world.start("leader")
+        world.close()
+        await world.land()
+
+    asyncio.run(judged())
+    check_landed(world, *ALL)
+
+
+def test_reports_are_judged_while_they_come_and_again_after_a_restart(world: World) -> None:
+    async def judged() -> None:
+        await world.send(0, 1, 2)
+        tending = world.tending()
+        assert await tending.step() == 0.0 and tending.leader.unjudged == 0
+        assert await tending.step() > 0  # there is nothing to do
+        world.start("leader")
+        assert world.processes["leader"].releases[0].server.unjudged == 3
+        assert await world.send(3) == [201]  # taken before the first page is judged
+        tending = world.tending()
+        await tending.step()
+        assert tending.leader.unjudged == 0 and len(tending.leader) == 4
+
+    asyncio.run(judged())
+
+
+def test_the_age_of_the_oldest_report_that_is_not_judged(world: World) -> None:
+    """It is a bound: nothing older waits."""
+
+    async def aged() -> None:
+        tending = world.tending()
+        await tending.step()
+        assert tending.oldest == NOW
+        # the leader alone has it: it waits for ever
+        assert (await world.put("leader", world.report(0).leader)).status_code == 201
+        world.now += 100
+        for _ in range(3):
+            await tending.step()
+        assert tending.oldest == NOW and tending.leader.unjudged == 1
+        # its helper's part comes at last, and it is judged with what came meanwhile
+        await world.send(0, 1)
+        for _ in range(3):
+            await tending.step()
+        assert tending.leader.unjudged == 0 and tending.oldest == NOW + 100
+
+    asyncio.run(aged())
+
+
+# ---- when it closes ----
+
+
+def test_a_release_closes_at_a_time_after_a_grace(world: World) -> None:
+    place = Closings(world.folders["leader"].path)
+    place.change(0, at=NOW + 50)
+
+    async def closes() -> None:
+        await world.send(0, 1, 2)
+        tending = world.tending()
+        await tending.step()
+        assert await standing(world, "leader") is Release.OPEN
+        world.now = NOW + 50.0
+        await tending.step()
+        assert await standing(world, "leader") is Release.CLOSING  # nobody begins
+        assert await world.send(3) == [201]  # it was on its way
+        world.start("leader")  # and it is no other after a restart
+        tending = world.tending()
+        assert await standing(world, "leader") is Release.CLOSING
+        world.now += place.read().grace - 1
+        await tending.step()
+        assert await standing(world, "leader") is Release.CLOSING
+        world.now += 1
+        await tending.step()
+        assert await standing(world, "leader") is Release.CLOSED
+        assert (await world.put("leader", world.report(4).leader)).status_code == 410
+
+    asyncio.run(closes())
+
+
+@pytest.mark.parametrize("size", [4, None])
+def test_a_release_closes_at_a_size_or_when_it_is_full(tmp_path: Path, size: int | None) -> None:
+    world = World(tmp_path, n_max=5)
+    place = Closings(world.folders["leader"].path)
+    place.write(Schedule(place.read().releases, size))
+    last = (size or 5) - 1
+
+    async def closes() -> None:
+        await world.send(*range(last))
+        tending = world.tending()
+        await tending.step()
+        assert await standing(world, "leader") is Release.OPEN
+        await world.send(last)
+        await tending.step()
+        assert await standing(world, "leader") is Release.CLOSING
+
+    asyncio.run(closes())
+
+
+def test_a_release_with_too_few_reports_stays_open(world: World) -> None:
+    world.close()
+
+    async def stays() -> None:
+        await world.send(0, 1)
+        tending = world.tending()
+        for _ in range(3):
+            await tending.step()
+        assert await standing(world, "leader") is Release.OPEN
+        # three at the leader, and two at both: the helper's offer shows it
+        await world.put("leader", world.report(2).leader)
+        await tending.step()
+        assert await standing(world, "leader") is Release.CLOSING
+        world.now += 1000
+        await tending.step()
+        assert "open again: a batch must have 3 .. 8 reports" in world.processes["leader"].notes[-1]
+        for _ in range(3):
+            await tending.step()
+        assert await standing(world, "leader") is Release.OPEN
+        await world.send(3)
+        await world.land()
+
+    asyncio.run(stays())
+    check_landed(world, 0, 1, 3)
+
+
+# ---- what a client hears ----
+
+
+def refusal(found: Any) -> tuple[int, dict[str, str], bytes]:
+    """Return all that a client sees, but for how long the body is."""
+    return found.status_code, dict(found.headers), found.content
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_every_outcome_has_a_status(
+    tmp_path: Path, side: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, rounds=2)
+    good = getattr(world.report(0), side)
+
+    async def statuses() -> None:
+        async def put(frame: bytes, release: int = 0) -> int:
+            found = await world.put(side, frame, release)
+            kind = STATE_TYPE if found.status_code == 201 else PROBLEM_TYPE
+            assert found.headers["content-type"] == kind
+            assert found.headers["cache-control"] == "no-store"
+            return found.status_code
+
+        assert await put(good[:-1]) == 400  # malformed
+        assert await put(b"") == 400
+        assert await put(good + b"x") == 413
+        assert await put(good, release=1) == 409  # another round
+        for later in (8 * 86_400, -2 * 3_600):
+            world.now = NOW + later
+            assert await put(good) == 409  # another time
+        world.now = NOW
+        with monkeypatch.context() as garbage:
+            server = world.processes[side].releases[0].server
+
+            def unread(*_: Any) -> None:
+                raise InvalidInputError("unread")
+
+            garbage.setattr(server, "_take", unread)
+            assert await put(good) == 400  # unreadable
+        assert await put(good) == 201
+        assert await put(good) == 201  # a copy
+        second = world.report(9, key=PEOPLE[0])
+        assert await put(getattr(second, side)) == 409
+
+    asyncio.run(statuses())
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_an_unknown_identity_and_a_forged_report_look_alike(world: World, side: Any) -> None:
+    unknown = getattr(world.report(1, key=STRANGER), side)
+    forged = bytearray(getattr(world.report(1), side))
+    forged[48 + 156 - 1] ^= 1  # of the signature
+
+    async def alike() -> None:
+        first, second = await world.put(side, unknown), await world.put(side, bytes(forged))
+        assert refusal(first) == refusal(second)
+        assert first.status_code == 403
+
+    asyncio.run(alike())
+
+
+def test_a_full_server_takes_nothing_and_nobody_begins(tmp_path: Path) -> None:
+    world = World(tmp_path, n_max=3)
+
+    async def full() -> None:
+        assert await world.send(0, 1, 2) == [201] * 3
+        found = await world.get("leader")
+        assert found.status_code == 503 and int(found.headers["retry-after"]) >= 60
+        assert await world.send(3) == [503]
+        world.start("leader")
+        assert len(world.processes["leader"].releases[0].server) == 3
+
+    asyncio.run(full())
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_disk_without_room_takes_nothing_and_nobody_begins(world: World, side: Any) -> None:
+    async def full() -> None:
+        process = world.processes[side]
+        process.has_room = False
+        for found in (await world.get(side), await world.put(side, b"not looked at")):
+            assert found.status_code == 503 and int(found.headers["retry-after"]) >= 60
+        assert not process.intake.is_ready
+        process.has_room = True
+        assert await standing(world, side) is Release.OPEN and process.intake.is_ready
+
+    asyncio.run(full())
+
+
+def test_what_the_head_tells_is_refused_before_the_body_is_read(world: World) -> None:
+    class Unread(httpx.AsyncByteStream):  # type: ignore[misc, name-defined]
+        async def __aiter__(self) -> Any:
+            raise AssertionError("the body was read")
+            yield b""
+
+    path, most = f"{world.path_of()}/reports", 10**6
+
+    async def heads() -> None:
+        async def put(place: str, **headers: str) -> int:
+            async with world.http("leader") as http:
+                request = http.build_request("PUT", place, headers=headers, content=Unread())
+                if "content-length" in headers:
+                    request.headers.pop("transfer-encoding", None)
+                return int((await http.send(request)).status_code)
+
+        process = world.processes["leader"]
+        assert await put(path) == 411
+        assert await put(path, **{"content-length": str(most)}) == 413
+        assert await put(path.replace("releases/0", "releases/1")) == 404
+        assert await put(path.replace("releases/0", "releases/00")) == 404
+        assert await put(path.replace(world.plan.fingerprint, 64 * "0")) == 404
+        process.intake.room = Room(10)
+        assert await put(path, **{"content-length": "11"}) == 503
+        process.intake.is_leaving = True
+        assert await put(path, **{"content-length": "11"}) == 503
+        assert not process.intake.is_ready
+
+    with pytest.MonkeyPatch.context() as patch:
+        # ASGITransport reads the body at once: this one hands over nothing
+        async def passed(self: Any, request: Any) -> Any:
+            scope = {
+                "type": "http", "method": request.method, "path": request.url.path,
+                "headers": request.headers.raw, "query_string": b"", "root_path": "",
+                "server": ("leader", 443), "scheme": "https", "http_version": "1.1",
+            }  # fmt: skip
+            said: list[Any] = []
+
+            async def receive() -> Any:
+                raise AssertionError("the body was read")
+
+            async def send(message: Any) -> None:
+                said.append(message)
+
+            await self.app(scope, receive, send)
+            return httpx.Response(said[0]["status"], headers=said[0]["headers"])
+
+        patch.setattr(httpx.ASGITransport, "handle_async_request", passed)
+        asyncio.run(heads())
+
+
+def test_too_many_that_wait_are_sent_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "MOST_WAITING", 2)
+
+    async def crowded() -> list[int]:
+        frames = [world.report(i).helper for i in ALL]
+        found = await asyncio.gather(*(world.put("helper", each) for each in frames))
+        return [each.status_code for each in found]
+
+    said = asyncio.run(crowded())
+    assert 503 in said and set(said) == {201, 503}
+
+
+def test_reports_that_come_meanwhile_are_one_group(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[int] = []
+
+    class Counting(collecting.Watcher):
+        def took(self, outcomes: Any, seconds: float) -> None:
+            groups.append(len(outcomes))
+
+    world.processes["helper"].releases[0].watcher = Counting()
+
+    async def sent() -> None:
+        await asyncio.gather(*(world.put("helper", world.report(i).helper) for i in range(8)))
+
+    asyncio.run(sent())
+    assert sum(groups) == 8 and len(groups) <= 4
+
+
+def test_a_client_believes_what_the_servers_say(world: World, tmp_path: Path) -> None:
+    """By the client's own rules: it begins, sends, ends; and begins none once it is closing."""
+
+    class Both(httpx.AsyncBaseTransport):  # type: ignore[misc, name-defined]
+        async def handle_async_request(self, request: Any) -> Any:
+            app = world.processes[request.url.host].app
+            found = await httpx.ASGITransport(app).handle_async_request(request)
+            found.headers["date"] = "Fri, 15 Jan 2027 08:00:00 GMT"  # as uvicorn adds it
+            return found
+
+    urls: Any = {side: f"https://{side}{world.path_of()}" for side in SIDES}
+    record = ClientRecord.open(tmp_path / "record.db", create=True)
+    told: list[str] = []
+
+    async def talk(with_it: Any) -> Any:
+        async with httpx.AsyncClient(transport=Both()) as http:
+            return await carried(
+                http, urls, with_it, clock=lambda: world.now, sleep=lambda _: asyncio.sleep(0)
+            )
+
+    def send(i: int) -> Any:
+        record.take_part("clients", f"plan-{i}", 0, None, NOW, report=world.report(i))
+        (unsent,) = record.outbox()
+        return talk(Sending(unsent, lambda: 0.0, told.append))
+
+    async def client() -> None:
+        assert await talk(Beginning(lambda: 0.0, told.append)) == Begin()
+        assert await send(0) is Fate.ACCEPTED
+        await world.send(1, 2)
+        world.close()
+        tending = world.tending()
+        await tending.step()
+        found = await talk(Beginning(lambda: 0.0, told.append))
+        assert isinstance(found, Never) and "closing at the leader" in found.why
+        assert await send(3) is Fate.ACCEPTED  # its items were spent before
+        await world.land()
+        found = await talk(Beginning(lambda: 0.0, told.append))
+        assert isinstance(found, Never) and "closed at the helper" in found.why
+        assert await send(4) is Fate.NOT_COUNTED
+        assert told == ["the helper takes no more reports of this release"]
+
+    asyncio.run(client())
+    check_landed(world, 0, 1, 2, 3)
+
+
+# ---- disks and processes that fail ----
+
+
+def test_a_report_that_fails_is_500_alone_and_a_store_that_fails_503(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = world.processes["leader"]
+    put = StoredReports.put
+    bad = world.report(1).leader
+
+    def fails(error: Exception) -> None:
+        def refuses(self: Any, id: bytes, frame: bytes, names: Any) -> bool:
+            if frame == bad:
+                raise error
+            return put(self, id, frame, names)
+
+        monkeypatch.setattr(StoredReports, "put", refuses)
+
+    async def all_put() -> list[int]:
+        frames = [world.report(i).leader for i in range(3)]
+        found = await asyncio.gather(*(world.put("leader", each) for each in frames))
+        return [each.status_code for each in found]
+
+    async def sent() -> None:
+        fails(ZeroDivisionError("a fault"))
+        assert await all_put() == [201, 500, 201]
+        assert process.intake.is_ready
+        fails(StoreError("full"))
+        assert await all_put() == [201, 503, 201]
+        assert not process.intake.is_ready
+        monkeypatch.undo()
+        assert await all_put() == [201] * 3
+        assert process.intake.is_ready
+
+    asyncio.run(sent())
+
+
+HELD = ["stop", "judge", "query", "resume", "finish", "land_batch"]
+
+
+def test_a_full_disk_in_a_group_while_a_release_closes_loses_no_fact_and_asks_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each call on the leader a group is open, which fails while the call waits for it."""
+    queries: set[bytes] = set()
+    called: list[Any] = []
+    receive, ask, answer = Leader.receive, Tending._of, Asking.answer
+    begun, fail = threading.Event(), threading.Event()
+
+    def fills(self: Any, frame: bytes, now: int) -> Any:
+        outcome = receive(self, frame, now)
+        if frame == world.report(5).leader:
+            begun.set()
+            assert fail.wait(20)
+            raise StoreError("disk full")
+        return outcome
+
+    async def meanwhile(self: Tending, call: Callable[[Any], Any]) -> Any:
+        begun.clear()
+        fail.clear()
+        putting = asyncio.create_task(world.put("leader", world.report(5).leader))
+        assert await asyncio.to_thread(begun.wait, 20)
+        asking = asyncio.create_task(ask(self, call))
+        await asyncio.sleep(0.01)
+        assert not asking.done()  # it waits for the group
+        called.append(call)
+        fail.set()
+        assert (await putting).status_code == 503
+        return await asking
+
+    async def answered(self: Asking, query: bytes) -> bytes:
+        queries.add(query)
+        return await answer(self, query)
+
+    monkeypatch.setattr(Leader, "receive", fills)
+    monkeypatch.setattr(Tending, "_of", meanwhile)
+    monkeypatch.setattr(Asking, "answer", answered)
+
+    async def lands() -> None:
+        await world.put("helper", world.report(5).helper)
+        await world.send(0, 1, 2)
+        world.close()
+        await world.land()
+
+    asyncio.run(lands())
+    monkeypatch.undo()
+    assert len(queries) == 1 and len(called) >= len(HELD)
+    check_landed(world, 0, 1, 2)
+
+
+def test_a_leader_that_dies_before_each_call_goes_on_and_asks_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between `finish` and `land_batch`, when the helper is not there any more."""
+    ask, queries = Tending._of, set[bytes]()
+    answer = Asking.answer
+
+    async def answered(self: Asking, query: bytes) -> bytes:
+        queries.add(query)
+        return await answer(self, query)
+
+    monkeypatch.setattr(Asking, "answer", answered)
+    for after in (False, True):
+        for at in range(1, 9):
+            queries.clear()
+            place = tmp_path / f"{at}{after}"
+            place.mkdir()
+            world, calls = World(place), iter(range(1, 100))
+
+            async def dies(
+                self: Tending,
+                call: Callable[[Any], Any],
+                calls: Any = calls,
+                at: int = at,
+                after: bool = after,
+            ) -> Any:
+                number = next(calls)
+                if number == at and not after:
+                    raise KeyboardInterrupt
+                found = await ask(self, call)
+                if number == at:
+                    raise KeyboardInterrupt
+                return found
+
+            monkeypatch.setattr(Tending, "_of", dies)
+
+            async def sent(world: World = world) -> None:
+                await world.send(0, 1, 2)
+                world.close()
+
+            asyncio.run(sent())
+            for _ in range(2):
+                try:
+                    asyncio.run(world.land())
+                    break
+                except KeyboardInterrupt:
+                    world.start(*SIDES)
+            assert len(queries) == 1
+            check_landed(world, 0, 1, 2)
+
+
+def test_a_leader_that_heard_the_answer_needs_no_helper_to_land(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def heard() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        with monkeypatch.context() as dying:
+
+            def dies(*_: Any) -> None:
+                raise KeyboardInterrupt
+
+            dying.setattr(type(world.processes["leader"].claimed.server), "land_batch", dies)
+            with pytest.raises(KeyboardInterrupt):
+                await world.land()
+        world.start("leader")
+        tending = world.tending()
+        assert tending.leader.kept_answer is not None
+
+        async def away(*_: Any) -> Any:
+            raise ChannelError("nobody is there")
+
+        monkeypatch.setattr(Asking, "_sent", away)
+        await tending.step()
+        assert tending.is_over and not tending.has_told
+        with pytest.raises(ChannelError):
+            await tending.step()
+
+    asyncio.run(heard())
+    check_landed(world, 0, 1, 2)
+    # the helper has not heard of it, and keeps its key
+    with pytest.raises(InvalidInputError, match="release 0 of .* has not landed"):
+        world.folders["helper"].retire(1)
+
+
+def test_a_sum_that_no_clients_can_have_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejects(*_: Any) -> None:
+        raise RejectedSumError("no clients have this sum")
+
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        server = world.processes["leader"].claimed.server
+        monkeypatch.setattr(server, "land_batch", rejects)
+        tending = await world.land()
+        assert tending.collecting.is_lost
+
+    asyncio.run(lands())
+    found = Closings(world.folders["leader"].path).read().releases[0]
+    assert found.lost == "no clients have this sum"
+
+
+def test_a_leader_that_dies_before_its_result_is_saved_saves_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        with monkeypatch.context() as dying:
+
+            def dies(*_: Any, **__: Any) -> None:
+                raise KeyboardInterrupt
+
+            dying.setattr(AggregateFolder, "save_result", dies)
+            with pytest.raises(KeyboardInterrupt):
+                await world.land()
+        world.start("leader")
+        await world.land()
+
+    asyncio.run(lands())
+    check_landed(world, 0, 1, 2)
+
+
+def test_a_result_that_could_not_be_saved_is_saved_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        fails = iter([InvalidInputError("full"), InvalidInputError("full")])
+        save = AggregateFolder.save_result
+
+        def saved(*given: Any, **named: Any) -> None:
+            if (error := next(fails, None)) is not None:
+                raise error
+            save(*given, **named)
+
+        monkeypatch.setattr(AggregateFolder, "save_result", saved)
+        tending = await world.land()
+        assert tending.has_told
+        notes = world.processes["leader"].notes
+        assert notes.count("release 0 waits: full") == 1  # said once
+
+    asyncio.run(lands())
+    check_landed(world, 0, 1, 2)
+
+
+def test_a_frame_that_is_missing_or_another_one_stops_the_release_until_it_is_back(
+    world: World,
+) -> None:
+    def sql(side: str, statement: str, *values: Any) -> list[Any]:
+        with closing(sqlite3.connect(world.folders[side].path / "reports.db")) as file:
+            found = file.execute(statement, values).fetchall()
+            file.commit()
+        return found
+
+    async def lands(side: str) -> None:
+        rows = sql(side, "SELECT id, frame FROM fedtally_reports")
+        id, frame = rows[0]
+        if side == "leader":
+            sql(side, "DELETE FROM fedtally_reports WHERE id = ?", id)
+        else:
+            sql(side, "UPDATE fedtally_reports SET frame = ? WHERE id = ?", frame[::-1], id)
+        tending = world.tending()
+        for _ in range(3):
+            with pytest.raises(Exception, match="is missing|HTTP 500"):
+                await tending.step()
+        assert tending.leader.unjudged == 3 and not tending.is_over
+        if side == "helper":
+            assert "is another one" in world.processes["helper"].notes[-1]
+            sql(side, "UPDATE fedtally_reports SET frame = ? WHERE id = ?", frame, id)
+        else:
+            added = "INSERT INTO fedtally_reports VALUES (0, 0, ?, ?)"
+            sql(side, added, id, frame)
+
+    async def all_of_it() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        tending = world.tending()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        await lands("leader")
+        await lands("helper")
+        await world.land()
+
+    asyncio.run(all_of_it())
+    check_landed(world, 0, 1, 2)
+
+
+def test_of_two_processes_the_earlier_one_takes_nothing_any_more(world: World) -> None:
+    async def two() -> None:
+        await world.send(0, 1, 2)
+        tending, old = world.tending(), dict(world.processes)
+        world.start(*SIDES)
+        new = dict(world.processes)
+        world.processes = dict(old)
+        for side in SIDES:
+            found = await world.put(side, getattr(world.report(3), side))
+            assert found.status_code == 503 and old[side].releases[0].overtaken.is_set()
+            assert (await world.get(side)).status_code == 503
+            assert len(new[side].releases[0].server) == 3
+        world.processes = new
+        # it cannot close the release either, and its process ends
+        old["leader"].releases[0].overtaken.clear()
+        world.close()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        async with asyncio.timeout(20):
+            await tending.run(lambda _: asyncio.sleep(0))
+        assert old["leader"].releases[0].overtaken.is_set() and not tending.is_over
+        await world.land()
+
+    asyncio.run(two())
+    check_landed(world, 0, 1, 2)
+
+
+def test_a_folder_is_run_once_and_no_old_copy_or_other_store_is_taken(
+    world: World, tmp_path: Path
+) -> None:
+    folder = world.folders["leader"]
+    with folder.running(4711):
+        assert folder.runner() == 4711
+        with pytest.raises(InvalidInputError, match="process 4711 runs"), folder.running(1):
+            pass
+    assert folder.runner() is None
+    copies = {name: folder.path / name for name in ("reports.db", "books.db")}
+    for name, place in copies.items():
+        shutil.copy(place, tmp_path / name)
+    asyncio.run(world.send(0))
+    world.start("leader")
+    for name, place in copies.items():
+        newest = place.read_bytes()
+        shutil.copy(tmp_path / name, place)
+        with pytest.raises(InvalidInputError, match="a copy was put back"):
+            world.start("leader")
+        place.write_bytes(newest)
+    # the store of another plan, and of the other server
+    other = tmp_path / "other"
+    other.mkdir()
+    foreign = World(other, rounds=2)
+    place = copies["reports.db"]
+    newest = place.read_bytes()
+    for found, why in (
+        (foreign.folders["leader"].path, "holds the campaign of plan"),
+        (world.folders["helper"].path, "is the file of the helper"),
+    ):
+        shutil.copy(found / "reports.db", place)
+        with pytest.raises(InvalidInputError, match=why):
+            world.start("leader")
+    place.write_bytes(newest)
+    world.start("leader")
+
+
+# ---- what the other server says ----
+
+
+def test_checks_that_are_cut_doubled_or_of_other_ids_decide_nothing_wrong(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = Asking.checks
+    change: list[Callable[[bytes], bytes]] = []
+
+    async def changed(self: Asking, ids: Any) -> Any:
+        frame = await checks(self, ids)
+        return frame if frame is None or not change else change[0](frame)
+
+    monkeypatch.setattr(Asking, "checks", changed)
+
+    async def lands() -> None:
+        await world.send(*ALL)
+        tending = world.tending()
+        for lie in (lambda f: f[:-1], lambda f: f + f, lambda f: f[:100], lambda f: b""):
+            change[:] = [lie]
+            with pytest.raises(BatchRefusedError):
+                await tending.step()
+            assert tending.leader.unjudged == 5
+        change.clear()
+        # of ids that the leader did not ask for, and of none that it has
+        helper = world.processes["helper"].releases[0].server
+        all_of_them = helper.checks()[0]
+        ask = Tending._of
+        with monkeypatch.context() as few:
+            change[:] = [lambda f: all_of_them]
+
+            async def one(self: Any, call: Any) -> Any:
+                found = await ask(self, call)
+                return found[:1] if isinstance(found, list) else found
+
+            few.setattr(Tending, "_of", one)
+            await tending.step()
+        change.clear()
+        assert tending.leader.unjudged == 0 and not tending.leader.refused
+        world.close()
+        await world.land()
+
+    asyncio.run(lands())
+    check_landed(world, *ALL)
+
+
+def test_an_offer_that_lacks_reports_or_names_unknown_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the sum and not in the offer is taken off, and the helper is asked for no more."""
+    offer = Asking.offer
+
+    async def lies(self: Asking) -> bytes:
+        context = world.processes["leader"].releases[0].server._context
+        rounds, ids = decode_ids(context, 8, await offer(self), Kind.OFFER, HELPER)
+        found = sorted([*ids[1:], bytes(16), 16 * b"\xff"])
+        return frame_of(Kind.OFFER, context, HELPER, encode_ids(rounds, found))
+
+    monkeypatch.setattr(Asking, "offer", lies)
+
+    async def lands() -> list[int]:
+        await world.send(*ALL)
+        tending = world.tending()
+        await tending.step()
+        assert tending.leader.unjudged == 0  # all five are in the sum
+        leader = tending.leader
+        first = sorted(leader._added)[0]
+        world.close()
+        await world.land()
+        return [i for i in ALL if leader._journal.kept(leader._name_of_id(first)) != _sha(world, i)]
+
+    kept = asyncio.run(lands())
+    assert len(kept) == 4
+    check_landed(world, *kept)
+
+
+def _sha(world: World, i: int) -> bytes:
+    import hashlib
+
+    return hashlib.sha256(world.report(i).leader).digest()
+
+
+def test_an_answer_that_does_not_fit_may_be_followed_by_the_right_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, lies = Asking.answer, [b"no answer"]
+
+    async def answered(self: Asking, query: bytes) -> bytes:
+        return lies.pop() if lies else await answer(self, query)
+
+    monkeypatch.setattr(Asking, "answer", answered)
+
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        await world.land()
+        assert any("no answer to the query" in note for note in world.processes["leader"].notes)
+
+    asyncio.run(lands())
+    check_landed(world, 0, 1, 2)
+
+
+def test_a_helper_that_is_away_or_answers_something_else_is_asked_again(world: World) -> None:
+    class Odd(httpx.AsyncBaseTransport):  # type: ignore[misc, name-defined]
+        said = [
+            None,
+            httpx.Response(202, stream=httpx.ByteStream(b"")),
+            httpx.Response(200, stream=httpx.ByteStream(b"a portal")),
+            httpx.Response(202, stream=httpx.ByteStream(b"")),
+        ]
+
+        async def handle_async_request(self, request: Any) -> Any:
+            if not self.said:
+                app = world.processes["helper"].channel.application()
+                return await httpx.ASGITransport(app).handle_async_request(request)
+            if (found := self.said.pop(0)) is None:
+                raise httpx.ConnectError("away")
+            return found
+
+    async def asks() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        tending = world.tending()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        await tending.step()
+        async with httpx.AsyncClient(transport=Odd()) as http:
+            asking = world.processes["leader"].tending(0, http).asking
+            query = tending.leader.resume()
+            with pytest.raises(ChannelError, match="cannot be reached .away"):
+                await asking.answer(query)
+            with pytest.raises(ChannelError, match="answers query with HTTP 200"):
+                await asking.answer(query)
+            answer = await asking.answer(query)
+        assert answer == world.processes["helper"].releases[0].server.answer(query)
+
+    asyncio.run(asks())
+
+
+def test_a_client_that_goes_away_costs_nobody_else_an_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = world.processes["helper"].releases[0]
+    go, receive = threading.Event(), one.server.receive
+
+    def slow(frame: bytes, now: int) -> Any:
+        assert go.wait(20)
+        return receive(frame, now)
+
+    monkeypatch.setattr(one.server, "receive", slow)
+
+    async def goes() -> None:
+        first, second = (asyncio.create_task(one.take(world.report(i).helper)) for i in range(2))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        idle = asyncio.create_task(one.idle())
+        await asyncio.sleep(0.01)
+        assert not idle.done()  # a process that is told to go waits for the group
+        go.set()
+        assert await second == "accepted" and len(one.server) == 2
+        await idle
+
+    asyncio.run(goes())
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("at", [-1, -40])  # of a checksum, and of a counter
+def test_a_sum_that_is_wrong_is_lost_and_its_reports_are_erased(
+    world: World, monkeypatch: pytest.MonkeyPatch, at: int, dies: bool
+) -> None:
+    answer = Asking.answer
+
+    async def wrong(self: Asking, query: bytes) -> bytes:
+        found = bytearray(await answer(self, query))
+        found[at] ^= 1
+        return bytes(found)
+
+    monkeypatch.setattr(Asking, "answer", wrong)
+
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        if dies:
+            with monkeypatch.context() as dying:
+
+                def death(*_: Any) -> None:
+                    raise KeyboardInterrupt
+
+                dying.setattr(Leader, "erase", death)
+                with pytest.raises(KeyboardInterrupt):
+                    await world.land()
+            world.start(*SIDES)
+            assert await standing(world, "leader") is Release.CLOSED
+        else:  # the disk is full when it is to be written down
+            fails = iter([InvalidInputError("full")])
+            change = Closings.change
+
+            def changed(self: Any, number: int, **values: Any) -> Any:
+                if "lost" in values and (error := next(fails, None)) is not None:
+                    raise error
+                return change(self, number, **values)
+
+            monkeypatch.setattr(Closings, "change", changed)
+        tending = await world.land()
+        assert tending.has_told and tending.collecting.is_lost
+        assert await standing(world, "leader") is Release.CLOSED
+
+    asyncio.run(lands())
+    assert not (world.folders["leader"].path / "result.fed").exists()
+    for side in SIDES:
+        assert world.folders[side].landed() == {0}  # over for good: the key may go
         content = (world.folders[side].path / "reports.db").read_bytes()
-        assert getattr(world.report(0), side) not in content
+        assert not any(getattr(each, side) in content for each in world.reports.values())
+
+
+# ---- the channel ----
+
+
+def test_what_the_leader_asks_wrongly_is_refused(world: World) -> None:
+    async def asked() -> None:
+        await world.send(0, 1, 2)
+        base = f"https://helper{world.path_of()}"
+        async with world.channel as http:
+
+            async def post(name: str, body: bytes = b"", place: str = base) -> Any:
+                found = await http.post(f"{place}/{name}", content=body)
+                assert found.headers["cache-control"] == "no-store"
+                return found.status_code
+
+            assert await post("checks", bytes(16 * channel.MOST_IDS)) == 204  # it holds none
+            assert await post("checks", bytes(16 * channel.MOST_IDS + 16)) == 413
+            assert await post("checks", bytes(15)) == 400
+            assert await post("checks", b"", base.replace("releases/0", "releases/1")) == 404
+            assert await post("checks", b"", base.replace(world.plan.fingerprint, "00")) == 404
+            assert await post("query", b"no query") == 409
+            assert await post("query", bytes(10**6)) == 413
+            assert await post("landed") == 409  # it was not answered
+            assert (await http.get(f"{base}/offer")).headers["cache-control"] == "no-store"
+
+    asyncio.run(asked())
+
+
+def test_an_answer_that_takes_long_is_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = world.processes["helper"]
+    helper.channel.patience = 0.0
+    go = threading.Event()
+    server = helper.releases[0].server
+    answer, answers = server.answer, list[bytes]()
+
+    def slow(query: bytes) -> bytes:
+        assert go.wait(20)
+        answers.append(answer(query))
+        return answers[-1]
+
+    monkeypatch.setattr(server, "answer", slow)
+
+    async def asks() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        tending = world.tending()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        await tending.step()
+        query = tending.leader.resume()
+        place = f"https://helper{world.path_of()}/query"
+        async with world.channel as http:
+            for _ in range(3):
+                found = await http.post(place, content=query)
+                assert (found.status_code, found.headers["retry-after"]) == (202, "1")
+            helper.channel.patience = 20.0
+            other = asyncio.create_task(http.post(place, content=b"another query"))
+            await asyncio.sleep(0.01)
+            go.set()
+            assert (await other).status_code == 503  # it is not mistaken for that
+        await world.land()
+
+    asyncio.run(asks())
+    assert len(set(answers)) == 1
+    check_landed(world, 0, 1, 2)
+
+
+def test_a_helper_that_fails_says_so_to_its_operator_and_the_leader_asks_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = world.processes["helper"]
+    errors = iter([StoreError("full"), OvertakenError("gone")])
+    offer = helper.releases[0].server.offer
+
+    def fails() -> bytes:
+        if (error := next(errors, None)) is not None:
+            raise error
+        return offer()
+
+    monkeypatch.setattr(helper.releases[0].server, "offer", fails)
+
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        await world.land()
+
+    asyncio.run(lands())
+    assert helper.notes == ["the leader was not answered: full"]
+    assert helper.releases[0].overtaken.is_set()
+    notes = [note for note in world.processes["leader"].notes if "waits" in note]
+    assert notes == ["release 0 waits: the helper answers offer with HTTP 503"]
+    check_landed(world, 0, 1, 2)
+
+
+def test_the_helper_keeps_its_key_until_the_sum_has_landed(world: World) -> None:
+    folder = world.folders["helper"]
+
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        tending = world.tending()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        await tending.step()  # the query
+        with pytest.raises(InvalidInputError, match="release 0 of .* has not landed"):
+            folder.retire(1)
+        await tending.step()  # the answer, and the sum has landed
+        assert world.processes["helper"].releases[0].server.state is BatchState.DONE
+        with pytest.raises(InvalidInputError, match="release 0 of .* has not landed"):
+            folder.retire(1)
+        await tending.step()  # the helper hears of it
+        store: BatchStore = world.processes["helper"].claimed.store
+        assert store.kept(landed_name(range(1))) == b"landed"
+        with folder.running(5), pytest.raises(InvalidInputError, match="process 5 runs"):
+            folder.retire(1)
+        folder.retire(1)
+
+    asyncio.run(lands())
+    assert not folder.settings.key.exists() and folder.is_retired
+    with pytest.raises(InvalidInputError, match="was destroyed before"):
+        folder.retire(1)
+    world.folders["leader"].retire(1)
+    check_landed(world, 0, 1, 2)
+
+
+def test_after_the_keys_are_gone_clients_hear_that_it_is_over(world: World) -> None:
+    app = collecting.over("helper", world.plan.fingerprint, 1)
+
+    async def over() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://h") as h:
+            found = await h.get(world.path_of())
+            assert read_state(found.content, "helper") is Release.CLOSED
+            found = await h.put(f"{world.path_of()}/reports", content=b"late")
+            assert (found.status_code, found.headers["content-type"]) == (410, PROBLEM_TYPE)
+            for path in (world.path_of(1), "/v1/plans/00/releases/0"):
+                assert (await h.get(path)).status_code == 404
+                assert (await h.put(f"{path}/reports", content=b"")).status_code == 404
+
+    asyncio.run(over())
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_each_server_believes_the_certificate_of_the_other_and_no_stranger(tmp_path: Path) -> None:
+    plan_of(tmp_path)
+    for name in ("leader", "helper", "stranger"):
+        certificate(name, tmp_path)
+
+    def pins(own: str, other: str) -> Certificates:
+        own_files = tmp_path / f"{own}.crt", tmp_path / f"{own}-tls.key"
+        return Certificates(*own_files, tmp_path / f"{other}.crt")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def calls() -> None:
+        with PeerAddress.parse("127.0.0.1:0").bound() as listening:
+            port = listening.getsockname()[1]
+
+            async def call(verify: Any) -> int:
+                async with httpx.AsyncClient(verify=verify) as http:
+                    return int((await http.get(f"https://127.0.0.1:{port}/")).status_code)
+
+            async with served(app, listening, pins("helper", "leader").of_listener()):
+                assert await call(pins("leader", "helper").of_caller()) == 204
+                for stranger in (
+                    pins("stranger", "helper").of_caller(),  # shows another certificate
+                    False,  # shows none
+                    pins("leader", "stranger").of_caller(),  # believes another helper
+                ):
+                    with pytest.raises(httpx.TransportError):
+                        await call(stranger)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(calls())
+
+
+def test_a_folder_that_is_made_twice_or_of_the_other_side(world: World, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="exists already"):
+        made(tmp_path, "leader")
+    with pytest.raises(InvalidInputError, match="is the folder of the leader"):
+        AggregateFolder.open(world.folders["leader"].path, "helper")
+    again = AggregateFolder.open(world.folders["leader"].path, "leader")
+    assert (again.plan, again.settings) == (world.plan, world.folders["leader"].settings)

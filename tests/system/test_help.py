@@ -25,8 +25,8 @@ VERBS = frozenset(
     re.findall(
         r"\w+",
         """
-        Accept Add Allow Ask Bound Carry Charge Check Choose Close Compare Copy Count Decode Draw End
-        Estimate Find Give Grant Hash Hide Keep Leave Let List Listen Look Make Name Number Open
+        Accept Add Allow Ask Bound Carry Charge Check Choose Close Compare Copy Count Decode Draw
+        End Estimate Find Give Grant Hash Hide Keep Leave Let List Listen Look Make Name Number Open
         Plan Predict Print Protect Reach Read Refuse Repeat Rest Run Save Say Send Set Show Sign
         Split Sum Take Test Trust Use Wait Write
         """,

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from fedtally.campaign.transports.https.join import Over
 from fedtally.campaign.transports.https.listen import Address
 from fedtally.campaign.transports.https.loop import HttpsLoop
 from fedtally.campaign.transports.https.process import Https
+from fedtally.campaign.transports.https.resource import HANDLED
 from fedtally.campaign.transports.https.tokens import Tokens, digest_of, mint
 from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
@@ -47,18 +50,21 @@ from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
 
-QUICK = ["--gather", "2", "--phase", "8", "--session", "120", "--bench", "60"]
+QUICK = ["--gather", "2", "--bench", "60"]
+slowly = pytest.mark.parametrize("survey", [30], indirect=True, ids=["slowly"])
 
 
 @pytest.fixture
-def survey(tmp_path: Path) -> tuple[Plan, Path]:
-    """Return a plan, and the folder of its campaign."""
+def survey(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Plan, Path]:
+    """Return a plan, and the folder of its campaign, whose phases have 8 seconds or a parameter."""
+    phase = getattr(request, "param", 8)
     create_key_files(tmp_path / "server.key", "server", stream("server"))
     plan = plan_of()
     plan.save(tmp_path / "plan.toml")
     files = {"--plan": "plan.toml", "--server-key": "server.key", "--mark": "mark"}
     given = [text for name, file in files.items() for text in (name, str(tmp_path / file))]
-    assert run(["campaign", "init", str(tmp_path / "survey"), *given, *QUICK]) == 0
+    times = ["--phase", str(phase), "--session", str(15 * phase)]
+    assert run(["campaign", "init", str(tmp_path / "survey"), *given, *QUICK, *times]) == 0
     return plan, tmp_path / "survey"
 
 
@@ -358,6 +364,7 @@ def _told(port: int, path: str, body: bytes = b"", **headers: str) -> int:
         return int(stream.makefile("rb").readline().split()[1])
 
 
+@slowly
 def test_a_real_server_refuses_bad_requests_and_sums_the_honest_rest(
     survey: tuple[Plan, Path], tmp_path: Path
 ) -> None:
@@ -402,8 +409,17 @@ def test_a_real_server_refuses_bad_requests_and_sums_the_honest_rest(
             await asyncio.sleep(0.05)
         left[:] = await asyncio.to_thread(bad)
         # a file that is cut off keeps the tokens of before: all clients of the session go on
-        (place / "tokens").write_text(digests[:50])
-        served.process.send_signal(signal.SIGHUP)
+        lines = digests.splitlines(keepends=True)
+        twice = "".join([*lines[:-1], lines[0], lines[-1]])
+        for text, mode in ((digests[:50], 0o600), (twice, 0o600), (digests, 0o644)):
+            (place / "tokens").write_text(text)
+            (place / "tokens").chmod(mode)
+            said = served.said().count("the tokens were not read again")
+            served.process.send_signal(signal.SIGHUP)
+            for _ in range(200):
+                if served.said().count("the tokens were not read again") > said:
+                    break
+                await asyncio.sleep(0.05)
         stray = {"authorization": f"Bearer {served.tokens[1]}"}
         async with httpx.AsyncClient() as http:
             for body in (b"garbage", frame, bytes(most)):
@@ -413,7 +429,7 @@ def test_a_real_server_refuses_bad_requests_and_sums_the_honest_rest(
 
     async def all_join() -> list[Over]:
         url = f"http://127.0.0.1:{port}{served.path}"
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(200):
             return await asyncio.gather(
                 *(joined(url, served.tokens[one.number], one, hook=hook) for one in persons)
             )
@@ -422,9 +438,147 @@ def test_a_real_server_refuses_bad_requests_and_sums_the_honest_rest(
         served.begin("--linger", "60")
         assert asyncio.run(all_join()) == [Over.CAMPAIGN] * N
     assert left == [401, 401, 401, 404, 411, 413]
-    assert "the tokens were not read again" in served.said()
+    said = served.said()
+    assert said.count("the tokens were not read again") == 3
+    assert "Traceback" not in said
+    check_sum(place, persons)
+
+
+class _Portal:
+    """A captive portal before a server: it answers by itself, and later lets all through.
+
+    Args:
+        port: of the server.
+        elsewhere: the address to which it redirects.
+
+    Attributes:
+        left: what it still says by itself, the next one last.
+        bodies: what went through to the server, by the token that brought it.
+    """
+
+    def __init__(self, port: int, elsewhere: str) -> None:
+        page = b"<p>log in to this network"
+        types = "content-type: text/html", "content-type: application/json"
+        self.left = [
+            self._said(status, more, page)
+            for status in ("200 OK", "302 Found", "407 Proxy", "511 Network")
+            for more in (*types, f"location: {elsewhere}")
+        ]
+        self.bodies: dict[str, list[bytes]] = {}
+        self._port = port
+
+    @staticmethod
+    def _said(status: str, header: str, page: bytes) -> bytes:
+        head = f"HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {len(page)}\r\n\r\n"
+        return head.encode() + page
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of a connection."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                named = dict(
+                    line.split(": ", 1)
+                    for line in head.decode().lower().splitlines()
+                    if ": " in line
+                )
+                body = await reader.readexactly(int(named["content-length"]))
+                writer.write(self.left.pop() if self.left else await self._through(head, body))
+                await writer.drain()
+        writer.close()
+
+    async def _through(self, head: bytes, body: bytes) -> bytes:
+        token = head.decode().lower().partition("bearer ")[2].split()[0]
+        if body:
+            self.bodies.setdefault(token, []).append(body)
+        head = head.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(head.replace(b"connection: keep-alive\r\n", b"") + body)
+        heard = await reader.read()
+        writer.close()
+        return heard.replace(b"connection: close\r\n", b"", 1)
+
+
+@slowly
+def test_portals_repeated_frames_and_two_machines_with_a_token_change_no_sum(
+    survey: tuple[Plan, Path],
+) -> None:
+    """Each answer comes twice, with all earlier ones in reverse, by its client and by another."""
+    plan, place = survey
+    port, before, aside = free_ports(3)
+    served = Served.of(place, N, f"127.0.0.1:{port}")
+    persons = [Person(plan, number) for number in range(N)]
+    portal, statuses = _Portal(port, f"http://127.0.0.1:{aside}/login"), set[int]()
+    led: list[Any] = []
+
+    async def hook(frame: bytes) -> None:
+        assert wire.parse(frame) is not None, "a page was read as a frame"
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        led.append(writer.close())
+
+    async def stray() -> None:
+        """Repeat what went through."""
+        seen = Counter[str]()
+        async with httpx.AsyncClient(timeout=30) as http:
+            while True:
+                await asyncio.sleep(0.05)
+                for number, token in enumerate(served.tokens):
+                    bodies = portal.bodies.get(token.lower(), [])
+                    if len(bodies) == seen[token]:
+                        continue
+                    seen[token] = len(bodies)
+                    for body in [bodies[-1], *bodies[::-1]]:
+                        for who in (token, served.tokens[(number + 1) % N]):
+                            named = {"authorization": f"Bearer {who}", HANDLED: "00"}
+                            url = f"http://127.0.0.1:{port}{served.path}/step"
+                            with suppress(httpx.TransportError):  # the end of the server
+                                got = await http.post(url, content=body, headers=named)
+                                statuses.add(got.status_code)
+
+    async def half() -> None:
+        """Hang up in the middle of an answer."""
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST {served.path}/step HTTP/1.1\r\nhost: here\r\ncontent-length: 90\r\n"
+        writer.write(f"{head}authorization: Bearer {served.tokens[0]}\r\n\r\nhalf".encode())
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        writer.transport.abort()
+
+    async def all_join() -> list[Over]:
+        url = f"http://127.0.0.1:{before}{served.path}"
+        async with (
+            asyncio.timeout(200),
+            await asyncio.start_server(portal.handle, "127.0.0.1", before),
+            await asyncio.start_server(lead, "127.0.0.1", aside),
+        ):
+            while not _listens(port):
+                await asyncio.sleep(0.05)
+            strays = asyncio.create_task(stray())
+            await half()
+            overs = await asyncio.gather(
+                # the first client is two machines, with one agent behind them
+                *(
+                    joined(url, served.tokens[one.number], one, hook=hook)
+                    for one in [persons[0], *persons]
+                )
+            )
+            strays.cancel()
+            return overs
+
+    with served:
+        served.begin("--linger", "60")
+        assert asyncio.run(all_join()) == [Over.CAMPAIGN] * (N + 1)
+    assert not portal.left and not led
+    assert {200, 204} <= statuses <= {200, 204, 410, 503}
     assert "Traceback" not in served.said()
     check_sum(place, persons)
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 # ---- a client by its command ----

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 RUNS, OVER, MOST = "ab" * 32, "cd" * 32, 5000
 SILENT = 200
+HELD = 5  # connections that an address may hold, where that is bounded
 
 
 @dataclass
@@ -40,14 +43,20 @@ class Site:
     folder: Path
     took: list[tuple[bytes, bytes]]
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection with TLS."""
+    async def connect(
+        self, address: str | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection with TLS, from an address of this machine."""
         context = ssl.create_default_context(cafile=str(self.folder / "tls.crt"))
-        return await asyncio.open_connection("localhost", self.port, ssl=context)
+        return await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=context, local_addr=address and (address, 0)
+        )
 
-    async def answer(self, head: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def answer(
+        self, head: str, body: bytes = b"", address: str | None = None
+    ) -> tuple[int, bytes]:
         """Return the status and the body of an answer."""
-        reader, writer = await self.connect()
+        reader, writer = await self.connect(address)
         writer.write(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
         heard = await reader.read()
         writer.close()
@@ -55,8 +64,18 @@ class Site:
         return int(status.split()[1]), rest.partition(b"\r\n\r\n")[2]
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def _of_addresses() -> str:
+    """Return the conf by which operators may bound what an address holds, with a lower bound."""
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    [found] = re.findall(r"```nginx\n(limit_conn_zone .*?)```", page, re.DOTALL)
+    assert found.count(" 200;") == 1
+    return str(found).replace(" 200;", f" {HELD};")
+
+
+@pytest.fixture(params=[False], ids=[""])
+def site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Site]:
     monkeypatch.setattr(proxy, "SLOW_SECONDS", 2)  # the test has not 10 seconds
     [port] = free_ports(1)
     certificate(tmp_path)
@@ -64,7 +83,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         Backend("runs", RUNS, tmp_path / "runs.sock", 100, MOST, 5),
         Backend("over", OVER, None, 100, MOST, 5),
     ]
-    place = whole(tmp_path, conf(backends, front(tmp_path, port)))
+    addresses = _of_addresses() if request.param else ""
+    place = whole(tmp_path, addresses + conf(backends, front(tmp_path, port)))
     checked = subprocess.run([str(NGINX), "-t", "-c", place], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     assert "[warn]" not in checked.stderr
@@ -154,5 +174,33 @@ def test_silent_and_half_sent_connections_are_closed_while_others_are_served(sit
             assert all(body == b"" for _, body in site.took)
             for _, writer in opened:
                 writer.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a second address of this machine")
+@pytest.mark.parametrize("site", [True], indirect=True, ids=["by address"])
+def test_slow_bodies_of_one_address_take_no_place_of_others(site: Site) -> None:
+    """Bodies of which a byte comes now and then, as the page of serving bounds them."""
+
+    async def check() -> None:
+        async with await answering(site):
+            await begun(site)
+            head = post(step_path(RUNS), 100).replace("\n", "\r\n").encode()
+            slow = [await site.connect() for _ in range(HELD)]
+            for number, (_, writer) in enumerate(slow):
+                token = b"Bearer %d" % number  # each has a share of its own
+                writer.write(head.replace(b"Bearer t", token) + b"\r\n\r\n" + bytes(1))
+            for _ in range(3):  # longer than nginx waits for the next byte
+                await asyncio.sleep(1)
+                for _, writer in slow:
+                    writer.write(bytes(1))
+            assert (await site.answer(post(step_path(RUNS), 0)))[0] == 429
+            found = await site.answer(post(step_path(RUNS), 0), address="127.0.0.2")
+            assert found == (200, b"frame")
+            assert all(body == b"" for _, body in site.took)
+            assert not any(reader.at_eof() for reader, _ in slow)
+            for _, writer in slow:
+                writer.transport.abort()
 
     asyncio.run(check())

@@ -22,6 +22,8 @@ from fedtally.planner import (
 from fedtally.planner.sizes import UnreachableError
 from fedtally.sketch import Schedule
 
+pytestmark = pytest.mark.usefixtures("errors_once")
+
 LAW = Frequencies.assumed(5000)
 
 

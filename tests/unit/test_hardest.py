@@ -14,6 +14,8 @@ from fedtally.planner.request import Request
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
+pytestmark = pytest.mark.usefixtures("errors_once")
+
 SEED, SIZE, CLIENTS, TAU = bytes(32), 2000, 20_000, 0.01
 
 

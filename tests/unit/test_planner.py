@@ -31,6 +31,8 @@ from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.error_model import failure, predict
 from fedtally.sketch import CountSketch, SketchSpec
 
+pytestmark = pytest.mark.usefixtures("errors_once")
+
 D = 5000
 PLAN = {"rows": 7, "width": 100, "num_rounds": 6, "num_clients": 20_000}
 

@@ -33,6 +33,8 @@ from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sources import open_source
 from fedtally.store import Ledger
 
+pytestmark = pytest.mark.usefixtures("errors_once")
+
 DOMAIN = IntegerRange(1, 5000)
 LAW = Frequencies.assumed(5000, 1.2)
 CLIENTS = 40_000

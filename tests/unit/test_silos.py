@@ -48,6 +48,8 @@ from fedtally.secagg.proposal import propose
 from fedtally.sketch import CountSketch
 from fedtally.sketch.clip import by_owner
 
+pytestmark = pytest.mark.usefixtures("errors_once")
+
 DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N, PEOPLE = 3, 16, 6, 40
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))

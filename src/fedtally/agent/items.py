@@ -26,7 +26,7 @@ from fedtally.domain import Domain, IntegerSet, Names, OpenStrings
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.sources import plain
+from fedtally.sources import one_file
 
 Reader = Callable[[], Any]
 
@@ -211,7 +211,7 @@ def of_file(
     """
     chosen = column if column is None or isinstance(column, str) else (column[0], column[1])
     columns = sources.Columns(item=chosen, client=people)
-    is_light = arrow.found() is None
+    is_light = not arrow.is_installed()
 
     def read() -> Any:
         with watch():
@@ -221,7 +221,7 @@ def of_file(
         # Every row by itself: no value is an error, since errors would show what is held.
         try:
             if is_light:
-                return plain.texts_of(str(path), columns, format)
+                return one_file.texts_of(str(path), columns, format)
             return _of_arrow(sources.open_source(path, columns, format=format), people)
         except UnreadableFileError:
             raise
@@ -254,7 +254,7 @@ def _check_light(path: Path, columns: sources.Columns, format: str | None, peopl
     _check_people(people)
     if path.is_dir() or (glob.has_magic(str(path)) and not path.exists()):
         arrow.check(f"{path}, a folder or a pattern,", "; or name one file")
-    plain.check_format(str(path), columns, format)
+    one_file.check_format(str(path), columns, format)
 
 
 def _check_people(people: object) -> None:

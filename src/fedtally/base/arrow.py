@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from fedtally.errors import MissingExtraError
 
 
 @cache
-def found() -> Any:
-    """Return PyArrow, which takes a while to load; None: it is not installed."""
+def is_installed() -> bool:
+    """Return whether PyArrow is installed, without loading it, which takes a while."""
     try:
-        import pyarrow
-    except ModuleNotFoundError:
+        return find_spec("pyarrow") is not None
+    except ModuleNotFoundError:  # of an importer that hides it
+        return False
+
+
+def found() -> Any:
+    """Return PyArrow; None: it is not installed."""
+    if not is_installed():
         return None
+    import pyarrow
+
     return pyarrow
 
 
 def errors() -> tuple[type[Exception], ...]:
     """Return the errors of PyArrow that are none of Python's own: none where it is missing."""
-    return () if found() is None else (found().ArrowException,)
+    pa = found()
+    return () if pa is None else (pa.ArrowException,)
 
 
 def check(what: str, way_out: str = "") -> None:
@@ -33,5 +43,5 @@ def check(what: str, way_out: str = "") -> None:
     Raises:
         MissingExtraError: it is not installed.
     """
-    if found() is None:
+    if not is_installed():
         raise MissingExtraError(f"{what} needs PyArrow: pip install pyarrow{way_out}")

@@ -216,6 +216,18 @@ class AggregateFolder:
         settings = _settings(values)
         return cls(path, side, plan, load_allow_list(path / ALLOW_LIST), settings, domain)
 
+    @property
+    def report_bytes(self) -> int:
+        """The bytes of the frame of a report to this server."""
+        return int(self._made().report_bytes)
+
+    def _made(self) -> Any:
+        """Return a server that opens nothing: its keys, list and policy fit the plan."""
+        server, key = FrequencyServer(self.plan, MemoryBooks()), _LOADERS[self.side]
+        make = server.leader if self.side == "leader" else server.helper
+        policy, loaded = self.settings.policy, key(self.settings.key)
+        return make(0, policy, self.allow_list, MemoryJournal(), loaded, random=bytes)
+
     # ---- the process ----
 
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Claimed:
@@ -424,10 +436,7 @@ class AggregateFolder:
                 else "the plan is without privacy, and a ledger cannot be charged: leave it out"
             )
         check_allow_list(self.plan, self.allow_list)
-        # It opens nothing: keys, allow-list and policy are compared with the plan.
-        server, key = FrequencyServer(self.plan, MemoryBooks()), _LOADERS[self.side](settings.key)
-        make = server.leader if self.side == "leader" else server.helper
-        make(0, settings.policy, self.allow_list, MemoryJournal(), key, random=bytes)
+        self._made()
 
     def _check_budget(self) -> None:
         """Refuse a ledger that cannot be charged: the server could never open a sum."""

@@ -50,7 +50,7 @@ def texts_inside(domain: Domain, items: Any) -> Any:
         TypeError: the items are no column.
     """
     found = [as_text(column) for column in _columns_inside(domain, items)]
-    if arrow.found() is None:
+    if not arrow.is_installed():
         return Texts(text for column in found for text in column)
     import pyarrow as pa
 
@@ -192,7 +192,7 @@ def _is_inside(domain: Domain, one: Any) -> bool:
 
 def _arrow(texts: set[str]) -> Any:
     """Return texts as an Arrow array, which is made of some at a time."""
-    if arrow.found() is None:
+    if not arrow.is_installed():
         return Texts(texts)
     import pyarrow as pa
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
+from fedtally.cli.campaign_nginx import front_options
 from fedtally.cli.layout import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
@@ -439,6 +440,35 @@ def _status(side: Side) -> click.Command:
     return status
 
 
+def _nginx(side: Side) -> click.Command:
+    @click.command(name="nginx", cls=Command, short_help="Print the conf of nginx.")
+    @_folder
+    @option(
+        "Server",
+        "--socket",
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="Reach the process of NAME on this Unix socket",
+    )
+    @front_options
+    def nginx(name: Path, socket: Path, **front: Any) -> None:
+        """Print a conf for nginx made from the plan of NAME. Put it into /etc/nginx/conf.d/."""
+        from fedtally.campaign.transports.https.proxy import Front, Reports
+
+        folder = _opened(name, side)
+        made = Reports(
+            name.absolute().name,
+            side,
+            folder.plan.fingerprint,
+            socket.absolute(),
+            folder.report_bytes,
+        )
+        console.show_script(made.conf(Front(**front)).removesuffix("\n"))
+
+    return nginx
+
+
 def _retire(side: Side) -> click.Command:
     @click.command(name="retire", cls=Command, short_help="Destroy the key, at the end.")
     @_folder
@@ -494,9 +524,11 @@ def helper() -> None:
 
 
 leader.add_section("Run", init_leader, run_leader, close)
+leader.add_section("Clients over HTTPS", _nginx("leader"))
 leader.add_section("Look", _status("leader"), result)
 leader.add_section("End", _retire("leader"))
 helper.add_section("Run", init_helper, run_helper)
+helper.add_section("Clients over HTTPS", _nginx("helper"))
 helper.add_section("Look", _status("helper"))
 helper.add_section("End", _retire("helper"))
 aggregate.add_section("Servers", leader, helper)

@@ -7,8 +7,48 @@ from pathlib import Path
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option
+from fedtally.cli.layout import Command, option, options
 from fedtally.errors import InvalidInputError
+
+front_options = options(
+    option(
+        "Server",
+        "--host",
+        default="_",
+        metavar="HOST",
+        help="Use this name of the server, _ for any [_]",
+    ),
+    option(
+        "Server",
+        "--address",
+        "listen",
+        multiple=True,
+        default=("443",),
+        metavar="[ADDRESS:]PORT",
+        help="Listen on this port or address; may be repeated [443]",
+    ),
+    option(
+        "Server",
+        "--certificate",
+        default="/etc/nginx/fedtally.pem",
+        metavar="FILE",
+        help="Show this certificate with its chain [/etc/nginx/fedtally.pem]",
+    ),
+    option(
+        "Server",
+        "--certificate-key",
+        default="/etc/nginx/fedtally.key",
+        metavar="FILE",
+        help="Use this private key of the certificate [/etc/nginx/fedtally.key]",
+    ),
+    option(
+        "Server",
+        "--errors",
+        default="/var/log/nginx/fedtally.log",
+        metavar="FILE",
+        help="Write errors of nginx itself here [/var/log/nginx/fedtally.log]",
+    ),
+)
 
 
 @click.command(
@@ -42,43 +82,7 @@ from fedtally.errors import InvalidInputError
     type=click.Path(path_type=Path),
     help="Reach the campaigns' sockets NAME.sock in this folder [/run/fedtally]",
 )
-@option(
-    "Server",
-    "--host",
-    default="_",
-    metavar="HOST",
-    help="Use this name of the server, _ for any [_]",
-)
-@option(
-    "Server",
-    "--address",
-    "listen",
-    multiple=True,
-    default=("443",),
-    metavar="[ADDRESS:]PORT",
-    help="Listen on this port or address; may be repeated [443]",
-)
-@option(
-    "Server",
-    "--certificate",
-    default="/etc/nginx/fedtally.pem",
-    metavar="FILE",
-    help="Show this certificate with its chain [/etc/nginx/fedtally.pem]",
-)
-@option(
-    "Server",
-    "--certificate-key",
-    default="/etc/nginx/fedtally.key",
-    metavar="FILE",
-    help="Use this private key of the certificate [/etc/nginx/fedtally.key]",
-)
-@option(
-    "Server",
-    "--errors",
-    default="/var/log/nginx/fedtally.log",
-    metavar="FILE",
-    help="Write errors of nginx itself here [/var/log/nginx/fedtally.log]",
-)
+@front_options
 def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **front: str) -> None:
     """Print a conf for nginx made from the plans of the campaigns NAME.
 

@@ -258,7 +258,7 @@ def _arrow(items: Any) -> Any:
         raise InvalidInputError(
             f"items must be a column, got the single item {items!r}; write [{items!r}]"
         )
-    if arrow.found() is None:
+    if not arrow.is_installed():
         return texts_of(items)
     import pyarrow as pa
 

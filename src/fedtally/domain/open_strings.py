@@ -176,7 +176,7 @@ class OpenStrings(Domain):
         """
         if self.normalise is None:
             return items
-        if arrow.found() is None:
+        if not arrow.is_installed():
             return Texts(unicodedata.normalize("NFC", text) for text in as_text(items))
         import pyarrow as pa
 
@@ -323,4 +323,3 @@ def hashes_of(words: npt.NDArray[np.uint8], domain: OpenStrings) -> U64:
     number, length = words.shape
     offsets = np.arange(number + 1, dtype=np.int64) * length
     return domain.hashes(kernels.fingerprint(words.reshape(-1), offsets, *domain.key))
-

@@ -51,7 +51,7 @@ class Texts:
         return Texts(self._texts[place] for place in places)
 
     def slice(self, start: int, length: int) -> Texts:
-        """Return so many texts from a place on, fewer at the end."""
+        """Return a number of texts from a place on, fewer at the end."""
         return self[start : start + length]
 
     def to_pylist(self) -> list[str]:
@@ -88,7 +88,7 @@ class Texts:
         """Return the two numbers of each text, float64 [n, 2].
 
         Args:
-            pattern: of such texts; it has the groups `lat` and `lon`.
+            pattern: a regular expression that each matches, with the groups `lat` and `lon`.
         """
         form, pairs = _compiled(pattern), []
         for text in self._texts:
@@ -149,4 +149,3 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     # There \s holds no vertical tab, and $ is the end alone, not also a line feed before it.
     text = pattern.replace(r"\s", r"[\t\n\f\r ]")
     return re.compile(f"{text[:-1]}\\Z" if text.endswith("$") else text, re.ASCII)
-

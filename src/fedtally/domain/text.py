@@ -20,7 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
-from fedtally.domain.columns import as_text, places_in, shown, text_chunks, text_of_buffers, utf8_buffers
+from fedtally.domain.columns import (
+    as_text,
+    places_in,
+    shown,
+    text_chunks,
+    text_of_buffers,
+    utf8_buffers,
+)
 from fedtally.domain.contract import Domain
 from fedtally.domain.look_alikes import Oddities, oddities
 from fedtally.errors import InvalidInputError

@@ -37,7 +37,7 @@ def gaussian() -> Any:
 
 @cache
 def grids() -> Any:
-    """Return what has distributions of losses on a grid: `dp_accounting.pld.pld_pmf`, or `light`."""
+    """Return what has losses on a grid: `dp_accounting.pld.pld_pmf`, or `light`."""
     with _unless_missing("dp_accounting"):
         from dp_accounting.pld import pld_pmf
 

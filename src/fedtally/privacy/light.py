@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -294,18 +293,6 @@ class LossGrid:
         if upper[place] <= lower[place] + delta:
             return 0.0
         return float(at[place])
-
-    def get_delta_for_epsilon(self, epsilon: Any) -> Any:
-        """Return the delta at an epsilon, or at each of an array that rises."""
-        losses, at = self._losses, np.atleast_1d(np.asarray(epsilon, np.float64))
-        firsts = np.searchsorted(losses, at, side="right")
-        found = self.infinite + np.array(
-            [
-                -np.expm1(one - losses[first:]) @ self.mass[first:]
-                for one, first in zip(at, firsts, strict=True)
-            ]
-        )
-        return found if np.ndim(epsilon) else float(found[0])
 
 
 def create_pmf_pessimistic_connect_dots_fixed_gap(

@@ -192,9 +192,11 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
         # Delta falls with epsilon but for rounding. Where it rose, a probability would be negative.
         falling = np.minimum.accumulate(deltas)
-        one = library.grids().create_pmf_pessimistic_connect_dots_fixed_gap(
-            step, -ends, ends, falling
-        ).to_dense_pmf()
+        one = (
+            library.grids()
+            .create_pmf_pessimistic_connect_dots_fixed_gap(step, -ends, ends, falling)
+            .to_dense_pmf()
+        )
         return one.self_compose(number) if number > 1 else one
 
     total = reduce(

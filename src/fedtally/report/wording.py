@@ -654,6 +654,8 @@ def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
         counted_in += f" in the sums, {counted(refused, 'report')} refused"
     else:
         counted_in += f" in the sums{screened_out}"
+    if "engine" in traffic:  # real servers: nobody knows who would have reported
+        return counted_in
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
     # Some leave after their part is in the sum. Without them the numbers would not add up.
     if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:

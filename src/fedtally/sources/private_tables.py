@@ -117,9 +117,7 @@ def read_text(
     item = Columns("item")
     with _open_lines(path, layout) as stream:
         encoding = lines.line_encoding(layout.encoding)
-        for table in rows(
-            stream, lambda line: {"item": line}, item, encoding, layout.block_size
-        ):
+        for table in rows(stream, lambda line: {"item": line}, item, encoding, layout.block_size):
             yield table, item, stream.position
 
 

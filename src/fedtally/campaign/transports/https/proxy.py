@@ -14,13 +14,19 @@ from pathlib import Path
 from typing import Self
 
 from fedtally.campaign.folder import CampaignFolder
-from fedtally.campaign.transports.https.resource import WAIT_SECONDS, step_path
+from fedtally.campaign.transports.https.resource import (
+    WAIT_SECONDS,
+    release_path,
+    step_path,
+)
 from fedtally.campaign.transports.pace import longest_answer
 from fedtally.errors import InvalidInputError
+from fedtally.secagg.two_server import Side
 
 SLOW_SECONDS = 10  # a client that sends or takes nothing for so long is hung up on
 RATE, BURST = 2, 20  # requests of one token: a second, and at once
 _STEP_SECONDS = 40  # closing a large phase takes the server some seconds, in which nobody is heard
+_GROUP_SECONDS = 60  # a group of reports may wait while a sum is opened
 _ZONE_BYTES = 256  # of memory for each token
 _MIB = 1 << 20
 _MOST_SOCKET_BYTES = 100  # of the path of a Unix socket; the system takes a few more
@@ -94,24 +100,66 @@ def conf(backends: Sequence[Backend], front: Front) -> str:
     """
     _check(backends, front)
     running = [one for one in backends if one.socket is not None]
-    parts = [_HEAD.format(titles=", ".join(_plain(one.title, "campaign") for one in backends))]
+    titles = ", ".join(_plain(one.title, "campaign") for one in backends)
+    parts = [_HEAD.format(what="Campaigns", titles=titles, command="campaign nginx")]
     if running:
         clients = sum(one.num_clients for one in running)
         parts.append(_LIMIT.format(zone=max(1, -(-clients * _ZONE_BYTES // _MIB)), rate=RATE))
     parts += [_UPSTREAM.format(name=_upstream(one), socket=one.socket) for one in running]
-    parts.append(
-        _SERVER.format(
-            listen="\n".join(f"  listen {one} ssl;" for one in front.listen),
-            slow=SLOW_SECONDS,
-            front=front,
-        )
-    )
+    parts.append(_server(front))
     parts += [_ended(one) if one.socket is None else _location(one) for one in backends]
     return "\n".join([*parts, _TAIL])
 
 
+@dataclass(frozen=True)
+class Reports:
+    """One of two servers behind nginx, which takes reports.
+
+    Args:
+        title: a name for people.
+        side: the server.
+        fingerprint: the fingerprint of its plan.
+        socket: the path of the Unix socket on which its process listens.
+        most_bytes: a bound on the bytes of a report.
+    """
+
+    title: str
+    side: Side
+    fingerprint: str
+    socket: Path
+    most_bytes: int
+
+    def conf(self, front: Front) -> str:
+        """Return a conf for nginx, as `conf` does for campaigns.
+
+        Reports are signed, so there are no tokens, and no address is looked at or counted: many
+        clients share one.
+
+        Args:
+            front: how nginx meets the network.
+
+        Raises:
+            InvalidInputError: as for `conf`.
+        """
+        _check_places([self.socket], front)
+        name = f"fedtally_{self.side}_{self.fingerprint[:16]}"
+        found = _REPORTS.format(
+            path=release_path(self.fingerprint, 0).removesuffix("0"),
+            title=_plain(self.title, "server"),
+            most=self.most_bytes,
+            buffer=min(self.most_bytes, 64 << 10),
+            upstream=name,
+            slow=SLOW_SECONDS,
+            read=_GROUP_SECONDS,
+        )
+        command = f"aggregate {self.side} nginx"
+        head = _HEAD.format(what="Reports", titles=self.title, command=command)
+        upstream = _UPSTREAM.format(name=name, socket=self.socket)
+        return "\n".join([head, upstream, _server(front), found, _TAIL])
+
+
 _HEAD = """\
-# Campaigns over HTTPS: {titles}. Printed by `fedtally campaign nginx`: change nothing here.
+# {what} over HTTPS: {titles}. Printed by `fedtally {command}`: change nothing here.
 # Put it into /etc/nginx/conf.d/, then: nginx -t && systemctl reload nginx"""
 
 _LIMIT = """
@@ -148,6 +196,7 @@ server {{
   client_header_timeout {slow}s;
   client_body_timeout {slow}s;
   send_timeout {slow}s;
+  reset_timedout_connection on;  # the system, too, forgets them at once
   keepalive_timeout 65s;
   large_client_header_buffers 2 4k;
 
@@ -170,10 +219,30 @@ _LOCATION = """
     proxy_read_timeout {read}s;
   }}"""
 
+_REPORTS = """
+  location ~ ^{path}[0-9]+(/reports)?$ {{  # {title}
+    client_max_body_size {most};  # no report under the plan is longer
+    client_body_buffer_size {buffer};
+    proxy_pass http://{upstream};
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    proxy_set_header Host $host;
+    proxy_request_buffering on;  # a slow body never reaches the server's process
+    proxy_next_upstream off;  # the client sends again, and nobody else does
+    proxy_connect_timeout 5s;
+    proxy_send_timeout {slow}s;
+    proxy_read_timeout {read}s;
+  }}"""
+
 _ENDED = """
   location = {path} {{ return 410; }}  # {title} is over: its clients end"""
 
 _TAIL = "}\n"
+
+
+def _server(front: Front) -> str:
+    listen = "\n".join(f"  listen {one} ssl;" for one in front.listen)
+    return _SERVER.format(listen=listen, slow=SLOW_SECONDS, front=front)
 
 
 def _location(one: Backend) -> str:
@@ -206,13 +275,18 @@ def _check(backends: Sequence[Backend], front: Front) -> None:
                 " address: name one of them"
             )
         seen[one.fingerprint] = one.title
-        if one.socket is not None:
-            path = _plain(os.fspath(one.socket), "socket")
-            if len(path) > _MOST_SOCKET_BYTES:
-                raise InvalidInputError(
-                    f"the path of the socket {path} has {len(path)} letters, and at most"
-                    f" {_MOST_SOCKET_BYTES} are possible: choose a shorter --sockets DIR"
-                )
+    _check_places([one.socket for one in backends if one.socket is not None], front)
+
+
+def _check_places(sockets: Sequence[Path], front: Front) -> None:
+    """Refuse paths and addresses that nginx would read as more than a name."""
+    for socket in sockets:
+        path = _plain(os.fspath(socket), "socket")
+        if len(path) > _MOST_SOCKET_BYTES:
+            raise InvalidInputError(
+                f"the path of the socket {path} has {len(path)} letters, and at most"
+                f" {_MOST_SOCKET_BYTES} are possible: choose a shorter --sockets DIR"
+            )
     for what, texts in (
         ("address", front.listen),
         ("host", [front.host]),

@@ -35,9 +35,9 @@ def texts_of(path: str, columns: Columns, format: str | None) -> list[str]:
     """Return the distinct items of a file; every row is read by itself, as under privacy.
 
     Args:
-        path: of the file.
+        path: the file.
         columns: the column of the item, or two.
-        format: as `open_source` has it; None: by the file's suffix.
+        format: one of `open_source`; None: the suffix says it.
 
     Raises:
         InvalidInputError: there is no such column.

@@ -1,0 +1,453 @@
+"""The folder of one of two servers, its commands, and when a leader's releases close."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("httpx")
+
+from aggregate_world import NOW, SIDES, World, certificate, made, plan_of, settings
+
+import fedtally
+from fedtally.campaign.aggregate import RESULT, AggregateFolder
+from fedtally.campaign.closings import Closing, Closings, Schedule
+from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress, checked_helper
+from fedtally.campaign.transports.https.standing import Standing
+from fedtally.cli.app import run
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.store import Ledger
+
+pytestmark = [
+    pytest.mark.usefixtures("no_sync"),
+    pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl"),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with what both operators have before `init`."""
+    place = tmp_path_factory.mktemp("files")
+    plan_of(place)
+    for side in SIDES:
+        certificate(side, place)
+    return place
+
+
+@pytest.fixture
+def place(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    target = tmp_path / "operator"
+    shutil.copytree(files, target)
+    monkeypatch.chdir(target)
+    return target
+
+
+def words(side: str, **changed: str | None) -> list[str]:
+    """Return an `init`; an option that is None is left out."""
+    other = "helper" if side == "leader" else "leader"
+    given: dict[str, str | None] = {
+        "plan": "plan.toml",
+        "key": f"{side}.key",
+        "allow-list": "clients.allow",
+        "mark": f"{side}.mark",
+        "certificate": f"{side}.crt",
+        "certificate-key": f"{side}-tls.key",
+        "other-certificate": f"{other}.crt",
+    }
+    given |= {"helper": "https://127.0.0.1:8443"} if side == "leader" else {}
+    said = ["aggregate", side, "init", "at"]
+    for name, value in (given | changed).items():
+        said += [] if value is None else [f"--{name}", value]
+    return said
+
+
+def refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+    """Return the one line that says why a command is refused."""
+    capsys.readouterr()
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_init_makes_a_folder_that_opens(
+    place: Path, side: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words(side), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    folder = AggregateFolder.open(Path("at"), side)
+    assert found == {
+        "schema": "fedtally-aggregate-made/1",
+        "folder": "at",
+        "side": side,
+        "fingerprint": folder.plan.fingerprint,
+    }
+    assert folder.settings.key.is_absolute() and folder.settings.policy.min_honest == 2
+    assert {"at", f"{side}.mark", f"{side}.mark.books"} <= {each.name for each in place.iterdir()}
+    assert "exists already" in refused(capsys, words(side))
+
+
+def _plan_without_keys(place: Path) -> None:
+    plan = fedtally.Plan.load(place / "plan.toml")
+    plan.without_keys().save(place / "bare.toml")
+
+
+def _secagg(place: Path) -> None:
+    fedtally.estimate([1, 2] * 5, domain="range:1..2").plan.save(place / "plain.toml")
+
+
+def _other_list(place: Path) -> None:
+    other = place / "other"
+    other.mkdir()
+    lines = (place / "clients.allow").read_text().splitlines(keepends=True)
+    (other / "clients.allow").write_text("".join(lines[:-1]))
+
+
+def _broken(place: Path) -> None:
+    (place / "broken.crt").write_text("no certificate")
+    (place / "empty.crt").write_text("")
+
+
+WRONG: list[tuple[str, dict[str, str | None], Callable[[Path], None] | None, str]] = [
+    ("leader", {"plan": "none.toml"}, None, "none.toml"),
+    ("leader", {"plan": "bare.toml"}, _plan_without_keys, "key"),
+    ("leader", {"plan": "plain.toml"}, _secagg, "is not summed by two servers"),
+    ("leader", {"key": "helper.key"}, None, "holds the key of the helper"),
+    ("helper", {"key": "none.key"}, None, "none.key"),
+    ("leader", {"allow-list": "other/clients.allow"}, _other_list, "allow-list"),
+    ("leader", {"mark": "at/mark"}, None, "would be put back with it"),
+    ("leader", {"mark": "plan.toml"}, None, "exists already"),
+    ("leader", {"mark": "nowhere/mark"}, None, "cannot make at"),
+    ("leader", {"ledger": "books.db"}, None, "leave it out"),
+    ("leader", {"min-honest": "9"}, None, "min_batch - corrupt must be at least 9"),
+    ("leader", {"corrupt": "3"}, None, "corrupt must be at least 3"),
+    ("leader", {"helper": "http://127.0.0.1:8443"}, None, "no address of a helper"),
+    ("leader", {"closes": "2027-01-31"}, None, "no time with its zone"),
+    ("leader", {"closes": "soon"}, None, "no time with its zone"),
+    ("leader", {"size": "1"}, None, "size must be at least 2"),
+    ("leader", {"grace": "-1"}, None, "grace must be at least 0"),
+    ("leader", {"certificate": "none.crt"}, None, "cannot use none.crt"),
+    ("leader", {"certificate-key": "helper-tls.key"}, None, "cannot use leader.crt with"),
+    ("leader", {"other-certificate": "broken.crt"}, _broken, "cannot use broken.crt"),
+    ("leader", {"other-certificate": "empty.crt"}, _broken, "cannot use empty.crt"),
+]
+
+
+@pytest.mark.parametrize(("side", "changed", "prepare", "says"), WRONG)
+def test_init_refuses_what_is_wrong_in_a_line_and_makes_nothing(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    side: str,
+    changed: dict[str, str | None],
+    prepare: Callable[[Path], None] | None,
+    says: str,
+) -> None:
+    if prepare is not None:
+        prepare(place)
+    before = {each.name for each in place.iterdir()}
+    assert says in refused(capsys, words(side, **changed))
+    assert {each.name for each in place.iterdir()} == before
+
+
+def test_a_plan_with_privacy_needs_a_ledger_that_covers_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of(tmp_path, epsilon=2.0)
+    assert plan.privacy is not None
+    for side in SIDES:
+        certificate(side, tmp_path)
+    assert "name it (fedtally ledger grant" in refused(capsys, words("leader"))
+    small = Ledger.open("small.db", create=True)
+    small.grant(plan.privacy.population, 0.1, plan.privacy.delta, 0)
+    said = refused(capsys, words("leader", ledger="small.db"))
+    assert "the ledger" in said and "does not cover this plan" in said
+    large = Ledger.open("large.db", create=True)
+    large.grant(plan.privacy.population, 5.0, plan.privacy.delta, 0)
+    assert run(words("leader", ledger="large.db")) == 0
+    folder = AggregateFolder.open(Path("at"), "leader")
+    assert folder.settings.ledger == str(tmp_path / "large.db")
+    url = "postgresql://user@host/books"
+    assert settings(tmp_path, "leader", ledger=url).absolute().ledger == url
+
+
+def test_a_damaged_folder_is_refused_in_a_line(place: Path) -> None:
+    assert run(words("leader")) == 0
+    written = Path("at/aggregate.toml")
+    text = written.read_text()
+    for changed, why in (
+        ("not toml", "cannot read"),
+        (text.replace("aggregate/1", "aggregate/0"), "run it with the fedtally that made it"),
+        (text.replace('side = "leader"', 'side = "helper"'), "in a leader's folder alone"),
+        (f"kez = 1\n{text}", "unknown entries kez"),
+        (text.replace('side = "leader"', "side = 3"), "needs the entry side, a text, got 3"),
+        (text.replace("min_honest = 2", "min_honest = 1"), "min_honest must be at least 2"),
+    ):
+        written.write_text(changed)
+        with pytest.raises(InvalidInputError, match=why):
+            AggregateFolder.open(Path("at"), "leader")
+    written.unlink()
+    with pytest.raises(UnreadableFileError, match="is no folder of a server"):
+        AggregateFolder.open(Path("at"), "leader")
+
+
+def test_candidates_that_the_plan_has_a_digest_of_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("tea\ncoffee\nmilk\n")
+    plan_of(tmp_path, domain=fedtally.sources.read_candidates(str(tmp_path / "words.txt")))
+    for side in SIDES:
+        certificate(side, tmp_path)
+    assert run(words("leader", candidates="words.txt")) == 0
+    folder = AggregateFolder.open(Path("at"), "leader")
+    assert folder.domain is not None and folder.domain.labels(range(3)) == ["tea", "coffee", "milk"]
+
+
+def test_nginx_gets_its_conf_from_the_plan(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in SIDES:
+        assert run([word if word != "at" else f"at-{side}" for word in words(side)]) == 0
+    capsys.readouterr()
+    confs = []
+    for side in SIDES:
+        folder = AggregateFolder.open(Path(f"at-{side}"), side)
+        asked = ["aggregate", side, "nginx", str(folder.path), "--socket", f"{side}.sock"]
+        assert run([*asked, "--host", "sums.example.org"]) == 0
+        found = capsys.readouterr().out
+        assert f"client_max_body_size {folder.report_bytes};" in found
+        assert f"server unix:{place}/{side}.sock" in found
+        assert f"/v1/plans/{folder.plan.fingerprint}/releases/[0-9]+(/reports)?$ {{" in found
+        assert "limit_req" not in found and "access_log off" in found
+        confs.append(found)
+    assert confs[0] != confs[1]
+    assert "would mean something else to nginx" in refused(capsys, [*asked, "--host", "a b"])
+    long = "x" * 120
+    said = refused(capsys, ["aggregate", "helper", "nginx", "at-helper", "--socket", long])
+    assert "choose a shorter" in said
+
+
+def test_a_lock_that_cannot_be_had_is_refused(place: Path) -> None:
+    assert run(words("leader")) == 0
+    folder = AggregateFolder.open(Path("at"), "leader")
+    (place / "at" / "lock").mkdir()
+    with pytest.raises(InvalidInputError, match="cannot open the lock"), folder.running(1):
+        pass
+    assert folder.runner() is None
+
+
+# ---- when releases close ----
+
+
+def test_a_file_of_closings_keeps_what_it_is_told(tmp_path: Path) -> None:
+    first, second = Closings(tmp_path), Closings(tmp_path)
+    first.write(Schedule((Closing(), Closing(at=NOW)), size=7, grace=60))
+    assert second.read() == Schedule((Closing(), Closing(at=NOW)), 7, 60)
+    assert second.change(0, since=5) == Closing(since=5)
+    assert first.read().releases == (Closing(since=5), Closing(at=NOW))
+    assert first.read() is first.read()  # read once, while it does not change
+    first.change(0, lost="why")
+    with pytest.raises(InvalidInputError, match="has releases 0 to 1, got 2"):
+        first.change(2, at=1)
+    for text in ("", "{}", '{"schema": "fedtally-closings/0"}', "[]"):
+        (tmp_path / "closings.json").write_text(text)
+        with pytest.raises(UnreadableFileError, match="cannot read .*closings.json"):
+            first.read()
+    (tmp_path / "closings.json").unlink()
+    with pytest.raises(UnreadableFileError, match="No such file"):
+        first.read()
+
+
+def test_close_says_when(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words("leader", closes="2030-01-31T18:00+01:00", size="6", grace="9")) == 0
+    closings = Closings(Path("at"))
+    assert closings.read() == Schedule((Closing(at=1_896_109_200),), 6, 9)
+    close = ["aggregate", "leader", "close", "at"]
+    assert "releases 0 to 0, got 1" in refused(capsys, [*close, "--release", "1"])
+    assert run([*close, "--at", "2029-01-01T00:00Z", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"schema": "fedtally-closing/1", "releases": [0], "at": 1_861_920_000}
+    before = int(time.time())
+    assert run([*close, "--release", "0"]) == 0
+    assert "the release of at will close now; next: fedtally aggregate leader run at" in (
+        capsys.readouterr().err
+    )
+    at = closings.read().releases[0].at
+    assert at is not None and at >= before
+    closings.change(0, since=at)
+    assert "at is closing already" in refused(capsys, close)
+    assert "at has no answer yet" in refused(capsys, ["aggregate", "leader", "result", "at"])
+
+
+# ---- what operators see ----
+
+
+def shown(capsys: pytest.CaptureFixture[str], side: str, place: Path) -> tuple[Any, str]:
+    assert run(["aggregate", side, "status", str(place), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert run(["aggregate", side, "status", str(place)]) == 0
+    return found, capsys.readouterr().out
+
+
+def test_status_says_what_waits_and_what_closes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import asyncio
+
+    world = World(tmp_path)
+    leader, place = world.processes["leader"], world.folders["leader"].path
+    (new, text) = shown(capsys, "leader", place)
+    assert new["releases"][0]["state"] == "new" and new["disk_bytes"] is None
+    assert "release 0: new; closes when it is full, or by fedtally aggregate leader close" in text
+    tending = world.tending()
+    standing = Standing(world.folders["leader"], leader.releases, [tending], lambda: NOW)
+    helper = Standing(world.folders["helper"], world.processes["helper"].releases, [], lambda: NOW)
+
+    def look(state: str, *said: str) -> dict[str, Any]:
+        standing.write()
+        helper.write()
+        found, text = shown(capsys, "leader", place)
+        assert found["releases"][0]["state"] == state
+        one_line = " ".join(text.split())
+        assert all(each in one_line for each in said), (one_line, said)
+        return found["releases"][0]  # type: ignore[no-any-return]
+
+    async def life() -> None:
+        await world.send(0, 1, 2)
+        tending.oldest = time.time() - 90
+        found = look("open", "3 reports; 3 not judged, the oldest since at most about 2 min")
+        assert (found["waiting"], found["judged"]) == (3, 0)
+        await tending.step()
+        found = look("open", "release 0: open; 3 reports; closes when it is full")
+        assert (found["waiting"], found["judged"], found["oldest"]) == (0, 3, None)
+        closings = Closings(place)
+        closings.change(0, at=int(time.time()) + 86_400)
+        look("open", "closes on 20", "UTC, or when it is full")
+        closings.change(0, at=int(time.time()) - 5)
+        look("open", "closes once there are 3 reports")
+        world.close()
+        tending._look(closings.read())
+        closings.change(0, since=int(time.time()))
+        look("closing", "stops in about")
+        world.now = time.time() + 1000
+        await tending.step()
+        look("stopped", "release 0: stopped; 3 reports")
+        await tending.step()
+        await tending.step()
+        look("landed", "release 0: landed; 3 reports")
+        found, text = shown(capsys, "helper", world.folders["helper"].path)
+        assert found["releases"][0]["state"] == "landed" and "closes" not in text
+        written = (place / "state.json").read_text()
+        standing.write()  # nothing has changed
+        assert (place / "state.json").read_text() == written
+
+    asyncio.run(life())
+    assert run(["aggregate", "leader", "result", str(place), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"].startswith("fedtally")
+    out = tmp_path / "saved.fed"
+    assert run(["aggregate", "leader", "result", str(place), "-o", str(out)]) == 0
+    assert "3 of 3 clients in the sums" in " ".join(capsys.readouterr().out.split())
+    assert out.read_bytes() == (place / RESULT).read_bytes()
+    leader.releases[0].is_lost = True
+    assert standing.of_release(0)["state"] == "lost"
+    Closings(place).change(0, lost="the sum was wrong")
+    _, text = shown(capsys, "leader", place)
+    assert "release 0: lost; 3 reports; the sum was wrong" in text
+
+
+def test_a_state_that_cannot_be_written_keeps_the_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    folder = world.folders["helper"]
+    standing = Standing(folder, world.processes["helper"].releases, [])
+    standing.write()
+    (folder.path / "state.json").unlink()
+    (folder.path / "state.json").mkdir()
+    standing._written = ""
+    standing.write()
+    assert (folder.path / "state.json").is_dir()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_key_is_destroyed_at_the_end_or_when_releases_are_given_up(
+    tmp_path: Path, side: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan_of(tmp_path)
+    folder = made(tmp_path, side)
+    retire = ["aggregate", side, "retire", str(folder.path)]
+    assert "release 0 of" in refused(capsys, retire) and folder.landed() == set()
+    assert run([*retire, "--give-up", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"schema": "fedtally-aggregate-retired/1", "folder": str(folder.path)}
+    assert not folder.settings.key.exists() and folder.is_retired
+    found, text = shown(capsys, side, folder.path)
+    assert found["retired"] and "its key was destroyed" in text
+    # a process that died in between had marked it, and the key goes the next time
+    shutil.copy(tmp_path / f"{side}.key.pub", tmp_path / "other.pub")
+    assert "was destroyed before" in refused(capsys, [*retire, "--give-up"])
+
+
+def test_what_is_lost_counts_as_over(tmp_path: Path) -> None:
+    plan_of(tmp_path)
+    folder = made(tmp_path, "leader")
+    Closings(folder.path).change(0, lost="why")
+    assert folder.landed() == {0}
+    folder.retire(os.getpid())
+
+
+# ---- addresses and certificates ----
+
+
+@pytest.mark.parametrize(
+    "text", ["8443", ":8443", "host:", "host:65536", "host:1e3", "a b:1", "host:-1"]
+)
+def test_an_address_for_the_leader_is_one_of_this_machine(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="for the leader: give ADDRESS:PORT"):
+        PeerAddress.parse(text)
+
+
+def test_an_address_that_cannot_be_had_is_refused() -> None:
+    assert PeerAddress.parse("[::1]:0") == PeerAddress("::1", 0)
+    with PeerAddress.parse("127.0.0.1:0").bound() as taken:
+        port = taken.getsockname()[1]
+        again = PeerAddress("127.0.0.1", port)
+        with pytest.raises(InvalidInputError, match="name another address"), again.bound():
+            pass
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://host:1",
+        "https://",
+        "https://host:0",
+        "https://host:x",
+        "https://host/path",
+        "https://host?a=b",
+        "https://me@host",
+        "https://[",
+    ],
+)
+def test_an_address_of_a_helper_is_a_host_and_a_port(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="no address of a helper"):
+        checked_helper(url)
+
+
+def test_a_key_with_a_password_is_refused(files: Path, tmp_path: Path) -> None:
+    import subprocess
+
+    locked = tmp_path / "locked.key"
+    words = f"openssl pkcs8 -topk8 -in {files}/leader-tls.key -out {locked} -passout pass:secret"
+    subprocess.run(words.split(), check=True, capture_output=True)
+    pins = Certificates(files / "leader.crt", locked, files / "helper.crt")
+    with pytest.raises(UnreadableFileError, match="has a password: give one without"):
+        pins.of_caller()

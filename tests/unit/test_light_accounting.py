@@ -1,0 +1,252 @@
+"""An accountant without its libraries: its epsilons beside those of SciPy and dp-accounting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special as scipy
+from cases import each_case
+
+from fedtally.errors import InvalidInputError
+from fedtally.privacy import accounting, gaussian, library, light, loss_distribution
+from fedtally.privacy.accounting import Composition
+from fedtally.privacy.events import Event
+
+# How much larger an epsilon may be than the one with the libraries, by delta: of itself, or as it
+# is where it is below 1. docs/agent.md has these numbers.
+ABOVE = {
+    1e-3: 1e-9,
+    1e-5: 1e-9,
+    1e-6: 1e-9,
+    1e-7: 1e-7,
+    1e-8: 1e-6,
+    1e-9: 1e-5,
+    1e-10: 1e-4,
+    1e-12: 1e-2,
+}
+VARIANCES = (0.3, 9.0, 500.0, 2e4, 2e7)
+MADE = (
+    gaussian.gaussian_curve,
+    loss_distribution._renyi,
+    loss_distribution._composed,
+    loss_distribution._distribution,
+    accounting._guarantee_alone,
+)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what runs a function without the libraries."""
+
+    def run(ask: Any) -> Any:
+        forget()
+        with monkeypatch.context() as patch:
+            for name in ("special", "gaussian", "grids"):
+                patch.setattr(library, name, lambda: light)
+            try:
+                return ask()
+            finally:
+                forget()
+
+    forget()
+    return run
+
+
+def forget() -> None:
+    for one in MADE:
+        one.cache_clear()
+
+
+def costs(events: list[Event]) -> list[float]:
+    """Return what the events cost at each delta: as they are, and as an owner's record counts."""
+    found = []
+    for delta in ABOVE:
+        for ask in (accounting.epsilon, Composition.of):
+            try:
+                told: Any = ask(events, delta)
+                found.append(getattr(told, "guarantee", told).epsilon)
+            except InvalidInputError:  # secure sums and samplers use delta up
+                found.append(math.nan)
+    return found
+
+
+def cases(mechanism: str) -> list[list[Event]]:
+    """Return the events of one plan, or of two, with this mechanism."""
+    more: dict[str, Any] = {
+        "skellam": {"honest_survivors": 90},
+        "rounded-gaussian": {},
+        "geometric": {"encoding": "histogram"},
+    }[mechanism]
+    rows = (1,) if mechanism == "geometric" else (1, 5)
+    events = [
+        Event(mechanism, r, relation, variance=v, participations=p, **more)
+        for v, relation, r, p in itertools.product(
+            VARIANCES, ("zero-out", "replace-one"), rows, (1, 6)
+        )
+    ]
+    if mechanism != "geometric":  # a clip, and a histogram of several items
+        events += [
+            Event(mechanism, 5, "zero-out", variance=v, max_items=4, clip_norm=5.0, **more)
+            for v in VARIANCES
+        ]
+    events += [
+        Event(mechanism, 1, "zero-out", variance=v, max_items=4, **more | {"encoding": "histogram"})
+        for v in VARIANCES
+    ]
+    return [[event] for event in events] + [[event] * 2 for event in events[::3]]
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "rounded-gaussian", "geometric"])
+def test_epsilons_are_never_below_those_with_the_libraries(mechanism: str, alone: Any) -> None:
+    """Some 2,000 epsilons in all: by 1e-9 below at most, and by what the page says above."""
+    asked = cases(mechanism)
+    with_them = np.array([costs(one) for one in asked])
+    without = np.array(alone(lambda: [costs(one) for one in asked]))
+    assert np.array_equal(np.isnan(with_them), np.isnan(without))
+    assert np.array_equal(np.isinf(with_them), np.isinf(without))
+    known = np.isfinite(with_them)
+    assert known.sum() > 300
+    scale = np.maximum(1.0, with_them)
+    above = np.where(known, (without - with_them) / scale, 0.0)
+    assert above.min() >= -1e-9
+    assert (above <= np.repeat(list(ABOVE.values()), 2)).all(), above.max(axis=0)
+
+
+def test_a_campaign_without_delta_costs_what_it_costs(alone: Any) -> None:
+    events = [Event("geometric", 1, "zero-out", variance=v, encoding="histogram") for v in (1, 9)]
+    assert alone(lambda: accounting.epsilon(events, 0.0)) == accounting.epsilon(events, 0.0)
+
+
+@each_case("pairs", [1, 5, 60])
+def test_what_transforms_may_lose_at_a_small_delta_is_added(pairs: int) -> None:
+    grid = replace(grid_of(light, 1.0), pairs=pairs)
+    lost = 5e-16 * pairs
+    assert grid.get_epsilon_for_delta(1e-3) == grid._epsilon(1e-3)
+    raised = grid.get_epsilon_for_delta(2 * lost)
+    assert raised == pytest.approx(grid._epsilon(lost), rel=2e-9)
+    assert raised > grid._epsilon(2 * lost) * (1 + 1e-3)
+
+
+# ---- each function beside the one that it stands in for ----
+
+
+def worst(found: Any, exact: Any) -> float:
+    """Return the largest error of numbers, relative to the exact ones."""
+    return float(np.max(np.abs(np.asarray(found) - exact) / np.abs(exact)))
+
+
+def test_normal_functions_are_those_of_scipy() -> None:
+    x = np.concatenate([np.linspace(-37, 37, 4001), [-12.0, -11.999]])
+    assert worst(light.ndtr(x), scipy.ndtr(x)) < 1e-12
+    x = np.concatenate([-np.geomspace(1e-6, 1e5, 4001), np.geomspace(1e-6, 30, 4001)])
+    assert worst(light.log_ndtr(x), scipy.log_ndtr(x)) < 1e-11
+    some = x[::40]
+    assert worst([light._log_ndtr(float(one)) for one in some], scipy.log_ndtr(some)) < 1e-11
+
+
+def test_inverse_functions_are_those_of_scipy() -> None:
+    p = np.concatenate([np.geomspace(1e-300, 0.5, 500), 1 - np.geomspace(1e-12, 0.5, 500)])
+    assert worst([light.erfinv(float(one)) for one in p], scipy.erfinv(p)) < 1e-8
+    small = p[p < 0.99]
+    assert worst([light.erfinv(float(one)) for one in small], scipy.erfinv(small)) < 1e-12
+    e = np.geomspace(1, 500, 200)
+    found = [light.ndtri(light.expit(-float(one))) for one in e]
+    assert worst(found, scipy.ndtri(scipy.expit(-e))) < 1e-12
+    assert light.erfinv(1.0) == math.inf
+
+
+def test_bessel_functions_are_those_of_scipy() -> None:
+    v = np.geomspace(1e-6, 1e12, 500)
+    assert worst([light.i0e(float(one)) for one in v], scipy.i0e(v)) < 1e-14
+    for variance in (1e-300, 1e-6, 0.3, 4.0, 30.0, 31.0, 1e4):
+        k = np.arange(400.0)
+        exact = scipy.ive(k, variance)
+        kept = exact > 1e-290
+        assert worst(light.ive(k, variance)[kept], exact[kept]) < 1e-11
+
+
+def test_sums_of_exponentials_do_not_overflow() -> None:
+    terms, weights = np.array([1000.0, 1001.0, -1000.0]), np.array([0.0, 2.0, 1.0])
+    assert light.logsumexp(terms) == pytest.approx(scipy.logsumexp(terms), rel=1e-15)
+    exact = scipy.logsumexp(terms, b=weights)
+    assert light.logsumexp(terms, b=weights) == pytest.approx(exact, rel=1e-15)
+
+
+@each_case("length", [1, 2, 7, 17, 1000, 4097, 100_003])
+def test_a_transform_has_the_length_that_scipy_chooses(length: int) -> None:
+    from scipy.fft import next_fast_len
+
+    assert light._fast(length, light._COMPLEX) == next_fast_len(length)
+    assert light._fast(length, light._REAL) == next_fast_len(length, real=True)
+
+
+@each_case(
+    ("mu", "delta"),
+    [(mu, delta) for mu in (1e-3, 0.1, 1.0, 4.0, 30.0) for delta in (1e-12, 1e-6, 0.1)],
+)
+def test_epsilon_of_a_gaussian_is_that_of_dp_accounting(mu: float, delta: float) -> None:
+    from dp_accounting import get_epsilon_gaussian
+
+    found = light.get_epsilon_gaussian(1 / mu, delta)
+    assert found == pytest.approx(float(get_epsilon_gaussian(1 / mu, delta)), rel=1e-10, abs=1e-11)
+
+
+def grid_of(library: Any, mu: float) -> Any:
+    """Return a Gaussian's losses on a grid."""
+    loss = loss_distribution._normal_loss(loss_distribution._Normal(mu))
+    ends = math.ceil(loss.largest / 0.01)
+    deltas = loss.deltas(0.01 * np.arange(-ends, ends + 1.0))
+    deltas = np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
+    made = library.create_pmf_pessimistic_connect_dots_fixed_gap(0.01, -ends, ends, deltas)
+    return made.to_dense_pmf()
+
+
+@each_case("number", [2, 3, 30])
+def test_composed_losses_are_those_of_dp_accounting(number: int) -> None:
+    from dp_accounting.pld import pld_pmf
+
+    small, other = grid_of(light, 0.3), grid_of(light, 0.9)
+    theirs, their_other = grid_of(pld_pmf, 0.3), grid_of(pld_pmf, 0.9)
+    for one, their in (
+        (small.self_compose(number), theirs.self_compose(number)),
+        (
+            small.self_compose(number).compose(other, 1e-15),
+            theirs.self_compose(number).compose(their_other, 1e-15),
+        ),
+    ):
+        for delta in (1e-3, 1e-6):
+            exact = their.get_epsilon_for_delta(delta)
+            assert one.get_epsilon_for_delta(delta) == pytest.approx(exact, rel=1e-9)
+    assert small.self_compose(number).compose(other, 1e-15).pairs == number + 1
+
+
+def test_a_mass_that_is_infinite_has_no_epsilon() -> None:
+    grid = light.LossGrid(0.5, -1, np.array([0.2, 0.3, 0.4]), 0.1)
+    assert grid.get_epsilon_for_delta(0.05) == math.inf
+    assert grid.get_epsilon_for_delta(0.999) == 0.0
+    assert grid.self_compose(2).infinite == pytest.approx(1 - 0.9**2)
+    assert grid.compose(grid, 0.0).infinite == pytest.approx(1 - 0.9**2)
+    # by hand: delta(e) = 0.1 + (1 - exp(e - 0.5)) 0.4 for e from 0 to 0.5
+    assert grid.get_epsilon_for_delta(0.2) == pytest.approx(0.5 + math.log(0.75))
+
+
+def test_a_library_that_is_there_and_broken_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Broken:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            if name == "dp_accounting":
+                raise ModuleNotFoundError("no absl", name="absl")
+
+    for name in [one for one in sys.modules if one.split(".")[0] == "dp_accounting"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    for ask in (library.gaussian, library.grids):
+        with pytest.raises(ModuleNotFoundError, match="absl"):
+            ask.__wrapped__()
