@@ -35,7 +35,7 @@ from fedtally.domain import IntegerRange
 from fedtally.engines.local.seeds import key_bytes
 from fedtally.plan import Plan
 from fedtally.planner.bill import lines_of_sum
-from fedtally.planner.costs import OPERATIONS, REFERENCE, Host, Work, decoding_work, noise_work
+from fedtally.planner.costs import OPERATIONS, REFERENCE, Host, decoding_work, noise_work
 from fedtally.planner.secure_sum import (
     Keys,
     Summation,
@@ -47,6 +47,7 @@ from fedtally.planner.secure_sum import (
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.work import Work
 from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import two_server, wire
 from fedtally.secagg.client import MemoryJournal

@@ -40,10 +40,11 @@ from experiments.recovery import draw as draw_counts
 from fedtally.domain import Domain, IntegerRange
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder, Messages
 from fedtally.recovery.decoders.belief.prior import Prior
-from fedtally.recovery.decoders.joint.joint import JointDecoder, generator
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.error_model import predict
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.linear_system import Candidates, Decoder
+from fedtally.recovery.phantoms import generator
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch, Schedule
 

@@ -37,7 +37,8 @@ from experiments.coverage import Scale, in_turn
 from experiments.recovery import law
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.recovery.intervals import JointIntervals, Kappa, Limits
+from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa
+from fedtally.recovery.intervals import Limits
 from fedtally.result import Estimate, clip_limits
 
 F64 = npt.NDArray[np.float64]

@@ -15,17 +15,14 @@ from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.recovery.decoders.joint import joint_intervals
-from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder, generator
+from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder
+from fedtally.recovery.decoders.joint.joint_intervals import list_lows, selective_limits
 from fedtally.recovery.decoders.median import median_intervals
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.intervals import (
-    list_lows,
-    list_tails,
-    make_intervals,
-    sampling_error,
-    selective_limits,
-)
+from fedtally.recovery.intervals import make_intervals, sampling_error
+from fedtally.recovery.limits import list_tails
 from fedtally.recovery.linear_system import Candidates, Landed
+from fedtally.recovery.phantoms import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ["shared", "fresh", "hybrid", "batched:2"]

@@ -16,11 +16,12 @@ from fedtally.recovery.decoders.belief.belief import BeliefDecoder, Messages
 from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
 from fedtally.recovery.decoders.belief.prior import FAR, Prior
 from fedtally.recovery.decoders.joint import joint
-from fedtally.recovery.decoders.joint.joint import JointDecoder, generator
+from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.intervals import NoisyNumberIntervals, make_intervals, predicted_range
+from fedtally.recovery.intervals import NoisyNumberIntervals, make_intervals
 from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import Candidates, Landed
+from fedtally.recovery.phantoms import generator
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.report import wording
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -487,13 +488,13 @@ def foreseen(schedule: str, seed: int, width: int = 80) -> tuple[Intervals, floa
 
 def test_of_few_cells_the_largest_error_is_foreseen_as_a_range() -> None:
     few, _ = foreseen("batched:3", 1)  # 1,200 cells
-    low, high = predicted_range(few) or (0.0, 0.0)
+    low, high = few.predicted_range or (0.0, 0.0)
     assert low == 0.6 * few.predicted_linf > 0 and high == 1.7 * few.predicted_linf
-    assert predicted_range(NoisyNumberIntervals(few, 0.01, 0.95)) == (low, high)
+    assert NoisyNumberIntervals(few, 0.01, 0.95).predicted_range == (low, high)
     for schedule, width in (("batched:3", 100), ("hybrid", 80)):  # 1,500 and 2,400
-        assert predicted_range(foreseen(schedule, 1, width)[0]) is None
+        assert foreseen(schedule, 1, width)[0].predicted_range is None
     # nor is it one where joint recovery answers
-    assert predicted_range(make_intervals(*joint_of(draw("alike", 1)))) is None
+    assert make_intervals(*joint_of(draw("alike", 1))).predicted_range is None
 
 
 def joint_of(counts: I64) -> tuple[JointDecoder, list[CountSketch], IntegerRange]:
@@ -507,7 +508,7 @@ def test_the_range_mostly_holds() -> None:
     held = 0
     for seed in range(12):
         intervals, largest = foreseen("shared", seed)
-        low, high = predicted_range(intervals) or (0.0, 0.0)
+        low, high = intervals.predicted_range or (0.0, 0.0)
         held += low <= largest <= high
     assert held > 5
 

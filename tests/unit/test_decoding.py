@@ -4,8 +4,11 @@ there."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import click
 import numpy as np
@@ -15,10 +18,14 @@ from fedtally import planner
 from fedtally.cli.app import cli
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, MemoryLimitError
-from fedtally.recovery import decoding, error_model
-from fedtally.recovery.decoding import AUTO, DECODERS, Decoding, kind_of, recovery_of
-from fedtally.recovery.intervals import JointIntervals, MedianIntervals, make_intervals
-from fedtally.sketch import CountSketch, Recovery, Schedule, SketchSpec
+from fedtally.recovery import decoding
+from fedtally.recovery.decoders import Recovery, median
+from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals
+from fedtally.recovery.decoders.median.median_intervals import MedianIntervals
+from fedtally.recovery.decoding import AUTO, Decoding, kind_of, recovery_of
+from fedtally.recovery.intervals import make_intervals
+from fedtally.recovery.shrinkage import ShrunkDecoder
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 
 def commands(command: click.Command) -> Iterator[click.Command]:
@@ -27,10 +34,24 @@ def commands(command: click.Command) -> Iterator[click.Command]:
         yield from commands(one)
 
 
-def test_every_decoder_has_an_entry_and_an_error_model() -> None:
-    assert list(Recovery) == list(DECODERS) == list(error_model.MODELS)
+def test_every_decoder_has_an_entry() -> None:
+    for name in Recovery:
+        assert name.kind.decoder.recovery is name and kind_of(name) is name.kind
     # in files they are texts
     assert json.dumps(list(Recovery)) == '["joint", "median", "belief", "direct"]'
+
+
+def test_a_plan_waits_for_no_decoder() -> None:
+    """Whoever reads a plan, as each client does, loads no decoder, nor what decoders import."""
+    code = (
+        "import sys, fedtally.plan; from fedtally.recovery.decoders import Recovery;"
+        " Recovery.parse('belief').check_rows(3);"
+        " print(*(m for m in sys.modules if m.startswith(('fedtally.recovery', 'scipy'))))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert loaded == ["fedtally.recovery", "fedtally.recovery.decoders"]
 
 
 def test_the_command_line_offers_every_decoder() -> None:
@@ -53,7 +74,7 @@ def test_a_decoder_is_made_from_its_entry_with_the_fewest_rows(recovery: Recover
     sketch = CountSketch(spec, 0)
     sketch.add(np.array([7], np.uint64), np.array([90]))
     sketch.num_clients = 90
-    found = DECODERS[recovery].make([sketch], domain, None, None).range(1, 50)
+    found = recovery.kind.make([sketch], domain).range(1, 50)
     assert found.argmax() == 6 and found[6] == pytest.approx(90, abs=1)
     with pytest.raises(
         InvalidInputError, match=f"{recovery} recovery needs at least {recovery.fewest_rows} rows"
@@ -62,15 +83,15 @@ def test_a_decoder_is_made_from_its_entry_with_the_fewest_rows(recovery: Recover
 
 
 def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decoder that the registry does not know gets no limits."""
+    """What the registry does not know gets no limits."""
     domain = IntegerRange(1, 50)
     spec = SketchSpec(3, 400, Schedule.parse("shared"), 1, bytes(32))
     sketch = CountSketch(spec, 0)
     sketch.add(np.array([7], np.uint64), np.array([90]))
     sketch.num_clients = 90
     made = {
-        name: kind.make([sketch], domain, None, None)
-        for name, kind in DECODERS.items()
+        name: name.kind.make([sketch], domain)
+        for name in Recovery
         if name is not Recovery.DIRECT  # of histograms: tests/unit/test_histogram.py
     }
     expected = {
@@ -79,19 +100,18 @@ def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPat
         Recovery.BELIEF: JointIntervals,  # nothing is left to gain on these sums
     }
     for name, decoder in made.items():
-        assert decoding.kind_of_decoder(decoder) is DECODERS[name]
+        assert decoding.kind_of_decoder(decoder) is name.kind
         found = make_intervals(decoder, [sketch], domain)
         assert type(found) is expected[name]
-    only_joint = {Recovery.JOINT: DECODERS[Recovery.JOINT]}
-    monkeypatch.setattr(decoding, "DECODERS", only_joint)
+    shrunk: Any = ShrunkDecoder(made[Recovery.MEDIAN], domain)
     for kind in ("auto", "pointwise", "simultaneous"):
         with pytest.raises(
-            InvalidInputError, match="decoder must be a JointDecoder, got MedianDecoder"
+            InvalidInputError, match="decoder must be a JointDecoder or .*, got ShrunkDecoder"
         ):
-            make_intervals(made[Recovery.MEDIAN], [sketch], domain, 0.5, kind)
+            make_intervals(shrunk, [sketch], domain, 0.5, kind)
     sentinel = make_intervals(made[Recovery.JOINT], [sketch], domain)
-    other = replace(DECODERS[Recovery.MEDIAN], limits=lambda *_: sentinel)
-    monkeypatch.setattr(decoding, "DECODERS", {**only_joint, Recovery.MEDIAN: other})
+    other = replace(median.KIND, limits=lambda *_: sentinel)
+    monkeypatch.setattr(median, "KIND", other)
     assert make_intervals(made[Recovery.MEDIAN], [sketch], domain) is sentinel
 
 
@@ -137,7 +157,7 @@ def test_what_was_asked_for_is_checked_against_the_rows() -> None:
 def test_a_planner_searches_the_rows_of_the_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """With another entry other rows are searched, and other schedules tried."""
     other = replace(kind_of("median"), planned_rows=range(4, 6), schedules=("fresh",))
-    monkeypatch.setattr(decoding, "DECODERS", {**DECODERS, Recovery.MEDIAN: other})
+    monkeypatch.setattr(median, "KIND", other)
     assert sorted(planner.Campaign(1000, recovery="median").searched_rows(None)) == [4, 5]
     assert [
         str(one) for one in planner.schedules("auto", 10, "median", noised_by_release=False)

@@ -44,11 +44,12 @@ from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.events import Event
 from fedtally.privacy.geometric import Geometric, variance_of
-from fedtally.recovery.decoders.direct import DirectDecoder, DirectIntervals, NoiseLaw
+from fedtally.recovery.decoders.direct import DirectDecoder, DirectIntervals
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.intervals import make_intervals
+from fedtally.recovery.noise_law import NoiseLaw
 from fedtally.report import wording
 from fedtally.result import Result
 from fedtally.secagg.config import TwoServerConfig, check_terms, with_proofs

@@ -29,8 +29,8 @@ from fedtally.options import (
     read_share,
     read_size,
 )
+from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
-from fedtally.sketch import Recovery
 
 
 def test_names_are_those_of_the_code_that_reads_them() -> None:

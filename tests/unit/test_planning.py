@@ -27,6 +27,7 @@ from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
 from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.budget import OverspentError
+from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sources import open_source
@@ -72,10 +73,10 @@ def test_a_plan_knows_what_belief_propagation_would_take() -> None:
     """Only where it would decode by default, the shape is known, and bytes are to be saved."""
     asked: dict[str, object] = {"clients": 400_000, "tau": 0.0003, "num_rounds": 5, "rows": 8}
     auto, belief = proposed(**asked), proposed(recovery="belief", **asked)
-    assert auto.target.recovery == "joint" and auto.by_belief() == belief.plan
+    assert auto.target.recovery == "joint" and auto.relying_on(Recovery.BELIEF) == belief.plan
     assert belief.plan.bytes_per_client < 0.9 * auto.plan.bytes_per_client
-    assert replace(auto, plan=belief.plan).by_belief() is None
-    assert replace(auto, distribution=hardest.plateau(50, 5000)).by_belief() is None
+    assert replace(auto, plan=belief.plan).relying_on(Recovery.BELIEF) is None
+    assert replace(auto, distribution=hardest.plateau(50, 5000)).relying_on(Recovery.BELIEF) is None
     draft, spec = auto.draft, auto.draft.spec
     for other in (
         replace(draft, spec=replace(spec, tau=None)),
@@ -84,7 +85,7 @@ def test_a_plan_knows_what_belief_propagation_would_take() -> None:
         replace(draft, spec=replace(spec, max_bytes=belief.plan.bytes_per_client // 2)),
         replace(draft, domain=IntegerRange(1, 1 << 18)),
     ):
-        assert replace(auto, draft=other).by_belief() is None
+        assert replace(auto, draft=other).relying_on(Recovery.BELIEF) is None
 
 
 @pytest.mark.parametrize(

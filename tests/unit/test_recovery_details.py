@@ -15,17 +15,19 @@ from fedtally import kernels, report
 from fedtally.domain import IntegerRange
 from fedtally.recovery import error_model, shrinkage
 from fedtally.recovery.decoders.joint import joint, joint_error, joint_intervals
-from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder, generator
-from fedtally.recovery.decoders.median import median_intervals
-from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.intervals import (
+from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder
+from fedtally.recovery.decoders.joint.joint_intervals import (
     JointIntervals,
     Kappa,
     kappa_of,
-    make_intervals,
     selective_limits,
 )
+from fedtally.recovery.decoders.median import median as medians
+from fedtally.recovery.decoders.median import median_intervals
+from fedtally.recovery.decoders.median.median import MedianDecoder
+from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.linear_system import Candidates, Landed
+from fedtally.recovery.phantoms import generator
 from fedtally.recovery.sums import Sums
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
@@ -557,7 +559,7 @@ def test_the_tail_of_the_median_s_noise_is_learned(monkeypatch):
         for learn in (True, False):
             with pytest.MonkeyPatch.context() as patch:
                 if not learn:
-                    patch.setattr(shrinkage, "noise_distribution", lambda _: shrinkage.NORMAL)
+                    patch.setattr(medians, "noise_distribution", lambda _: shrinkage.NORMAL)
                 found = shrinkage.ShrunkDecoder(median, domain).range(1, 5000)
             error = float(np.sum((found - truth * median.num_clients) ** 2))
             with_distribution, without = (

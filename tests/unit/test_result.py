@@ -15,8 +15,8 @@ from fedtally.errors import (
     OutsideDomainError,
     UnreadableFileError,
 )
+from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
 from fedtally.recovery.decoders.joint import joint
-from fedtally.recovery.intervals import BeliefIntervals
 from fedtally.result import SCHEMA, Result, files
 
 WORDS = ["tea"] * 50 + ["milk"] * 30 + ["naïve café"] * 20

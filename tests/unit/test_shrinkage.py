@@ -293,7 +293,7 @@ def test_what_is_refused():
     shrunk = ShrunkDecoder(JointDecoder(sketches, domain), domain)
     with pytest.raises(
         InvalidInputError,
-        match="a BeliefDecoder or a DirectDecoder can be shrunk, got",
+        match="a decoder that knows their noise can be shrunk, got ShrunkDecoder",
     ):
         ShrunkDecoder(shrunk, domain)
     with pytest.raises(InvalidInputError, match="count must be at least 0"):

@@ -3,7 +3,7 @@
 This file says how large a contribution may be, and so how much noise hides it and which values a
 sum may have. How items find their
 counters is in `fedtally.sketch` (`RoundHash`, `Identity`), how counts are read from counters in
-`fedtally.recovery.decoding` (`DECODERS`).
+`fedtally.recovery.decoders`.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         host: the measured speed of this machine; None: it was not measured.
     """
     from fedtally import report
+    from fedtally.recovery.decoding import resting
 
     chosen, target = proposal.plan, proposal.target
     return {
@@ -45,7 +46,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "frequencies": target.frequencies or _ASSUMED,
         "shapes": _shape_fields(proposal),
         "usual": _plan_fields(proposal.usual()),
-        "by_belief": _plan_fields(proposal.by_belief()),
+        **{f"by_{name}": _plan_fields(proposal.relying_on(name)) for name in resting()},
         "message": proposal.size.message,
         "privacy": report.privacy_fields(chosen),
         "silos": _silo_fields(proposal) if chosen.is_of_silos else None,
@@ -238,6 +239,7 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the rows on frequencies: what the target takes them to be, and what others do."""
     from fedtally import report
     from fedtally.planner import hardest
+    from fedtally.recovery.decoding import resting
 
     plan, found, usual = proposal.plan, proposal.shapes(), proposal.usual()
     if plan.is_histogram:
@@ -258,11 +260,12 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
             ("", f"predicted for the hardest, {shapes}: {report.points(found.hardest.linf)}"),
             ("", f"predicted for others: {listed}"),
         ]
-        smaller = proposal.by_belief()
-        if smaller is not None and smaller.bytes_per_client <= _WORTH * plan.bytes_per_client:
-            would = f"{report.dimensions(smaller)} and {report.size(smaller.bytes_per_client)}"
-            said = f"if they are sure, --recovery belief would take {would}"
-            rows.append(("", said))
+        for name in resting():
+            smaller = proposal.relying_on(name)
+            if smaller is not None and smaller.bytes_per_client <= _WORTH * plan.bytes_per_client:
+                would = f"{report.dimensions(smaller)} and {report.size(smaller.bytes_per_client)}"
+                said = f"if they are sure, --recovery {name} would take {would}"
+                rows.append(("", said))
         return rows
     rows = [
         ("Frequencies", f"any: the target holds for all; the hardest here are {shapes}"),

@@ -34,7 +34,8 @@ from fedtally.plan.form import canonical_json, check_form, json_object
 from fedtally.plan.parts.protection import Protection, Sums
 from fedtally.plan.parts.summing import Summing
 from fedtally.plan.target import Target
-from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec, Spelling
+from fedtally.recovery.decoders import Recovery
+from fedtally.sketch import NoiseMark, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.sketch import Recovery
+from fedtally.recovery.decoders import Recovery
 
 _SAID = re.compile("[ -~]{1,200}")  # what a target says of frequencies
 
@@ -20,7 +20,7 @@ class Target:
     Args:
         linf: the largest error of any candidate's frequency, above 0, below 1.
         failure_probability: the probability with which it may be exceeded, above 0, below 1.
-        recovery: the decoder of the sums, "joint", "median" or "belief".
+        recovery: the name of the decoder of the sums.
         frequencies: those that the target was planned for, in 1 to 200 printable ASCII characters:
             "any" if it holds whatever they are, or what they are assumed to be like, such as
             "zipf:a=1.1". None: the plan does not say.

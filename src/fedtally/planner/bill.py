@@ -22,12 +22,12 @@ from fedtally.planner.costs import (
     OPERATIONS,
     REFERENCE,
     Host,
-    Work,
     decoding_work,
-    extended,
     noise_work,
 )
 from fedtally.privacy.events import Trust
+from fedtally.recovery.decoders import USUAL, Recovery
+from fedtally.recovery.decoders.work import Work, extended
 from fedtally.secagg import wire
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import EXCHANGES, STAGES, Kind
@@ -35,7 +35,6 @@ from fedtally.secagg.params import Adversary, Parameters
 from fedtally.secagg.two_server import Kind as ReportKind
 from fedtally.secagg.two_server.proven import proven_message_bytes
 from fedtally.secagg.two_server.reports import ID_BYTES, message_bytes
-from fedtally.sketch import Recovery
 
 __all__ = [
     "COMBINING",
@@ -150,7 +149,7 @@ def bill(
     plan: Plan,
     host: Host | None = None,
     *,
-    recovery: str = "joint",
+    recovery: str = USUAL,
     rounds: Sequence[int] | None = None,
     dropout: float = 0.0,
     identities: int | None = None,
@@ -168,14 +167,14 @@ def bill(
     Args:
         plan: the campaign's.
         host: whose CPU is asked for; None: `REFERENCE`.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         rounds: clients of each round; None: all alike.
         dropout: the share of every cohort that is expected to drop out.
         identities: in the allow-list; None: as many as the largest round, or release of two
             servers, has clients.
         candidates: that are decoded; None: all of the domain, even if they are too many to be
             enumerated.
-        heavy: items that joint recovery fits; None: a tenth of the counters of one sketch.
+        heavy: items that a decoder fits; None: a tenth of the counters of one sketch.
         people: that all silos together have, each with max_items rows in its silo's table; None:
             as many as the silos may have.
 

@@ -23,9 +23,11 @@ from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.privacy.events import Mechanism
+from fedtally.recovery.decoders import USUAL, Recovery
+from fedtally.recovery.decoders.kind import DecoderKind
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.error_model import MODELS, ErrorModel, Prediction, Sums
-from fedtally.sketch import Recovery, Schedule
+from fedtally.recovery.error_model import Prediction, Sums
+from fedtally.sketch import Schedule
 
 # A sketch this much narrower, whose error is this much larger, makes a prediction for joint
 # recovery doubtful: the decoder may stop where the narrower one does.
@@ -48,7 +50,7 @@ class Campaign:
         num_clients: of all rounds together.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: M.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         noise: standard deviation in each counter of each round's sum, in counts; or a function of
             the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
@@ -60,7 +62,7 @@ class Campaign:
     num_clients: int
     schedule: Schedule | str = "shared"
     num_rounds: int = 1
-    recovery: str = "joint"
+    recovery: str = USUAL
     noise: float | Callable[[int], float] = 0.0
     round_sizes: Sequence[int] | None = None
     repeats: int = 100
@@ -105,8 +107,7 @@ class Campaign:
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
-        # Sketches that are tried have too few cells for belief propagation.
-        decoder = Recovery.JOINT if self.recovery == Recovery.BELIEF else self.recovery
+        decoder = kind_of(self.recovery).rests_on or self.recovery
         return Trials.of(distribution, self.num_clients, decoder, noise, rows, width)
 
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
@@ -211,7 +212,7 @@ class Campaign:
             draws=self.draws,
         )
         none = np.empty(0)
-        return MODELS[Recovery(self.recovery)].predict(none, sums, none, probability).linf
+        return kind_of(self.recovery).predict(none, sums, none, probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
         """Return the distribution that joint recovery is planned with.
@@ -251,17 +252,17 @@ class Campaign:
         missed = np.exp(-distribution.frequencies * self.num_clients)
         return float(distribution.numbers @ (1.0 - missed))
 
-    def _model_of(self, distribution: Frequencies, rows: int) -> ErrorModel:
-        """Return the model of the decoder whose error is planned with.
+    def _model_of(self, distribution: Frequencies, rows: int) -> DecoderKind:
+        """Return the decoder whose error is planned with.
 
-        What belief propagation gains over joint recovery depends on the shape of the tail. Where
-        that is not known, nothing of it is relied on.
+        What some decoders gain depends on the shape of the tail. Where that is not known, nothing
+        of it is relied on.
         """
-        decoder = Recovery.parse(self.recovery)
-        if decoder is Recovery.BELIEF and not distribution.has_known_shape:
-            decoder = Recovery.JOINT
+        known = distribution.has_known_shape
+        name = self.recovery if known else kind_of(self.recovery).rests_on or self.recovery
+        decoder = Recovery.parse(name)
         decoder.check_rows(rows)
-        return MODELS[decoder]
+        return decoder.kind
 
     @property
     def _fits_items(self) -> bool:

@@ -27,6 +27,7 @@ from fedtally.planner.campaign import Campaign
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.paper_sizes import Size
 from fedtally.planner.sizes import MARGIN, RISK, UnreachableError, size_by_model, within
+from fedtally.recovery.decoders import USUAL
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
@@ -51,7 +52,7 @@ class Question:
         num_clients: of all rounds together.
         num_rounds: M.
         schedules: those to choose from, the preferred one first; see `schedules`.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         rows: those to choose from; None: all that are worth it.
         failure_probability: with which the largest error may be exceeded, in (0, 1).
         noise: of rows and a schedule: standard deviation in each counter of each round's sum, in
@@ -68,7 +69,7 @@ class Question:
     num_rounds: int
     schedules: Sequence[Schedule]
     bytes_of: Callable[[int, int, Schedule], int]
-    recovery: str = "joint"
+    recovery: str = USUAL
     rows: Iterable[int] | int | None = None
     failure_probability: float = 0.1
     noise: Callable[[int, Schedule], float] = lambda *_: 0.0
@@ -122,7 +123,7 @@ def schedules(
     Args:
         name: of a schedule, "auto" or "batched:auto".
         num_rounds: M.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         noised_by_release: whether noise is added once to whatever is opened, by an aggregator or
             two servers.
 

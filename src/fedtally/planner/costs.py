@@ -19,28 +19,14 @@ from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.plan import Plan
 from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.mechanism import Noise
-from fedtally.recovery.decoders.belief.belief import FEWEST_CELLS, MOST_MESSAGES
-from fedtally.recovery.decoders.joint.joint import (
-    LARGE,
-    LARGEST_SUPPORT,
-    LOOKS_AT_LARGE,
-    NUM_PHANTOMS,
-    POLISH_SWEEPS,
-    POLISHES,
-    PROBE_SWEEPS,
-    PROBED_CELLS,
-    SWEEPS,
-    THRESHOLDS,
-)
-from fedtally.recovery.decoding import kind_of
-from fedtally.sketch import Recovery, ScheduleKind
-from fedtally.sketch.hashing import SIGNS_PER_GROUP
+from fedtally.recovery.decoders import SIMPLEST, USUAL, Recovery
+from fedtally.recovery.decoders.work import OPERATIONS as DECODING
+from fedtally.recovery.decoders.work import Task, Work
+from fedtally.sketch import ScheduleKind
 
 SCHEMA = "fedtally-host/1"
 _MAX_BYTES = 2**16  # of a file: far more than any host has
 _AGAIN = "measure again: python -m benchmarks host -o FILE"
-# fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
-HEAVY = 0.1
 # draws from a table in the time of one exact draw: python -m benchmarks noise
 _DRAWS_OF_EXACT = 80
 _EXACT = 1 << 24  # counts below it are decoded in single precision
@@ -72,21 +58,9 @@ OPERATIONS: Mapping[str, str] = MappingProxyType(
         "opened": "a counter of a sum, when it is opened",
         "draw": "a draw of noise",
         "scan": "an entry of a table of noise that a draw is compared with",
-        "decoder": "a decoder made",
-        "pattern": "a sum of counters that a decoder tabulates",
-        "gather": "a look at a counter, in units of one in the nearest cache",
-        "hash": "a candidate hashed for one row",
-        "fit": "a joint fit begun and settled, whatever its size",
-        "candidate": "a candidate looked at by joint recovery",
-        "belief": "a message of belief propagation, in one repetition",
-        "prior": "a repetition of belief propagation, besides its messages",
-        "place": "a cell of a fitted item found, and how many others share it",
-        "step": "a cell of a fitted item in one sweep",
-        "cell": "a cell of the sums, in one probe of the fit",
+        **{name: operation.about for name, operation in DECODING.items()},
     }
 )
-
-Work = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -240,17 +214,7 @@ REFERENCE = Host(
         "opened": 1.7e-09,
         "draw": 1.9e-09,
         "scan": 7e-11,
-        "decoder": 4.3e-05,
-        "pattern": 2.4e-09,
-        "gather": 2.9e-10,
-        "hash": 3e-10,
-        "fit": 0.01,
-        "candidate": 8.2e-10,
-        "belief": 5.3e-09,
-        "prior": 0.0066,
-        "place": 5.8e-08,
-        "step": 1.6e-09,
-        "cell": 2.3e-08,
+        **{name: operation.seconds for name, operation in DECODING.items()},
     },
 )
 """Measured once, on one core of a shared AMD EPYC (Zen 5) virtual machine; `--host` gives another.
@@ -268,15 +232,10 @@ def noise_work(noise: Noise | Geometric, draws: int, scans: bool = False) -> Wor
     return {"draw": draws}
 
 
-def extended(work: Work, **more: float) -> Work:
-    """Return these operations and more."""
-    return {name: work.get(name, 0) + more.get(name, 0) for name in work.keys() | more.keys()}
-
-
 def decoding_work(
     plan: Plan,
     backend: str,
-    recovery: str = "joint",
+    recovery: str = USUAL,
     candidates: int | None = None,
     heavy: int | None = None,
     repetitions: int = 12,
@@ -286,77 +245,25 @@ def decoding_work(
     Args:
         plan: the campaign's.
         backend: the kernels.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         candidates: that are decoded.
         heavy: items that joint recovery fits.
         repetitions: of belief propagation; 0 where it sends no messages.
     """
     size = plan.domain_size if candidates is None else validate.integer(1, candidates=candidates)
-    if plan.is_histogram:
-        return {"candidate": size}
-    is_exact = plan.num_clients * plan.max_items < _EXACT
-    once = _looked(plan, backend, size, 4 if is_exact else 8)
-    if not kind_of(recovery).fits_items:
-        return once
-    cells, batches = plan.rows * plan.width, plan.schedule.num_batches(plan.num_rounds)
-    several = batches > 1
-    most = min(size, int(LARGEST_SUPPORT[several] * cells))
-    fitted = min(
-        most, max(1, int(HEAVY * cells)) if heavy is None else validate.integer(0, heavy=heavy)
+    name = Recovery.parse(recovery)
+    if name.encoding is not plan.encoding:
+        name = SIMPLEST[plan.encoding]
+    return name.kind.work(
+        Task(
+            rows=plan.rows,
+            width=plan.width,
+            batches=plan.schedule.num_batches(plan.num_rounds),
+            is_fresh=plan.schedule.kind is ScheduleKind.FRESH,
+            candidates=size,
+            single=plan.num_clients * plan.max_items < _EXACT,
+            backend=backend,
+            heavy=None if heavy is None else validate.integer(0, heavy=heavy),
+            repetitions=repetitions,
+        )
     )
-    probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
-    sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS
-    looks = len(THRESHOLDS) + POLISHES + 1
-    if size >= LARGE:  # the others go over a list
-        looks = LOOKS_AT_LARGE
-    each, phantoms = _looked(plan, backend, size, 4), _looked(plan, backend, NUM_PHANTOMS, 4)
-    own = batches if plan.schedule.kind is ScheduleKind.FRESH else 1
-    work: Work = {name: looks * count + phantoms[name] for name, count in each.items()} | {
-        "fit": 1,
-        "candidate": looks * size,
-        "place": fitted * plan.rows * own * (looks + POLISHES),
-        "step": fitted * plan.rows * batches * sweeps,
-        "cell": probes * cells * batches,
-    }
-    if recovery != Recovery.BELIEF or not repetitions or cells * batches < FEWEST_CELLS:
-        return work
-    room = MOST_MESSAGES // (plan.rows * batches)
-    sent: dict[str, float] = {
-        "belief": repetitions * min(size, room) * plan.rows * batches,
-        "prior": repetitions,
-    }
-    if size > room:  # repetitions 1, 2, 4, ... and the end look at all candidates, in two decoders
-        seen = 2 * (repetitions.bit_length() + 1)
-        sent |= {name: seen * count for name, count in each.items()}
-    return extended(work, **sent)
-
-
-def _looked(plan: Plan, backend: str, candidates: int, itemsize: int) -> dict[str, float]:
-    """Return what a decoder takes that looks at every candidate once."""
-    batches = plan.schedule.num_batches(plan.num_rounds)
-    parts, together = (batches, 1) if plan.schedule.kind is ScheduleKind.FRESH else (1, batches)
-    gathers, patterns = _gathered((together, plan.rows, plan.width), itemsize, candidates, backend)
-    rows = parts * plan.rows
-    return {
-        "decoder": parts,
-        "pattern": rows * patterns,
-        "gather": rows * candidates * gathers,
-        "hash": rows * candidates * -(-together // SIGNS_PER_GROUP),
-    }
-
-
-def _gathered(
-    shape: tuple[int, int, int], itemsize: int, candidates: int, backend: str
-) -> tuple[float, int]:
-    """Return the cost of one look at a candidate in one row, and how many sums a row tabulates.
-
-    The compiled kernels tabulate the sums of batches for every pattern of their signs; NumPy's look
-    at each batch.
-    """
-    batches, _, width = shape
-    if backend == "numpy":
-        return float(batches), 0
-    tables = kernels.plan_subtables(shape, itemsize, candidates)
-    cells = sum(width << table.bits for table in tables)
-    cost = next(cost for bound, cost in kernels.GATHER_COSTS if cells * itemsize <= bound)
-    return len(tables) * cost, cells

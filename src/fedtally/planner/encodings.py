@@ -19,7 +19,8 @@ from fedtally.plan import Plan, check_histogram_domain
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.paper_sizes import Size
 from fedtally.planner.sizes import RISK
-from fedtally.sketch import Recovery, Schedule
+from fedtally.recovery.decoders import SIMPLEST
+from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
     from fedtally.planner.draft import Chosen, Draft
@@ -76,7 +77,7 @@ def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
     if plan.bytes_per_client > most and not is_named:
         return None
     # what the noise does needs no frequencies
-    campaign = Campaign.from_plan(plan, Recovery.DIRECT)
+    campaign = Campaign.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
     probability = draft.spec.failure_probability * RISK
     return Histogram(plan, campaign.error_of_noise(size, probability, draft.expected))
 

@@ -29,9 +29,8 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.frequencies import Frequencies
-from fedtally.recovery.decoders.joint.joint import LARGEST_SUPPORT
+from fedtally.recovery.decoders import OPEN
 from fedtally.recovery.names import MOST_NAMES
-from fedtally.sketch import Recovery
 
 NAME_LENGTH = 16  # bytes that 9 of 10 frequent names do not exceed, where nothing is said
 NAMED_SHARE = 0.95  # of the strings above `theta_name`, that are named at least
@@ -130,7 +129,7 @@ class Speller:
         """Return what spells names in a plan whose frequencies are shares of so many."""
         assert plan.spelling is not None
         batches = plan.schedule.num_batches(plan.num_rounds)
-        each = Campaign.from_plan(plan, Recovery.JOINT).noise_of(plan.rows)
+        each = Campaign.from_plan(plan, OPEN).noise_of(plan.rows)
         positions = plan.spec.num_positions
         noise = each**2 * plan.num_rounds / batches
         return cls(law, plan.spelling.rows, positions, expected / batches, noise)
@@ -214,12 +213,12 @@ def predict(
 
 def _theta_find(plan: Plan, law: Frequencies, clients: int, spare: float) -> float:
     """Return the frequency from which hashes stand out."""
-    campaign = replace(Campaign.from_plan(plan, Recovery.JOINT), num_clients=clients)
+    campaign = replace(Campaign.from_plan(plan, OPEN), num_clients=clients)
     scale = campaign.predicted(law, plan.rows, plan.width).scale
     # No more items are fitted than a share of the counters, the most frequent ones. Beyond that no
     # hash is found at all, and how many strings are frequent is known least.
     several = plan.schedule.num_batches(plan.num_rounds) > 1
-    most = LARGEST_SUPPORT[several] * plan.rows * plan.width / spare
+    most = OPEN.kind.largest_support[several] * plan.rows * plan.width / spare
     order = np.argsort(-law.frequencies)
     beyond = np.flatnonzero(np.cumsum(law.numbers[order]) > most)
     full = float(law.frequencies[order][beyond[0]]) if len(beyond) else 0.0

@@ -44,9 +44,9 @@ from fedtally.planner.rare_names import WARNED, RareNames, of_plan
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.sizes import MARGIN, RISK, Size, UnreachableError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
-from fedtally.recovery.decoders.joint.joint import LARGEST_SUPPORT
+from fedtally.recovery.decoders import OPEN
 from fedtally.secagg.config import SecureSum
-from fedtally.sketch import Recovery, Schedule, Spelling
+from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO
 
 # Times the finder's width that a law asks which is only assumed. Words and names have about twice
@@ -388,7 +388,7 @@ class Search:
         left = rows * (tau / _LINF) ** 2 - noise / clients**2
         if left <= 0:
             return None
-        most = LARGEST_SUPPORT[batches > 1] / SPARE
+        most = OPEN.kind.largest_support[batches > 1] / SPARE
         frequent = float(number[f >= 2 * tau].sum())
         found = max(self.spare * max(spread / left, 2.0), frequent / (most * rows))
         return math.ceil(found) if found < MAX_WIDTH else None
@@ -413,7 +413,7 @@ class Search:
         if guess.risk == 2 and not self.allow_rare_names:
             return None
         plan, tau = draft.plan(*guess.chosen), self._tau
-        campaign = replace(Campaign.from_plan(plan, Recovery.JOINT), num_clients=draft.expected)
+        campaign = replace(Campaign.from_plan(plan, OPEN), num_clients=draft.expected)
         found = self._exact_width(campaign, rows, width, draft.tau_of_sketch(self.law))
         speller = Speller.of(plan, self.law, draft.expected)
         columns = speller.width(2 * tau, min(self.name_length, self.domain.max_length))

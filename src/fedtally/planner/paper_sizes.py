@@ -14,11 +14,12 @@ from scipy.optimize import minimize_scalar
 
 from fedtally import theory
 from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_ROWS
 from fedtally.planner.power_law import STEEPEST
-from fedtally.recovery.decoders.median.median import MedianDecoder
+from fedtally.recovery.decoders import SIMPLEST
 from fedtally.recovery.linear_system import Candidates
 from fedtally.sketch import CountSketch
 
@@ -155,7 +156,7 @@ def two_phase(
         top: how many of the largest estimates are fitted.
         constant: C.
     """
-    decoder = MedianDecoder([pilot], expected=domain.size)
+    decoder = SIMPLEST[Encoding.SKETCH].kind.make([pilot], domain)
     if decoder.num_clients == 0:
         raise InvalidInputError("no client took part in the pilot: there is nothing to fit")
     top = validate.integer(2, top=top)

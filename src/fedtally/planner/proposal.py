@@ -25,10 +25,11 @@ from fedtally.planner.seeds import with_even_seed
 from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
 from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
+from fedtally.recovery.decoders import SIMPLEST, USUAL, Recovery
 from fedtally.recovery.decoding import AUTO, kind_of, recovery_of
 from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import Adversary, corrupt_clients
-from fedtally.sketch import Recovery, Schedule
+from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
     from fedtally.planner import Question
@@ -182,24 +183,27 @@ class Proposal:
         assumed = Frequencies.assumed(self.plan.domain_size, max_items=self.plan.max_items)
         return draft.plan(*chosen_for(draft, assumed, with_linf=False)[0])
 
-    def by_belief(self) -> Plan | None:
-        """Return the plan for the same target that rests on belief propagation, if it is smaller.
+    def relying_on(self, recovery: Recovery) -> Plan | None:
+        """Return the plan for the same target that rests on this decoder, if it is smaller.
 
         None if a decoder is asked for or no target, if the shape of the frequencies is not known,
-        or if belief propagation would not decode the plan by default.
+        or if this one would not decode the plan by default.
+
+        Args:
+            recovery: one of `recovery.decoding.resting`, in whose place plans rest on another one.
         """
         draft, decoding = self.draft, self.draft.spec.decoding
         if draft.spec.tau is None or decoding.recovery != AUTO or self.plan.is_histogram:
             return None
         if self.plan.is_open or not self.distribution.has_known_shape:
             return None
-        spec = replace(draft.spec, decoding=replace(decoding, recovery=str(Recovery.BELIEF)))
+        spec = replace(draft.spec, decoding=replace(decoding, recovery=str(recovery)))
         try:
             plan = _made_for(replace(draft, spec=spec), self.distribution)[0]
         except InvalidInputError:  # the target is out of reach
             return None
         is_smaller = plan.bytes_per_client < self.plan.bytes_per_client
-        return plan if is_smaller and self._decoder(plan) is Recovery.BELIEF else None
+        return plan if is_smaller and self._decoder(plan) is recovery else None
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return predicted errors against the bytes of a client.
@@ -209,9 +213,9 @@ class Proposal:
         """
         recovery, own = self.target.recovery, self.plan.rows
         if self.plan.is_histogram:
-            recovery = Recovery.JOINT
-            own = kind_of(recovery).usual_rows
-        rows = {recovery: own, Recovery.MEDIAN: kind_of(Recovery.MEDIAN).usual_rows}
+            recovery, own = USUAL, USUAL.kind.usual_rows
+        paper = SIMPLEST[Encoding.SKETCH]
+        rows = {recovery: own, paper: paper.kind.usual_rows}
         return {
             f"{recovery}, {number} rows": self._curve(recovery, number)
             for recovery, number in rows.items()
@@ -571,7 +575,7 @@ def predict_linf(
     Args:
         plan: the campaign's.
         distribution: what is known of the frequencies.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         probability: in (0, 1).
         repeats: as in `Campaign`.
         tau: as in `Campaign.linf`.

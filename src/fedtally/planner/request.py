@@ -19,9 +19,10 @@ from fedtally.planner.secure_sum import Summation
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
+from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoding import Decoding, recovery_of
 from fedtally.secagg.config import SecureSum
-from fedtally.sketch import Recovery, Schedule
+from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 from fedtally.sources import domain_of
@@ -416,7 +417,7 @@ class CampaignSpec:
             rows: of the sketch; None: as many as were asked for, or enough.
             encoding: how items become counters.
         """
-        enough = rows or self.rows or Recovery.JOINT.fewest_rows
+        enough = rows or self.rows or USUAL.fewest_rows
         if self.encoding is Encoding.HISTOGRAM:  # where only a histogram is asked for
             encoding = Encoding.HISTOGRAM
         return recovery_of(self.decoding.recovery, domain_size, enough, encoding, planned=True)

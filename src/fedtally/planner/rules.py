@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from fedtally.errors import InvalidInputError, opt
+from fedtally.recovery.decoders import OPEN, Recovery
 
 _AUTO = "auto"
 
@@ -243,8 +244,8 @@ RULES = (
     Rule(
         ("recovery",),
         Need.LIST,
-        "joint recovery finds what stands out",
-        values=("median", "belief", "direct"),
+        f"{OPEN} recovery finds what stands out",
+        values=tuple(str(name) for name in Recovery if name is not OPEN),
     ),
     Rule(
         ("schedule",),

@@ -27,8 +27,8 @@ from scipy.special import bdtr, ndtri
 from fedtally import kernels
 from fedtally.domain import IntegerRange
 from fedtally.planner.frequencies import Frequencies
-from fedtally.recovery.decoders.joint.joint import generator
 from fedtally.recovery.decoding import kind_of
+from fedtally.recovery.phantoms import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ class Trials:
     Args:
         distribution: of the frequencies.
         num_clients: of all rounds together.
-        recovery: "joint", "median", "belief" or "direct".
+        recovery: the name of a decoder.
         noise: standard deviation in each counter of the sum over all rounds, in counts.
         rows: of the sketch.
         width: of the sketch.
@@ -195,7 +195,7 @@ class Trials:
             noise = rng.normal(0.0, stddev, sketch.counters.shape)
             sketch.counters += np.rint(noise).astype(np.int64)
         candidates = IntegerRange(_FIRST_ID, len(counts))
-        decoder = kind_of(self.recovery).make([sketch], candidates, None, None)
+        decoder = kind_of(self.recovery).make([sketch], candidates)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
         largest = float(errors.max())
         errors[places] = 0.0  # what is left is the error of what nobody holds

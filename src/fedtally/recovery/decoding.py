@@ -1,241 +1,25 @@
-"""The registry of the decoders: `DECODERS` holds all that other modules must know of each.
-
-To add a decoder, write its file beside this one, add its name to `fedtally.sketch.Recovery`, its
-entry to `DECODERS`, its place to `_PREFERRED`, and its error to `error_model.MODELS`.
-"""
+"""From a question to a decoder: the choice of one, and what is asked of its answer."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, MemoryLimitError, arg, opt
-from fedtally.kernels import MAX_WIDTH
+from fedtally.errors import InvalidInputError, MemoryLimitError, Note, arg, opt
 from fedtally.options import Answer
-from fedtally.recovery.decoders.belief.belief import MANY_ROWS, MOST_MESSAGES, BeliefDecoder
-from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
-from fedtally.recovery.decoders.direct import DirectDecoder, DirectIntervals, NoiseLaw
-from fedtally.recovery.decoders.joint.joint import JointDecoder
-from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa, kappa_of
-from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.decoders.median.median_intervals import MedianIntervals
-from fedtally.recovery.limits import KINDS, Intervals
-from fedtally.recovery.linear_system import Landed
-from fedtally.sketch import CountSketch, Recovery
-
-if TYPE_CHECKING:
-    from fedtally.privacy.config import PrivacyConfig
+from fedtally.recovery.decoders import USUAL, Recovery
+from fedtally.recovery.decoders.kind import CampaignDecoder, DecoderKind
+from fedtally.recovery.limits import KINDS
 
 AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
-# Candidates up to which "auto" is joint recovery: it looks at all of them, for about a minute.
-MAX_JOINT = 1 << 28
-# Candidates up to which "auto" is belief propagation: about so many were measured. Of real tables
-# with more, which have few items that stand out, messages mostly gain nothing (docs/recovery.md).
-MAX_BELIEF = 1 << 17
 # Candidates up to which a domain is enumerated: minutes of decoding. In larger domains items must
 # be named.
 MAX_ENUMERATED = 2**36
-# The most candidates that the paper's decoder prepares for.
-_MAX_EXPECTED = 1 << 24
-Progress = Callable[[int, int], None]
-AnyDecoder = MedianDecoder | JointDecoder | BeliefDecoder | DirectDecoder
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderKind:
-    """The entry of a decoder in the registry.
-
-    Attributes:
-        decoder: its class.
-        make: makes it from landed sums, the candidates, a function that is called with (looks
-            done, all looks), and the privacy terms of the plan: they alone say how much noise is in
-            a histogram, while the sums of a sketch show theirs.
-        limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
-            confidence, and a kind as for `intervals.make_intervals`.
-        fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
-            every candidate, so that the domain must be enumerable. It finds rare items, too. Its
-            error jumps near the width that the items need. More rows of the same bytes
-            change its error little.
-        has_collisions: whether items share counters, so that their errors depend on each other.
-        most_candidates: the candidates up to which "auto" takes it.
-        most_messages: the product of candidates, rows and batches up to which "auto" takes it.
-        auto_rows: the rows from which on "auto" takes it.
-        needs_shape: whether its error depends on how many items are rare, and how rare. A plan does
-            not know that, so that "auto" is another decoder there.
-        planned_rows: the rows among which a planner searches. With fewer rows the error is not
-            predicted well.
-        usual_rows: the rows of a quick search.
-        schedules: the schedules that a planner tries for several rounds whose sums are exact.
-    """
-
-    decoder: type[AnyDecoder]
-    make: Callable[
-        [Sequence[CountSketch], Domain, Progress | None, PrivacyConfig | None], AnyDecoder
-    ]
-    limits: Callable[[Any, Sequence[CountSketch], Domain, float, str], Intervals]
-    fits_items: bool
-    has_collisions: bool = True
-    most_candidates: int
-    most_messages: float = math.inf
-    auto_rows: int
-    needs_shape: bool = False
-    planned_rows: range
-    usual_rows: int
-    schedules: tuple[str, ...]
-
-
-def _make_belief(
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    progress: Progress | None,
-    terms: PrivacyConfig | None,
-) -> BeliefDecoder:
-    return BeliefDecoder(sketches, domain, progress)
-
-
-def _make_joint(
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    progress: Progress | None,
-    terms: PrivacyConfig | None,
-) -> JointDecoder:
-    return JointDecoder(sketches, domain, progress)
-
-
-def _make_median(
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    progress: Progress | None,
-    terms: PrivacyConfig | None,
-) -> MedianDecoder:
-    return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
-
-
-def _make_direct(
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    progress: Progress | None,
-    terms: PrivacyConfig | None,
-) -> DirectDecoder:
-    return DirectDecoder(sketches, NoiseLaw.of(terms, sketches))
-
-
-def _limits_of_direct(
-    decoder: DirectDecoder,
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    confidence: float,
-    kind: str,
-) -> Intervals:
-    return DirectIntervals(decoder, domain.size, confidence, kind)
-
-
-def _limits_of_belief(
-    decoder: BeliefDecoder,
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    confidence: float,
-    kind: str,
-) -> Intervals:
-    if decoder.fallback:
-        return _limits_of_joint(decoder.joint, sketches, domain, confidence, kind)
-    return BeliefIntervals(decoder, confidence, domain.size, kind)
-
-
-def _limits_of_joint(
-    decoder: JointDecoder,
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    confidence: float,
-    kind: str,
-) -> Intervals:
-    if decoder.fallback is None:
-        # Kappa and the largest error take passes over all candidates, and depend on the fit alone.
-        kappa = kappa_of(decoder.fit) if decoder.kappa is None else Kappa(*decoder.kappa)
-        made = JointIntervals(
-            decoder.fit, confidence, domain.size, kappa, kind, decoder.largest_error
-        )
-        decoder.kappa = (kappa.value, kappa.source)
-        decoder.largest_error = made.predicted_linf
-        return made
-    # The fit was given up and the median answers, so its errors are those of the median.
-    median = MedianDecoder(sketches, expected=domain.size)
-    return _limits_of_median(median, sketches, domain, confidence, kind)
-
-
-def _limits_of_median(
-    decoder: MedianDecoder,
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    confidence: float,
-    kind: str,
-) -> Intervals:
-    landed = Landed(decoder.spec, sketches)
-    return MedianIntervals([decoder], [landed], domain, confidence, kind)
-
-
-DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
-    {
-        Recovery.JOINT: DecoderKind(
-            decoder=JointDecoder,
-            make=_make_joint,
-            limits=_limits_of_joint,
-            fits_items=True,
-            most_candidates=MAX_JOINT,
-            auto_rows=Recovery.JOINT.fewest_rows,
-            planned_rows=range(7, 17),
-            usual_rows=7,
-            schedules=("hybrid",),
-        ),
-        Recovery.MEDIAN: DecoderKind(
-            decoder=MedianDecoder,
-            make=_make_median,
-            limits=_limits_of_median,
-            fits_items=False,
-            most_candidates=2**64,
-            auto_rows=Recovery.MEDIAN.fewest_rows,
-            planned_rows=range(3, 32),
-            usual_rows=15,
-            schedules=("hybrid", "fresh"),
-        ),
-        # The rows are those of joint recovery, which answers where beliefs are not better.
-        Recovery.BELIEF: DecoderKind(
-            decoder=BeliefDecoder,
-            make=_make_belief,
-            limits=_limits_of_belief,
-            fits_items=True,
-            most_candidates=MAX_BELIEF,
-            most_messages=MOST_MESSAGES,  # with more, only some candidates send messages
-            auto_rows=MANY_ROWS,
-            needs_shape=True,
-            planned_rows=range(7, 17),
-            usual_rows=7,
-            schedules=("hybrid",),
-        ),
-        Recovery.DIRECT: DecoderKind(
-            decoder=DirectDecoder,
-            make=_make_direct,
-            limits=_limits_of_direct,
-            fits_items=False,
-            has_collisions=False,
-            most_candidates=MAX_WIDTH,
-            auto_rows=Recovery.DIRECT.fewest_rows,
-            planned_rows=range(1, 2),
-            usual_rows=1,
-            schedules=("shared",),
-        ),
-    }
-)
-# "auto" is the first that allows so many candidates and so few rows.
-_PREFERRED = (Recovery.BELIEF, Recovery.JOINT, Recovery.MEDIAN, Recovery.DIRECT)
 
 
 def kind_of(recovery: str) -> DecoderKind:
@@ -247,20 +31,19 @@ def kind_of(recovery: str) -> DecoderKind:
     >>> kind_of("median").usual_rows
     15
     """
-    return DECODERS[Recovery.parse(recovery)]
+    return Recovery.parse(recovery).kind
 
 
-def kind_of_decoder(decoder: object) -> DecoderKind:
+def kind_of_decoder(decoder: CampaignDecoder) -> DecoderKind:
     """Return the registry's entry of a decoder.
 
     Raises:
         InvalidInputError: the registry has no entry of its class.
     """
-    for kind in DECODERS.values():
-        if isinstance(decoder, kind.decoder):
-            return kind
-    known = " or ".join(kind.decoder.__name__ for kind in DECODERS.values())
-    raise InvalidInputError(f"decoder must be a {known}, got {type(decoder).__name__}")
+    if not isinstance(decoder, CampaignDecoder):
+        known = " or ".join(name.kind.decoder.__name__ for name in Recovery)
+        raise InvalidInputError(f"decoder must be a {known}, got {type(decoder).__name__}")
+    return kind_of(decoder.recovery)
 
 
 def recovery_of(
@@ -301,13 +84,42 @@ def recovery_of(
         return found
     return next(
         name
-        for name, kind in ((name, DECODERS[name]) for name in _PREFERRED)
+        for name in sorted(Recovery, key=lambda one: one.kind.most_candidates)
         if name.encoding is encoding
-        and domain_size <= kind.most_candidates
-        and domain_size * rows * batches <= kind.most_messages
-        and rows >= kind.auto_rows
-        and not (planned and kind.needs_shape)
+        and domain_size <= name.kind.most_candidates
+        and domain_size * rows * batches <= name.kind.most_messages
+        and rows >= name.kind.auto_rows
+        and not (planned and name.kind.rests_on)
     )
+
+
+def resting() -> list[Recovery]:
+    """Return the decoders in whose place a plan rests on another one (`DecoderKind.rests_on`).
+
+    >>> [str(name) for name in resting()]
+    ['belief']
+    """
+    return [name for name in Recovery if name.kind.rests_on]
+
+
+def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
+    """Yield what a reader must know of a decoder at this number of rows and candidates."""
+    kind, usual = kind_of(recovery), USUAL.kind
+    if kind.on_even_rows and rows % 2 == 0:
+        yield f"{rows} rows: {kind.on_even_rows}"
+    if kind.finds_rare_items:
+        return
+    if rows < USUAL.fewest_rows:
+        yield (
+            f"with fewer than {USUAL.fewest_rows} rows the paper's decoder is used: {USUAL}"
+            " recovery, several times as accurate, needs more"
+        )
+    elif usual.most_candidates < candidates <= MAX_ENUMERATED:
+        yield Note(
+            f"more than {usual.most_candidates:,} candidates: by default the paper's decoder is"
+            f" used; {USUAL} recovery ({opt.recovery(USUAL)}) is several times as accurate and"
+            " looks at each candidate ten times"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,27 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
-`Sums` holds what is given beside the frequencies. Each decoder has a model of its own (`MODELS`):
-joint recovery in `joint_error`, belief propagation in `belief_error`, the median over rows in
-`median_error`, histograms in `direct_error`. No constant of them was fitted to simulations.
-docs/error-model.md derives them, says what they assume, and where they fail; `python -m experiments
-error_model` compares them with simulations.
+`Sums` holds what is given beside the frequencies. Each decoder has a model of its own beside it
+(`DecoderKind.predict`). No constant of them was fitted to simulations. docs/error-model.md derives
+them, says what they assume, and where they fail; `python -m experiments error_model` compares them
+with simulations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.decoders import direct_error
-from fedtally.recovery.decoders.belief import belief_error
-from fedtally.recovery.decoders.joint import joint_error
+from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders.kind import DecoderKind
 from fedtally.recovery.decoders.median import median_error
 from fedtally.recovery.sums import F64, Prediction, Sums, heterogeneity_of_batches
-from fedtally.sketch import Recovery
 
 __all__ = [
-    "MODELS",
-    "ErrorModel",
     "Prediction",
     "Sums",
     "exceedance",
@@ -38,30 +32,6 @@ __all__ = [
 ]
 
 
-class ErrorModel(NamedTuple):
-    """How the error of a decoder is predicted.
-
-    Both functions take rising frequencies, the sums, and how many items have each frequency.
-
-    Attributes:
-        predict: the prediction; it also takes the probability with which the largest error exceeds
-            its `linf`.
-        failure: the probability that the largest error exceeds a size, which it also takes, above
-            0.
-    """
-
-    predict: Callable[[F64, Sums, F64, float], Prediction]
-    failure: Callable[[F64, Sums, F64, float], float]
-
-
-MODELS = {
-    Recovery.JOINT: ErrorModel(joint_error.predict, joint_error.failure),
-    Recovery.MEDIAN: ErrorModel(median_error.predict, median_error.failure),
-    Recovery.BELIEF: ErrorModel(belief_error.predict, belief_error.failure),
-    Recovery.DIRECT: ErrorModel(direct_error.predict, direct_error.failure),
-}
-
-
 def predict(
     frequencies: npt.ArrayLike, *, recovery: str = "joint", probability: float = 0.5, **given: Any
 ) -> Prediction:
@@ -70,7 +40,7 @@ def predict(
     Args:
         frequencies: [d], expected frequencies in any order, in [0, 1], together at most
             `max_items`.
-        recovery: "joint", "median", "belief" or "direct". Joint recovery needs 3 rows.
+        recovery: the name of a decoder. Joint recovery needs 3 rows.
         probability: probability, in (0, 1), that the largest error exceeds linf.
         given: the arguments of `Sums.of`, whose `candidates` may be left out where all have a
             frequency; and those of `rising`: `numbers` and `max_items`.
@@ -87,10 +57,10 @@ def predict(
     4.6e-05
     1.7e-03
     """
-    known, number, sums, model = _checked(frequencies, recovery, **given)
+    known, number, sums, kind = _checked(frequencies, recovery, **given)
     if not 0.0 < validate.real(probability=probability) < 1.0:
         raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
-    return model.predict(known, sums, number, probability)
+    return kind.predict(known, sums, number, probability)
 
 
 def failure(
@@ -113,10 +83,10 @@ def failure(
     ...  for width in (50, 75, 100)]
     [0.69, 0.07, 0.01]
     """
-    known, number, sums, model = _checked(frequencies, recovery, **given)
+    known, number, sums, kind = _checked(frequencies, recovery, **given)
     if validate.real(0.0, tau=tau) == 0.0:
         raise InvalidInputError(f"tau must be above 0, got {tau}")
-    return model.failure(known, sums, number, tau)
+    return kind.failure(known, sums, number, tau)
 
 
 def exceedance(frequencies: npt.ArrayLike, size: float, **given: Any) -> float:
@@ -150,13 +120,13 @@ def _checked(
     max_items: int = 1,
     candidates: int | None = None,
     **given: Any,
-) -> tuple[F64, F64, Sums, ErrorModel]:
-    """Return what a model takes, and the model of a decoder."""
+) -> tuple[F64, F64, Sums, DecoderKind]:
+    """Return what a model takes, and the decoder's kind, which has it."""
     known, number = _known(frequencies, numbers, validate.integer(1, max_items=max_items))
     sums = Sums.of(candidates=_candidates(number, candidates), **given)
     decoder = Recovery.parse(recovery)
     decoder.check_rows(sums.rows)
-    return known[known > 0], number[known > 0], sums, MODELS[decoder]
+    return known[known > 0], number[known > 0], sums, decoder.kind
 
 
 def rising(

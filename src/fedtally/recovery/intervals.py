@@ -21,44 +21,26 @@ from scipy.special import ndtri
 from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, arg
-from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
-from fedtally.recovery.decoders.joint.joint_intervals import (
-    KAPPA,
-    JointIntervals,
-    Kappa,
-    kappa_of,
-    list_lows,
-    selective_limits,
-)
-from fedtally.recovery.decoders.median.median_intervals import MedianIntervals
-from fedtally.recovery.decoding import AnyDecoder, kind_of_decoder
-from fedtally.recovery.limits import KINDS, Intervals, Limits, check_confidence, list_tails
+from fedtally.recovery.decoders.kind import CampaignDecoder
+from fedtally.recovery.decoding import kind_of_decoder
+from fedtally.recovery.limits import KINDS, Intervals, Limits, UsualIntervals, check_confidence
 from fedtally.recovery.linear_system import F64, U64, Ids
 from fedtally.sketch import CountSketch
 
 __all__ = [
-    "KAPPA",
     "KINDS",
-    "BeliefIntervals",
     "Intervals",
-    "JointIntervals",
-    "Kappa",
     "Limits",
-    "MedianIntervals",
     "NoisyNumberIntervals",
     "check_confidence",
-    "kappa_of",
-    "list_lows",
-    "list_tails",
     "make_intervals",
     "merged_intervals",
     "sampling_error",
-    "selective_limits",
 ]
 
 
 def make_intervals(
-    decoder: AnyDecoder,
+    decoder: CampaignDecoder,
     sketches: Sequence[CountSketch],
     domain: Domain,
     confidence: float = 0.95,
@@ -77,7 +59,7 @@ def make_intervals(
 
     Raises:
         InvalidInputError: a level outside (0, 1), an unknown kind, or a decoder that the registry
-            `decoding.DECODERS` does not know.
+            does not know.
     """
     check_confidence(confidence)
     if kind not in KINDS:
@@ -88,24 +70,10 @@ def make_intervals(
     return limits(decoder, sketches, domain, confidence, kind)
 
 
-def predicted_range(intervals: Intervals) -> tuple[float, float] | None:
-    """Return between what the largest error of all frequencies mostly is.
-
-    The answer is None where `predicted_linf` is close enough: everywhere but where belief
-    propagation answers of few cells.
-    """
-    plain = intervals.intervals if isinstance(intervals, NoisyNumberIntervals) else intervals
-    return plain.predicted_range if isinstance(plain, BeliefIntervals) else None
-
-
 def merged_intervals(
     made: Sequence[Intervals], shares: Sequence[float], domain: Domain, confidence: float, kind: str
 ) -> Intervals | None:
-    """Return intervals of frequencies in several results together, or None.
-
-    The median's errors are rare and large, and the quantiles of such errors cannot be added. So ids
-    that no client holds are asked of all results, and the sum of their estimates has its own
-    quantile. The answer is None unless all results were decoded by the median.
+    """Return intervals of frequencies in several results together, as `Intervals.merged`.
 
     Args:
         made: the intervals of each result; the results have different hashes.
@@ -120,18 +88,17 @@ def merged_intervals(
         share * one.relative if isinstance(one, NoisyNumberIntervals) else 0.0
         for one, share in zip(made, shares, strict=True)
     ]
-    plain = [one.intervals if isinstance(one, NoisyNumberIntervals) else one for one in made]
-    medians = [one for one in plain if isinstance(one, MedianIntervals)]
-    if len(medians) < len(made):
-        return None
-    decoders = [decoder for one in medians for decoder in one.decoders]
-    landed = [each for one in medians for each in one.landed]
-    merged = MedianIntervals(decoders, landed, domain, confidence, kind)
+    first, *others = (
+        one.intervals if isinstance(one, NoisyNumberIntervals) else one for one in made
+    )
+    merged = first.merged(others, domain, confidence, kind)
     relative = float(np.hypot.reduce(noise))
-    return NoisyNumberIntervals(merged, relative, confidence) if relative else merged
+    if merged is None or not relative:
+        return merged
+    return NoisyNumberIntervals(merged, relative, confidence)
 
 
-class NoisyNumberIntervals:
+class NoisyNumberIntervals(UsualIntervals):
     """Intervals of frequencies where the number of clients has noise, too.
 
     Counts are divided by that number. A relative error r of it makes a frequency f wrong by r f.
@@ -148,6 +115,7 @@ class NoisyNumberIntervals:
         self._share = float(-ndtri((1.0 - confidence) / 2)) * relative
         noise = f"the noise on how many took part, {100 * relative:.2g} % of it, is in them"
         self.about = f"{intervals.about}; {noise}" if intervals.about else noise
+        self.predicted_range = intervals.predicted_range
 
     @property
     def predicted_linf(self) -> float:

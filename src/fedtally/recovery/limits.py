@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from fedtally.base import validate
+from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.linear_system import F64, U64, Ids
 
@@ -40,6 +41,13 @@ class Intervals(Protocol):
     about: str
 
     @property
+    def predicted_range(self) -> tuple[float, float] | None:
+        """Between what the largest error of all candidates' frequencies mostly is.
+
+        None: `predicted_linf` is close enough.
+        """
+
+    @property
     def predicted_linf(self) -> float:
         """The median of the largest error of all candidates' frequencies."""
 
@@ -63,6 +71,32 @@ class Intervals(Protocol):
             threshold: the frequency that an estimate had to reach for its item to be listed; None
                 where it is not known.
         """
+
+    def merged(
+        self, others: Sequence[Intervals], domain: Domain, confidence: float, kind: str
+    ) -> Intervals | None:
+        """Return intervals of frequencies in several results together.
+
+        None: the limits of each result tell enough, or `others` are of another decoder.
+
+        Args:
+            others: the intervals of the other results, which have other hashes.
+            domain: the candidates of all results.
+            confidence: the confidence of all results.
+            kind: the kind of all intervals.
+        """
+
+
+class UsualIntervals:
+    """The answers of most intervals: one number foretells the largest error, and limits add up."""
+
+    predicted_range: tuple[float, float] | None = None
+
+    def merged(
+        self, others: Sequence[Intervals], domain: Domain, confidence: float, kind: str
+    ) -> Intervals | None:
+        """Return None: the limits of each result tell enough."""
+        return None
 
 
 def check_confidence(confidence: float) -> float:

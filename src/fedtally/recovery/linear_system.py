@@ -15,7 +15,7 @@ from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.quantiles import median
-from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec
+from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec, check_compatible
 from fedtally.sketch.hashing import SIGNS_PER_GROUP, tabulation_tables
 
 F64 = npt.NDArray[np.float64]
@@ -67,6 +67,32 @@ def as_array(ids: Ids) -> U64:
     if not isinstance(ids, range):
         return ids
     return np.arange(len(ids), dtype=np.uint64) + np.uint64(ids.start % 2**64)
+
+
+def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
+    """Return the spec of landed sums that belong together: all of one spec, at most one per round.
+
+    Raises:
+        InvalidInputError: no sketch, or two of one round.
+        IncompatibleError: the specs differ.
+
+    >>> check_landed([])
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: no round has landed: there is nothing to decode
+    """
+    if not sketches:
+        raise InvalidInputError("no round has landed: there is nothing to decode")
+    rounds = set()
+    for sketch in sketches:
+        check_compatible(sketches[0].spec, sketch.spec)
+        if sketch.round in rounds:
+            raise InvalidInputError(
+                f"each round may be given once, got round {sketch.round} several times; merge its"
+                " sketches first"
+            )
+        rounds.add(sketch.round)
+    return sketches[0].spec
 
 
 class Summed:

@@ -14,7 +14,8 @@ figures.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +24,8 @@ from scipy.optimize import isotonic_regression
 from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.decoders.belief.belief import BeliefDecoder
-from fedtally.recovery.decoders.direct import DirectDecoder
-from fedtally.recovery.decoders.joint.joint import NUM_PHANTOMS, JointDecoder, generator
-from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.linear_system import BLOCK, F64, U64, Candidates, Ids, ask
+from fedtally.recovery.linear_system import BLOCK, F64, U64, Candidates, Decoder, Ids, ask
+from fedtally.sketch import SketchSpec
 
 # Lengths are in standard deviations of the noise.
 _GRID = (0.3, 0.3)  # means of the prior's components: the first step, and the growth of the steps
@@ -40,8 +38,8 @@ _SIZES = (0.2, 1.4)
 _FURTHEST = 10.0
 _STEPS = 500  # the most steps of expectation-maximization
 _RISE = 0.01  # of the log-likelihood: after a step that gains less the weights are good enough
-_EXACT = 0.01  # clients: a noise below it leaves nothing to shrink
-_NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
+EXACT = 0.01  # clients: a noise below it leaves nothing to shrink
+NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # instead of a density of 0, which has no logarithm
 
 
@@ -55,16 +53,38 @@ class Noise(NamedTuple):
 NORMAL = Noise(np.ones(1), np.ones(1))
 
 
+class Noisy(NamedTuple):
+    """The values of items that a decoder gives to be shrunk, and their noise.
+
+    Attributes:
+        stddev: the standard deviation of the noise, in clients, of an item that shares no cell with
+            a fitted one.
+        law: the distribution of the noise in that unit.
+        standard: returns the values of ids in standard deviations of their noise, and these
+            deviations, in clients: float64 [n] each, or one deviation for all.
+    """
+
+    stddev: float
+    law: Noise
+    standard: Callable[[Ids], tuple[F64, F64 | float]]
+
+
+class Shrinkable(Decoder, Protocol):
+    """A decoder of landed sums that says how much noise is in what it estimates."""
+
+    spec: SketchSpec
+    num_clients: int
+
+    def noisy(self, candidates: Candidates) -> Noisy:
+        """Return the values to be shrunk, and their noise."""
+
+
 class ShrunkDecoder:
     """Shrinks the estimates of another decoder to posterior means of nonnegative counts.
 
-    For a `JointDecoder` the leave-one-out values are shrunk: their noise is normal, with a known
-    scale for each item. For a `MedianDecoder` (or a joint decoder that fell back to it) the
-    estimates are shrunk: the distribution of their noise is learned from ids that no client holds.
-    For a `DirectDecoder` the counts are shrunk: the plan says how much noise they have.
-    The estimates of a `BeliefDecoder` are posterior means already. At equal scale a larger value
-    never gives a smaller result. The same sums always give the same results. All candidates are
-    decoded once in advance, in blocks.
+    Each decoder says which values are shrunk, and what is known of their noise (`noisy`). At equal
+    scale a larger value never gives a smaller result. The same sums always give the same results.
+    All candidates are decoded once in advance, in blocks.
 
     Attributes:
         spec: the spec of the sketches.
@@ -78,8 +98,9 @@ class ShrunkDecoder:
             for.
 
     Raises:
-        InvalidInputError: another kind of decoder.
+        InvalidInputError: a decoder that does not know its noise.
 
+    >>> from fedtally import JointDecoder
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.sketch import CountSketch, SketchSpec
     >>> spec = SketchSpec(rows=5, width=50, schedule="shared", num_rounds=1, seed=bytes(32))
@@ -93,35 +114,18 @@ class ShrunkDecoder:
     True
     """
 
-    def __init__(
-        self, decoder: MedianDecoder | JointDecoder | BeliefDecoder | DirectDecoder, domain: Domain
-    ) -> None:
-        if not isinstance(decoder, MedianDecoder | JointDecoder | BeliefDecoder | DirectDecoder):
+    def __init__(self, decoder: Shrinkable, domain: Domain) -> None:
+        noisy = getattr(decoder, "noisy", None)
+        if noisy is None:
             raise InvalidInputError(
-                "only the estimates of a MedianDecoder, a JointDecoder, a BeliefDecoder or a"
-                f" DirectDecoder can be shrunk, got {type(decoder).__name__}"
+                "only the estimates of a decoder that knows their noise can be shrunk, got"
+                f" {type(decoder).__name__}"
             )
-        if isinstance(decoder, BeliefDecoder) and decoder.fallback:
-            decoder = decoder.joint
         self.spec, self.num_clients = decoder.spec, decoder.num_clients
-        self._fit = None
         self._decoder = decoder
-        candidates, distribution = Candidates(domain), NORMAL
-        if isinstance(decoder, JointDecoder) and decoder.fallback is None:
-            self._fit = decoder.fit
-            self.noise = decoder.fit.scale * decoder.num_clients
-        elif isinstance(decoder, BeliefDecoder):
-            self.noise = 0.0
-        elif isinstance(decoder, DirectDecoder):
-            self.noise = decoder.noise.stddev  # of a plan, and normal
-        else:
-            phantoms = decoder.at(
-                candidates.fresh_ids(generator(self.spec.seed, b"shrinkage"), NUM_PHANTOMS)
-            )
-            self.noise = float(np.quantile(np.abs(phantoms), 0.95)) / _NORMAL_95
-            if self.noise > _EXACT:
-                distribution = noise_distribution(phantoms / self.noise)
-        if self.noise > _EXACT:
+        candidates = Candidates(domain)
+        self.noise, distribution, self._standard = noisy(candidates)
+        if self.noise > EXACT:
             largest = 2.0 * self.num_clients / self.noise
             self._values = both_sides(_axis(largest, *_BINS))
             seen = np.zeros(len(self._values))
@@ -141,7 +145,7 @@ class ShrunkDecoder:
         return self._in_blocks(range(first_id, first_id + validate.integer(0, count=count)))
 
     def _in_blocks(self, ids: Ids) -> F64:
-        if self.noise <= _EXACT:
+        if self.noise <= EXACT:
             return ask(self._decoder, ids)
         found = np.empty(len(ids))
         for start in range(0, len(ids), BLOCK):
@@ -149,14 +153,6 @@ class ShrunkDecoder:
             moved = z + np.interp(z, self._values, self._moves)
             found[start : start + BLOCK] = np.maximum(moved, 0.0) * stddev
         return found
-
-    def _standard(self, ids: Ids) -> tuple[F64, F64 | float]:
-        """Return values in standard deviations of their noise, and these deviations, in clients."""
-        if self._fit is None:
-            return ask(self._decoder, ids) / self.noise, self.noise
-        items = self._fit.leave_one_out(ids)
-        root = np.sqrt(items.share)
-        return items.values * root / self._fit.scale, self.noise / root
 
 
 def noise_distribution(phantoms: F64) -> Noise:

@@ -201,13 +201,11 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
     >>> fields["kind"], fields["list"]["kind"], fields["named"]["kind"]
     ('auto', 'selective', 'pointwise')
     """
-    from fedtally.recovery.intervals import predicted_range
-
     intervals = result.intervals
     if intervals is None:
         return None
     said = limits_fields(result.confidence, result.interval_kind, intervals.about)
-    between = predicted_range(intervals)
+    between = intervals.predicted_range
     return said | {
         "predicted_linf": intervals.predicted_linf,
         "predicted_linf_range": None if between is None else list(between),

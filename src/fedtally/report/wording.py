@@ -729,9 +729,7 @@ def expected_error(intervals: Intervals) -> str:
     0.039 to 0.111 points
     0.066 points
     """
-    from fedtally.recovery.intervals import predicted_range
-
-    between = predicted_range(intervals)
+    between = intervals.predicted_range
     if between is None:
         return points(intervals.predicted_linf)
     low, high = (points(error, decimals(between)) for error in between)

@@ -13,8 +13,8 @@ from fedtally import domain as domains
 from fedtally.base import archive, validate
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, opt, reason
 from fedtally.plan import Plan
-from fedtally.recovery.decoders.joint.joint import FoundFit
 from fedtally.recovery.decoding import Decoding
+from fedtally.recovery.found import FoundFit
 from fedtally.result import told
 from fedtally.result.cells import as_text
 from fedtally.result.evaluation import Evaluation, NameEvaluation
@@ -258,13 +258,14 @@ def write_table(table: Any, path: str | os.PathLike[str]) -> int:
     return changed
 
 
-def check_table_fits(size: int, memory: int | None, held: int = 0) -> None:
+def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str = "") -> None:
     """Raise MemoryLimitError unless a table of `size` candidates fits into memory.
 
     Args:
         size: the number of candidates.
         memory: the bytes that it may take; None: half of the machine's memory.
         held: the bytes of the messages that decode it, which count, too.
+        lighter: the name of a decoder that sends none.
 
     >>> check_table_fits(1000, memory=2**20)
     """
@@ -272,12 +273,11 @@ def check_table_fits(size: int, memory: int | None, held: int = 0) -> None:
     needed = size * _BYTES_PER_ROW + held
     if needed > limit:
         messages = " with the messages that decode it" if held else ""
-        joint = opt.recovery("joint")
-        way = f"; decode it by joint recovery ({joint}), which sends none" if held else ""
+        way = f"; decode it by {lighter} recovery ({opt.recovery(lighter)}), which sends none"
         raise MemoryLimitError(
             f"a table of {size:,} candidates{messages} needs about {_shown(needed)}, more than the"
             f" {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
-            f" ({opt.memory}){way}"
+            f" ({opt.memory}){way if held else ''}"
         )
 
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from fedtally.base.text import shortened
 from fedtally.domain import Domain
 from fedtally.errors import Note, opt
-from fedtally.recovery.decoders.belief.belief import BeliefDecoder
-from fedtally.recovery.decoders.joint.joint import JointDecoder
-from fedtally.recovery.decoding import MAX_ENUMERATED, MAX_JOINT, AnyDecoder, kind_of
-from fedtally.sketch import Recovery
+from fedtally.recovery.decoders.kind import CampaignDecoder
+from fedtally.recovery.decoding import kind_of, notes_on_choice
 
 if TYPE_CHECKING:
     from fedtally.result.result import Result
@@ -22,7 +20,7 @@ RARE_ITEMS = (
 )
 
 
-def on(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
+def on(result: Result, decoder: CampaignDecoder | None) -> Iterator[str]:
     """Yield the notes on a result.
 
     Args:
@@ -209,38 +207,11 @@ def _on_sketch(result: Result) -> Iterator[str]:
     if plan.domain_size <= plan.rows * plan.width:
         histogram = "an exact histogram" if plan.privacy is None else "a histogram"
         yield f"{histogram} (one-hot vectors) is no larger than this sketch, and has no collisions"
-    if plan.rows % 2 == 0 and result.recovery == Recovery.MEDIAN:
-        yield (
-            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"
-            " collisions better"
-        )
 
 
-def _on_decoder(result: Result, decoder: AnyDecoder | None) -> Iterator[str]:
-    kind = kind_of(result.recovery)
-    if not kind.has_collisions:
-        if result.plan.privacy is None:
-            yield RARE_ITEMS
-    elif kind.fits_items:
-        if result.plan.privacy is None:
-            yield RARE_ITEMS
-        if isinstance(decoder, BeliefDecoder):
-            if decoder.fallback:
-                yield f"joint recovery answered instead of belief propagation: {decoder.fallback}"
-            decoder = decoder.joint
-        if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
-            yield (
-                "nothing stands out of the noise: the paper's decoder is better here, and answered"
-                " instead"
-            )
-    elif result.plan.rows < Recovery.JOINT.fewest_rows:
-        yield (
-            f"with fewer than {Recovery.JOINT.fewest_rows} rows the paper's decoder is used: joint"
-            " recovery, several times as accurate, needs more"
-        )
-    elif MAX_JOINT < result.domain.size <= MAX_ENUMERATED:
-        yield Note(
-            f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint"
-            f" recovery ({opt.recovery('joint')}) is several times as accurate and looks at each"
-            " candidate ten times"
-        )
+def _on_decoder(result: Result, decoder: CampaignDecoder | None) -> Iterator[str]:
+    if kind_of(result.recovery).finds_rare_items and result.plan.privacy is None:
+        yield RARE_ITEMS
+    yield from notes_on_choice(result.recovery, result.plan.rows, result.domain.size)
+    if decoder is not None:
+        yield from decoder.notes()

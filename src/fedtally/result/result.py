@@ -19,17 +19,16 @@ from fedtally.domain.columns import as_text
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
-from fedtally.recovery.decoders.belief.belief import BeliefDecoder, message_bytes
-from fedtally.recovery.decoders.joint.joint import FoundFit, JointDecoder
-from fedtally.recovery.decoders.median.median import check_landed
+from fedtally.recovery.decoders import OPEN
+from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import (
     AUTO,
-    AnyDecoder,
     Decoding,
     check_enumerable,
     kind_of,
     named_kind,
 )
+from fedtally.recovery.found import FoundFit
 from fedtally.recovery.intervals import (
     Intervals,
     Limits,
@@ -37,7 +36,7 @@ from fedtally.recovery.intervals import (
     make_intervals,
     sampling_error,
 )
-from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, ids_between
+from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, check_landed, ids_between
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.result import files, notes, told
@@ -52,7 +51,7 @@ from fedtally.result.estimates import (
 from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
 from fedtally.result.files import check_table_fits
 from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
-from fedtally.sketch import CountSketch, Recovery, check_compatible
+from fedtally.sketch import CountSketch, check_compatible
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
 MAX_LISTED = 1 << 24
@@ -170,9 +169,9 @@ class Result(Tabular):
             planned=plan.is_open,
         )
         self.objective = self.decoding.objective
-        if plan.is_open and self.recovery != Recovery.JOINT:
+        if plan.is_open and self.recovery != OPEN:
             raise InvalidInputError(
-                f"{arg.recovery} must be joint where the domain is open: it finds the hashes that"
+                f"{arg.recovery} must be {OPEN} where the domain is open: it finds the hashes that"
                 f" stand out, got {self.recovery}"
             )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
@@ -230,45 +229,43 @@ class Result(Tabular):
 
     @property
     def recovery(self) -> str:
-        """How the sums are decoded: "joint", "median", "belief" or "direct".
+        """How the sums are decoded: the name of a decoder, such as "joint" or "median".
 
-        Where nobody asked for a decoder by its name, and belief propagation turns out not to fit
-        the sums, it is "joint" from then on.
+        Where nobody asked for a decoder by its name, and one turns out not to fit the sums, it is
+        that of the decoder that takes its place from then on.
         """
-        # past the cached property: whoever asks must not start a fit
-        decoder = self.__dict__.get("_recovered")
-        if isinstance(decoder, JointDecoder):
-            return str(Recovery.JOINT)
-        return self.decoding.recovery
+        decoder = self._fitted
+        return self.decoding.recovery if decoder is None else str(decoder.recovery)
+
+    @property
+    def _fitted(self) -> CampaignDecoder | None:
+        """The decoder before shrinkage; None before anybody asked for it: this starts no fit."""
+        found: CampaignDecoder | None = self.__dict__.get("_recovered")  # past the cached property
+        return found
 
     @cached_property
-    def _recovered(self) -> AnyDecoder:
+    def _recovered(self) -> CampaignDecoder:
         """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
         kind, report = kind_of(self.recovery), self._progress
         if kind.fits_items:
             check_enumerable(self.domain)
         told = None if report is None else lambda done, total: report("recover", done, total)
-        if self._known_fit is not None and self.recovery == Recovery.JOINT:
-            return JointDecoder(self.sketches, self.domain, told, self._known_fit)
-        found = kind.make(self.sketches, self.domain, told, self.plan.privacy)
-        if isinstance(found, BeliefDecoder) and found.fallback and self._asked.recovery == AUTO:
-            return found.joint
-        return found
+        terms = self.plan.privacy
+        found = kind.make(self.sketches, self.domain, told, terms, self._known_fit)
+        return found.instead if self._asked.recovery == AUTO else found
 
     @property
     def known_fit(self) -> FoundFit | None:
-        """The fit that joint recovery found in these sums; None before it has decoded them."""
-        # past the cached property: whoever saves a result must not start a fit
-        decoder = self.__dict__.get("_recovered")
-        return decoder.found if isinstance(decoder, JointDecoder) else self._known_fit
+        """The fit that a decoder found in these sums; None before it has decoded them."""
+        found = None if self._fitted is None else self._fitted.found
+        return self._known_fit if found is None else found
 
     @cached_property
     def _found(self) -> dict[int, float]:
         """The frequencies of the hashes that stand out, where the domain is open."""
-        decoder = self._recovered
-        if not self.plan.is_open or not isinstance(decoder, JointDecoder):
+        if not self.plan.is_open:
             return {}
-        ids = decoder.fit.support.ids
+        ids = self._recovered.heavy_ids
         counts = self.decoder.at(ids)
         listed = counts >= _LEAST  # a fit may have items of negative counts, which nobody holds
         found = (counts[listed] / self.num_contributions).tolist()
@@ -662,17 +659,16 @@ class Result(Tabular):
     def _all_counts(self, memory: int | None) -> F64:
         """Return the estimated count of every candidate, by position."""
         self.check_listed()
-        check_table_fits(self.domain.size, memory, self._bytes_of_messages())
+        self._check_table_fits(memory)
         return np.concatenate([block for _, _, block in self.blocks()])
 
-    def _bytes_of_messages(self) -> int:
-        """Return the bytes that the decoder takes beside a table of all candidates."""
-        if self.recovery != Recovery.BELIEF:
-            return 0
+    def _check_table_fits(self, memory: int | None) -> None:
+        """Raise MemoryLimitError unless a table of all candidates fits, beside the decoder."""
         plan = self.plan
-        return message_bytes(
-            self.domain.size, plan.rows, plan.schedule.num_batches(plan.num_rounds)
-        )
+        batches = plan.schedule.num_batches(plan.num_rounds)
+        kind = kind_of(self.recovery)
+        held = kind.held_bytes(self.domain.size, plan.rows, batches)
+        check_table_fits(self.domain.size, memory, held, kind.rests_on)
 
     def check_listed(self) -> None:
         """Refuse what looks at every candidate, where nobody has the list of them.
@@ -700,7 +696,7 @@ class Result(Tabular):
             MemoryLimitError: the table would not fit.
         """
         self.check_listed()
-        check_table_fits(self.domain.size, memory, self._bytes_of_messages())
+        self._check_table_fits(memory)
         if self.confidence == 0:
             return None
         intervals = self.intervals_of(self.interval_kind if kind is None else kind)
@@ -776,7 +772,7 @@ class Result(Tabular):
     @property
     def is_exact(self) -> bool:
         """Whether estimates are the counts themselves: those of a histogram without noise."""
-        return self.recovery == Recovery.DIRECT and self.plan.privacy is None
+        return not kind_of(self.recovery).has_collisions and self.plan.privacy is None
 
     @property
     def not_private(self) -> str:

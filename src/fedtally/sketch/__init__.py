@@ -10,7 +10,6 @@ from fedtally.sketch.count_sketch import (
     copy_of,
     summed,
 )
-from fedtally.sketch.recovery import Recovery
 from fedtally.sketch.schedule import Schedule, ScheduleKind
 from fedtally.sketch.spelling import Spelling
 
@@ -18,7 +17,6 @@ __all__ = [
     "CountSketch",
     "Identity",
     "NoiseMark",
-    "Recovery",
     "RoundHash",
     "Schedule",
     "ScheduleKind",

@@ -26,6 +26,7 @@ from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import worst_pair
+from fedtally.recovery.decoders import SIMPLEST
 from fedtally.result import Progress
 from fedtally.studies.audit_clients import Design, law_of, terms_of
 from fedtally.studies.audit_evidence import (
@@ -178,7 +179,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
         plan=plan,
         domain=domain,
         confidence=0.0,
-        recovery="direct" if plan.is_histogram else "median",
+        recovery=SIMPLEST[plan.encoding],
         dropout=audit.dropout,
         of_silos=plan.is_of_silos,
     )

@@ -120,7 +120,7 @@ def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> 
         InvalidInputError: there is no such decoder.
     """
     if not is_own(name):
-        return kind_of(name).make(sketches, domain, None, None)
+        return kind_of(name).make(sketches, domain)
     return _Checked(name, load(name, "at")(sketches, domain))
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.base import validate
+from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
@@ -34,6 +35,7 @@ from fedtally.planner.privacy import Privacy, Random, resolve_privacy
 from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
+from fedtally.recovery.decoders import SIMPLEST
 from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
 from fedtally.result import Progress, Truth, check_export_path, write_table
@@ -58,8 +60,8 @@ class Study:
         rows: the rows of the sketches.
         num_rounds: the rounds over which the clients are split.
         repeats: the number of repeats.
-        recovery: the decoder of the sums: "median", "joint", "belief", or `module:Class`, one of
-            one's own (`own.OwnDecoder`).
+        recovery: the decoder of the sums: the name of one of ours for sketches, or `module:Class`,
+            one of one's own (`own.OwnDecoder`).
         epsilon: the epsilon (zero-out) for which noise is added. None: no noise.
         delta: the delta. None: 1e-6, or a tenth of one over the number of clients if that is less.
         trust: "central", which noises the sum of the rounds that share their hashes, or
@@ -77,7 +79,7 @@ class Study:
     rows: int = 5
     num_rounds: int = 10
     repeats: int = 10
-    recovery: str = "median"
+    recovery: str = SIMPLEST[Encoding.SKETCH]
     epsilon: float | None = None
     delta: float | None = None
     trust: str | None = None

@@ -56,6 +56,7 @@ from fedtally.planner import Campaign, Frequencies, open_domain
 from fedtally.planner import names as names_of
 from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.planner.privacy import Random
+from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.result import (
     RARE_ITEMS,
@@ -65,7 +66,7 @@ from fedtally.result import (
     check_export_path,
     write_table,
 )
-from fedtally.sketch import CountSketch, Recovery
+from fedtally.sketch import CountSketch
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy
 
@@ -87,8 +88,8 @@ class Trial:
     Args:
         plan: the plan of the campaigns.
         repeats: the number of campaigns.
-        recovery: the decoder, "median", "joint" or "belief". None: as the plan's target says, else
-            that of `fedtally.estimate`.
+        recovery: the name of a decoder. None: as the plan's target says, else that of
+            `fedtally.estimate`.
         seed: the seed of all draws; from the operating system if None.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
@@ -115,7 +116,7 @@ class Trial:
 
     @property
     def decoder(self) -> str:
-        """The decoder of the sums: "joint", "median", "belief" or "direct"."""
+        """The name of the decoder of the sums."""
         if self.recovery is not None:
             return self.recovery
         if self.plan.target is not None:
@@ -707,8 +708,7 @@ def _warnings(
         )
     if tally is not None and tally.missing:
         notes.append(skipped(tally))
-    kind = kind_of(trial.decoder)
-    if (kind.fits_items or not kind.has_collisions) and plan.privacy is None:
+    if kind_of(trial.decoder).finds_rare_items and plan.privacy is None:
         notes.append(RARE_ITEMS)
     return notes
 

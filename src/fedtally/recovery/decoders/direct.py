@@ -1,7 +1,7 @@
-"""Counts that are read from the counters of a histogram, and their intervals.
+"""Counts that are read from the counters of a histogram, their intervals and predicted errors.
 
 No two items share a counter, so that the noise of privacy is all that can be wrong. Its
-distribution is that of the plan: it is tabulated here, and limits are its quantiles.
+distribution is that of the plan (`recovery.noise_law`), and limits are its quantiles.
 docs/recovery.md says more.
 """
 
@@ -9,187 +9,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ive, ndtr, ndtri
 
 from fedtally.base import validate
+from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
-from fedtally.privacy import geometric
-from fedtally.privacy.events import Mechanism
-from fedtally.recovery.decoders.median.median import check_landed
-from fedtally.recovery.limits import ROUNDING, Limits, list_tails, listed_lows
-from fedtally.recovery.linear_system import F64, U64, Ids, ask
+from fedtally.kernels import MAX_WIDTH
+from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders.kind import CampaignDecoder, DecoderKind, Progress
+from fedtally.recovery.decoders.work import Task, Work
+from fedtally.recovery.found import FoundFit
+from fedtally.recovery.limits import (
+    ROUNDING,
+    Intervals,
+    Limits,
+    UsualIntervals,
+    list_tails,
+    listed_lows,
+)
+from fedtally.recovery.linear_system import U64, Candidates, Ids, ask, check_landed
+from fedtally.recovery.noise_law import NONE, NoiseLaw
+from fedtally.recovery.shrinkage import NORMAL, Noisy
+from fedtally.recovery.sums import F64, Prediction, Sums
 from fedtally.sketch import CountSketch, Identity
 
 if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
 
-# Standard deviations beyond which a table leaves the noise out: less than 2^-60 of it lies there.
-_REACH = 10.0
-# The standard deviation from which a table would be long, and the noise is normal to 1e-9.
-_WIDE = 1e5
+
+_SAME = 1e-9  # a share of the clients, times the clients, may miss a whole number by this
 
 
-@dataclass(frozen=True, eq=False)
-class NoiseLaw:
-    """The distribution of the noise in a counter of all sums together: symmetric, of integers.
-
-    Attributes:
-        stddev: its standard deviation, in counts; 0 where there is no noise.
-        beyond: float64 [k], the probabilities that its size exceeds 0, 1, ...; None where it is
-            so wide that it is normal.
-    """
-
-    stddev: float
-    beyond: F64 | None
-
-    @classmethod
-    def of(cls, terms: PrivacyConfig | None, sketches: Sequence[CountSketch]) -> NoiseLaw:
-        """Return the distribution of the noise in sums that landed, as a plan says.
-
-        Args:
-            terms: the privacy terms of the plan; None: there is no noise.
-            sketches: the sums.
-
-        >>> NoiseLaw.of(None, []).half(0.05)
-        0
-        """
-        if terms is None:
-            return _EXACT
-        clients = sum(sketch.num_vectors for sketch in sketches)
-        return cls.of_draws(terms.event.mechanism, *terms.draws_of_all(clients, len(sketches)))
-
-    @classmethod
-    def of_releases(cls, terms: PrivacyConfig, number: int) -> NoiseLaw:
-        """Return the distribution of the noise that an aggregator, or two servers, add.
-
-        Args:
-            terms: the privacy terms of the plan.
-            number: sums that are opened and added up.
-        """
-        return cls.of_draws(terms.event.mechanism, *terms.draws_of_all(0, number))
-
-    @classmethod
-    def of_draws(cls, mechanism: Mechanism, variance: float, number: int) -> NoiseLaw:
-        """Return the distribution of a sum of independent draws.
-
-        Args:
-            mechanism: of the noise.
-            variance: of one draw; of a Gaussian before it is rounded.
-            number: of the draws.
-
-        >>> NoiseLaw.of_draws(Mechanism.SKELLAM, 0.08, 2).half(0.005)
-        2
-        """
-        if not number:
-            return _EXACT
-        if mechanism is Mechanism.SKELLAM:  # shares add up to Skellam noise
-            return _skellam_law(variance * number)
-        law = {
-            Mechanism.ROUNDED_GAUSSIAN: _gaussian_law,
-            Mechanism.GEOMETRIC: _geometric_law,
-        }[mechanism]
-        return law(variance, number)
-
-    def exceeded(self, size: F64 | float) -> F64:
-        """Return the probability that the noise exceeds sizes of at least 0, either way."""
-        below = np.floor(np.asarray(size, np.float64))
-        if self.beyond is None:
-            return 2.0 * ndtr(-(below + 0.5) / self.stddev)
-        last = len(self.beyond) - 1
-        found: F64 = self.beyond[np.minimum(below, last).astype(np.intp)]
-        return found
-
-    def half(self, probability: float) -> int:
-        """Return the smallest size that is exceeded with at most this probability.
-
-        >>> law = _gaussian_law(100.0, 1)
-        >>> law.half(0.05), float(law.exceeded(19)) > 0.05
-        (20, True)
-        """
-        if self.beyond is None:
-            return max(0, math.ceil(-float(ndtri(probability / 2)) * self.stddev - 0.5))
-        return int(np.argmax(self.beyond <= probability))
-
-    def at_least(self, size: F64) -> F64:
-        """Return the probability that the noise is at least so much; sizes may be negative."""
-        above = 0.5 * self.exceeded(np.maximum(np.ceil(size) - 1.0, 0.0))
-        below = 1.0 - 0.5 * self.exceeded(np.maximum(-size, 0.0))
-        return np.where(size > 0, above, below)
-
-
-_EXACT = NoiseLaw(0.0, np.zeros(1))
-
-
-@lru_cache(maxsize=16)
-def _skellam_law(variance: float) -> NoiseLaw:
-    stddev = math.sqrt(variance)
-    if stddev > _WIDE:
-        return NoiseLaw(stddev, None)
-    # a small variance has longer tails than a normal distribution of it
-    reach = math.ceil(_REACH * max(stddev, 1.0)) + 20
-    return NoiseLaw(stddev, _beyond(np.asarray(ive(np.arange(reach + 1.0), variance), np.float64)))
-
-
-@lru_cache(maxsize=16)
-def _gaussian_law(variance: float, number: int) -> NoiseLaw:
-    """Return the distribution of a sum of rounded Gaussians, each rounded by itself."""
-    stddev = math.sqrt(variance)
-    total = math.sqrt(number * (variance + 1 / 12))  # rounding adds 1/12 where it matters
-    if total > _WIDE:
-        return NoiseLaw(total, None)
-    edges = np.arange(math.ceil(_REACH * stddev) + 2) + 0.5
-    upper = ndtr(-edges / stddev)  # not of edges themselves: far tails would be lost in 1 - 1
-    one = np.append(1.0 - 2.0 * upper[0], -np.diff(upper))
-    return NoiseLaw(total, _beyond(_summed(one, number, math.ceil(_REACH * total) + 2)))
-
-
-@lru_cache(maxsize=16)
-def _geometric_law(variance: float, number: int) -> NoiseLaw:
-    """Return the distribution of a sum of draws of geometric noise."""
-    stddev = math.sqrt(number * variance)
-    if stddev > _WIDE:
-        return NoiseLaw(stddev, None)
-    # its tails are longer than those of a normal distribution: less than 2^-60 lies beyond this
-    beyond = geometric.exceeded(variance, np.arange(geometric.half(variance, 2.0**-60) + 1.0))
-    if number == 1:
-        return NoiseLaw(stddev, np.append(beyond, 0.0))
-    one = np.append(1.0 - beyond[0], -0.5 * np.diff(beyond))
-    return NoiseLaw(stddev, _beyond(_summed(one, number, len(one) + math.ceil(_REACH * stddev))))
-
-
-def _summed(one: F64, number: int, reach: int) -> F64:
-    """Return the masses of 0, 1, ... of a sum of symmetric draws.
-
-    Args:
-        one: float64 [n], the masses of 0, 1, ... of one draw.
-        number: of the draws.
-        reach: what the sum exceeds with negligible probability.
-    """
-    if number == 1:
-        return one
-    size = 1 << (2 * max(reach, len(one)) + 1).bit_length()  # so that nothing wraps around
-    circle = np.zeros(size)
-    circle[: len(one)] = one
-    circle[-1 : -len(one) : -1] = one[1:]
-    found: F64 = np.maximum(np.fft.irfft(np.fft.rfft(circle) ** number, size)[: reach + 1], 0.0)
-    return found
-
-
-def _beyond(masses: F64) -> F64:
-    """Return the probabilities that a size exceeds 0, 1, ..., from the masses of 0, 1, ...
-
-    They are summed from the far end, where they are small, and the last is 0.
-    """
-    sums: F64 = np.append(2.0 * np.cumsum(masses[:0:-1])[::-1], 0.0)
-    return sums
-
-
-class DirectDecoder:
+class DirectDecoder(CampaignDecoder):
     """Reads the counts of a campaign from the counters of a histogram.
 
     Args:
@@ -211,7 +65,9 @@ class DirectDecoder:
     [1.0, 0.0, 2.0]
     """
 
-    def __init__(self, sketches: Sequence[CountSketch], noise: NoiseLaw = _EXACT) -> None:
+    recovery = Recovery.DIRECT
+
+    def __init__(self, sketches: Sequence[CountSketch], noise: NoiseLaw = NONE) -> None:
         self.spec, self.noise = check_landed(sketches), noise
         if self.spec.first_id is None:
             raise InvalidInputError(
@@ -237,8 +93,13 @@ class DirectDecoder:
         validate.integer(0, self.spec.width - start, count=count)
         return self._counts[start : start + count].copy()
 
+    def noisy(self, candidates: Candidates) -> Noisy:
+        """Return the counts: the plan says how much noise they have, which is taken as normal."""
+        stddev = self.noise.stddev
+        return Noisy(stddev, NORMAL, lambda ids: (ask(self, ids) / stddev, stddev))
 
-class DirectIntervals:
+
+class DirectIntervals(UsualIntervals):
     """Intervals around the counts of a histogram: the quantiles of the plan's noise.
 
     Without noise they have no width. The noise of counters is independent, so that the level of
@@ -299,3 +160,69 @@ class DirectIntervals:
 
     def _values(self, ids: Ids) -> F64:
         return ask(self._decoder, ids) / self._clients
+
+
+def _make(
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    progress: Progress | None = None,
+    terms: PrivacyConfig | None = None,
+    found: FoundFit | None = None,
+) -> DirectDecoder:
+    return DirectDecoder(sketches, NoiseLaw.of(terms, sketches))
+
+
+def _limits(
+    decoder: DirectDecoder,
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    confidence: float,
+    kind: str,
+) -> Intervals:
+    return DirectIntervals(decoder, domain.size, confidence, kind)
+
+
+def _predict(known: F64, sums: Sums, numbers: F64, probability: float) -> Prediction:
+    """Return the predicted error: that of the noise, whatever the frequencies.
+
+    The noise of counters is independent: the largest of d exceeds a size with probability p where
+    each exceeds it with 1 - (1 - p)^(1/d). The noise is of integers: with a small standard
+    deviation its tails are far from those of a normal distribution.
+    """
+    if not sums.noise:
+        return Prediction(0.0, 0.0, 0.0)
+    law = _law(sums)
+    each = -math.expm1(math.log1p(-probability) / sums.candidates)
+    return Prediction(law.stddev / sums.clients, 0.0, law.half(each) / sums.clients)
+
+
+def _failure(known: F64, sums: Sums, numbers: F64, tau: float) -> float:
+    """Return the probability that the largest error exceeds tau."""
+    if not sums.noise:
+        return 0.0
+    each = float(_law(sums).exceeded(tau * sums.clients * (1 + _SAME)))
+    return -math.expm1(sums.candidates * math.log1p(-each)) if each < 1 else 1.0
+
+
+def _law(sums: Sums) -> NoiseLaw:
+    return NoiseLaw.of_draws(sums.mechanism, sums.noise / sums.draws, sums.draws)
+
+
+def _work(task: Task) -> Work:
+    return {"candidate": task.candidates}
+
+
+KIND = DecoderKind(
+    decoder=DirectDecoder,
+    make=_make,
+    limits=_limits,
+    predict=_predict,
+    failure=_failure,
+    work=_work,
+    has_collisions=False,
+    most_candidates=MAX_WIDTH,
+    auto_rows=Recovery.DIRECT.fewest_rows,
+    planned_rows=range(1, 2),
+    usual_rows=1,
+    schedules=("shared",),
+)

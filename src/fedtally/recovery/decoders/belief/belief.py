@@ -18,7 +18,7 @@ the steps, the measured errors, and the conditions under which joint recovery an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +37,10 @@ from fedtally.kernels.messages import (
     pack_words,
     read_messages,
 )
+from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.belief.prior import Posterior, Prior
-from fedtally.recovery.decoders.joint.joint import JointDecoder, generator
+from fedtally.recovery.decoders.joint.joint import JointDecoder
+from fedtally.recovery.decoders.kind import CampaignDecoder, Progress
 from fedtally.recovery.linear_system import (
     F64,
     I64,
@@ -49,11 +51,12 @@ from fedtally.recovery.linear_system import (
     Landed,
     ask,
 )
+from fedtally.recovery.phantoms import generator
 from fedtally.recovery.quantiles import quantile
-from fedtally.sketch import CountSketch, Recovery
+from fedtally.recovery.shrinkage import NORMAL, Noisy
+from fedtally.sketch import CountSketch
 
 F32 = npt.NDArray[np.float32]
-Progress = Callable[[int, int], None]
 
 ITERATIONS = 200  # the most; twelve are usual
 # Close to exact recovery the noise may fall slowly for hundreds of iterations. So there are fewer
@@ -443,7 +446,7 @@ def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
     return bool(fallback), float(np.median(messages.beliefs.stddev))
 
 
-class BeliefDecoder:
+class BeliefDecoder(CampaignDecoder):
     """Decodes the landed sums of a campaign by belief propagation.
 
     Estimates are posterior means, so that both the largest error and the sum of squared errors are
@@ -479,13 +482,13 @@ class BeliefDecoder:
     ('', True)
     """
 
+    recovery = Recovery.BELIEF
+
     def __init__(
         self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None
     ) -> None:
         # Without any sketch, `JointDecoder` raises the error.
-        Recovery.BELIEF.check_rows(
-            sketches[0].spec.rows if sketches else Recovery.BELIEF.fewest_rows
-        )
+        self.recovery.check_rows(sketches[0].spec.rows if sketches else self.recovery.fewest_rows)
         self.joint = JointDecoder(sketches, domain, progress)
         self.spec, self.num_clients = self.joint.spec, self.joint.num_clients
         self.candidates = Candidates(domain)
@@ -548,6 +551,23 @@ class BeliefDecoder:
         if self.fallback:
             return self.joint.range(first_id, count)
         return self._posterior(range(first_id, first_id + count)).mean
+
+    def noisy(self, candidates: Candidates) -> Noisy:
+        """Return what joint recovery shrinks where it answers; posterior means have no noise."""
+        if self.fallback:
+            return self.joint.noisy(candidates)
+        return Noisy(0.0, NORMAL, lambda ids: (ask(self, ids), 1.0))
+
+    @property
+    def instead(self) -> CampaignDecoder:
+        """Joint recovery where it answers anyway, else this decoder."""
+        return self.joint if self.fallback else self
+
+    def notes(self) -> Iterator[str]:
+        """Yield why another decoder answered, where one did."""
+        if self.fallback:
+            yield f"joint recovery answered instead of belief propagation: {self.fallback}"
+        yield from self.joint.notes()
 
     def beliefs(self, ids: Ids) -> Beliefs:
         """Return values of any ids and the standard deviations of their errors, in clients.

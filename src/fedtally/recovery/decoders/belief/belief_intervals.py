@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.recovery.decoders.joint.joint_intervals import BAND_SLACK, PhantomLaw, list_lows
-from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
+from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
 from fedtally.recovery.linear_system import F64, U64, Ids
 
 # Standard deviations: `list_lows` asks for the threshold of a fit, which there is none of here.
@@ -23,7 +23,7 @@ _NO_FIT = 2.0
 FEW_CELLS, OFF = 1500, (0.6, 1.7)
 
 
-class BeliefIntervals:
+class BeliefIntervals(UsualIntervals):
     """Intervals around beliefs: the value, and z standard deviations on either side.
 
     The interval holds the value of the item's cells alone. The estimate is the posterior mean, and
@@ -63,7 +63,6 @@ class BeliefIntervals:
         self.predicted_linf = or_none(
             messages.prior.largest_error(*messages.beliefs) / self._clients, decoder.num_clients
         )
-        self.predicted_range: tuple[float, float] | None = None
         if landed.cells * len(landed.clients) < FEW_CELLS and self.predicted_linf:
             low, high = (factor * self.predicted_linf for factor in OFF)
             self.predicted_range = low, high

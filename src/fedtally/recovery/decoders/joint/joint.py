@@ -22,23 +22,36 @@ that the item has if it is fitted with all others.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.domain import Domain
-from fedtally.recovery.decoders.median.median import MedianDecoder, check_landed
-from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
+from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders.kind import CampaignDecoder, Progress
+from fedtally.recovery.decoders.median.median import MedianDecoder
+from fedtally.recovery.found import FoundFit
+from fedtally.recovery.linear_system import (
+    F64,
+    I64,
+    U64,
+    Candidates,
+    Decoder,
+    Ids,
+    Landed,
+    ask,
+    check_landed,
+)
+from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 from fedtally.recovery.quantiles import median, quantile, quantiles
-from fedtally.sketch import CountSketch, Recovery
+from fedtally.recovery.shrinkage import NORMAL, Noisy
+from fedtally.sketch import CountSketch
 
-Progress = Callable[[int, int], None]
 # The rungs of the ladder are falling thresholds, in robust standard deviations of the estimates.
 # High ones come first: a false item that is taken in early spoils the estimates of its neighbours.
 # The lowest one comes twice: the second pass sees a residual without the items of the first pass.
@@ -55,7 +68,6 @@ POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
 # the number is higher, so that the support holds about FALSE_ITEMS candidates without a client.
 SELECTED = 4.0
 FALSE_ITEMS = 4
-NUM_PHANTOMS = 20_000  # random ids that no client holds, which show the scale of the errors
 _FEW_PHANTOMS = 4096  # while the support is being chosen, so many phantoms show the scale
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # A probe fills all cells with random numbers, refits them, and shows the share of a cell that the
@@ -77,8 +89,6 @@ WELL_CONDITIONED = 0.5
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # stands for a scale of 0, since z = e sqrt(b) / scale
-# Rounding may make fit plus residual differ from the sums by this much, as a frequency.
-_SAME = 1e-9
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
@@ -157,56 +167,6 @@ class Kept(NamedTuple):
     floor: float
     positions: I64
     phantoms: F64
-
-
-@dataclass(frozen=True)
-class FoundFit:
-    """What a fit found. From it, `Fit` is made again without a look at all candidates.
-
-    Attributes:
-        most: as for `Fit`.
-        selected: the threshold that the fit began with.
-        threshold: the threshold that was in force at the end.
-        positions: as for `Support`.
-        values: as for `Support`.
-        shrinkage: as for `Support`.
-        residual: float64 [rows, width, batches], what is left of the sums.
-        draws: the state of the generator before the last probe.
-        kappa: the scale of fitted items' errors and its source, as for `joint_intervals.Kappa`;
-            None: not measured yet.
-        largest_error: the predicted largest error, a frequency; None: not predicted yet.
-    """
-
-    most: int
-    selected: float
-    threshold: float
-    positions: I64
-    values: F64
-    shrinkage: F64
-    residual: F64
-    draws: Any
-    kappa: tuple[float, str] | None = None
-    largest_error: float | None = None
-
-    def fits(self, landed: Landed, candidates: Candidates) -> bool:
-        """Return whether this is a fit of these sums: it may come from a file."""
-        shape = (len(self.positions), len(landed.clients))
-        if not (
-            self.residual.shape == landed.frequencies.shape
-            and self.values.shape == self.shrinkage.shape == shape
-            and len(np.unique(self.positions)) == len(self.positions) <= max(1, self.most)
-            and ((self.positions >= 0) & (self.positions < candidates.size)).all()
-        ):
-            return False
-        try:
-            np.random.PCG64().state = self.draws  # only a test: raises if this is no such state
-        except (KeyError, OverflowError, TypeError, ValueError):
-            return False
-        explained = self.residual.copy()
-        places = landed.places(candidates.ids(self.positions))
-        landed.add(explained, *places, self.values)
-        # Values that are not finite fail this comparison, too.
-        return bool(np.allclose(explained, landed.frequencies, rtol=0.0, atol=_SAME))
 
 
 class Fit:
@@ -595,7 +555,7 @@ class Fit:
             self.threshold = max(self.threshold, float(on.min() + off.max()) / 2)
 
 
-class JointDecoder:
+class JointDecoder(CampaignDecoder):
     """Decodes the landed sums of a campaign jointly.
 
     Rounds of one batch (under schedule "shared": all rounds) count as one. Rounds may be missing,
@@ -633,6 +593,8 @@ class JointDecoder:
     [900, 700, 500, 400, 300, 200, 100, 50]
     """
 
+    recovery = Recovery.JOINT
+
     def __init__(
         self,
         sketches: Sequence[CountSketch],
@@ -641,7 +603,7 @@ class JointDecoder:
         found: FoundFit | None = None,
     ) -> None:
         self.spec = check_landed(sketches)
-        Recovery.JOINT.check_rows(self.spec.rows)
+        self.recovery.check_rows(self.spec.rows)
         landed = Landed(self.spec, sketches)
         self.num_clients = landed.num_clients
         candidates = Candidates(domain)
@@ -670,6 +632,11 @@ class JointDecoder:
         return replace(self.fit.found, kappa=self.kappa, largest_error=self.largest_error)
 
     @property
+    def heavy_ids(self) -> U64:
+        """The ids of the fitted items: uint64 [n]."""
+        return self.fit.support.ids
+
+    @property
     def support_size(self) -> int:
         """The number of fitted items."""
         return len(self.fit.support.positions)
@@ -683,6 +650,27 @@ class JointDecoder:
         if self.fallback is not None:
             return self.fallback.range(first_id, count)
         return self._counts(range(first_id, first_id + count))
+
+    def noisy(self, candidates: Candidates) -> Noisy:
+        """Return the leave-one-out values, whose noise is normal, with its scale for each item."""
+        if self.fallback is not None:
+            return self.fallback.noisy(candidates)
+        fit, noise = self.fit, self.fit.scale * self.num_clients
+
+        def standard(ids: Ids) -> tuple[F64, F64]:
+            items = fit.leave_one_out(ids)
+            root = np.sqrt(items.share)
+            return items.values * root / fit.scale, noise / root
+
+        return Noisy(noise, NORMAL, standard)
+
+    def notes(self) -> Iterator[str]:
+        """Yield why the paper's decoder answered, where it did."""
+        if self.fallback is not None:
+            yield (
+                "nothing stands out of the noise: the paper's decoder is better here, and answered"
+                " instead"
+            )
 
     def _counts(self, ids: Ids) -> F64:
         """Return estimated counts.
@@ -728,20 +716,6 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
             break
     assert best is not None
     return best
-
-
-def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
-    """Return the generator of a decoder's own draws.
-
-    The generator's seed follows from the sketches' seed, so that the same sums give the same
-    answers. Each purpose has a generator of its own.
-    """
-    return np.random.default_rng(
-        int.from_bytes(
-            hashlib.shake_256(b"fedtally/1/recovery\x00" + purpose + b"\x00" + seed).digest(32),
-            "little",
-        )
-    )
 
 
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:

@@ -15,9 +15,10 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedtally import kernels
 from fedtally.kernels.backends import in_threads
-from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut, generator
-from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
+from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut
+from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
 from fedtally.recovery.linear_system import F64, I64, U64, Ids, Landed
+from fedtally.recovery.phantoms import generator
 
 # Kappa where it is not measured: for one batch of rounds, and for five or more. Both are the upper
 # end of what the experiments measured.
@@ -66,7 +67,7 @@ class Kappa(NamedTuple):
     source: str
 
 
-class JointIntervals:
+class JointIntervals(UsualIntervals):
     """Intervals around the leave-one-out values of a joint fit.
 
     An item's leave-one-out value is e = f + error, where the error has standard deviation scale /

@@ -28,8 +28,12 @@ import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
-from fedtally.sketch import CountSketch, Recovery, ScheduleKind, SketchSpec, check_compatible
+from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders.kind import CampaignDecoder
+from fedtally.recovery.linear_system import Candidates, ask, check_landed
+from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
+from fedtally.recovery.shrinkage import EXACT, NORMAL, NORMAL_95, Noisy, noise_distribution
+from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec
 from fedtally.sketch.hashing import tabulation_tables
 
 F64 = npt.NDArray[np.float64]
@@ -37,7 +41,7 @@ U64 = npt.NDArray[np.uint64]
 SCAN_BLOCK = 1 << 18  # ids that a scan decodes at once, to bound the memory
 
 
-class MedianDecoder:
+class MedianDecoder(CampaignDecoder):
     """Decodes the landed sums of a campaign's rounds by medians.
 
     Args:
@@ -59,9 +63,11 @@ class MedianDecoder:
     (4, [3.0, 1.0])
     """
 
+    recovery = Recovery.MEDIAN
+
     def __init__(self, sketches: Sequence[CountSketch], expected: int = 1 << 20) -> None:
         self.spec = check_landed(sketches)
-        Recovery.MEDIAN.check_encoding(self.spec.encoding)
+        self.recovery.check_encoding(self.spec.encoding)
         self.num_clients = sum(sketch.num_clients for sketch in sketches)
         self._parts = _decoders(self.spec, sketches, expected)
 
@@ -72,6 +78,14 @@ class MedianDecoder:
     def range(self, first_id: int, count: int) -> F64:
         """Return the estimated counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
         return _sum(part.range(first_id, count) for part in self._parts)
+
+    def noisy(self, candidates: Candidates) -> Noisy:
+        """Return the estimates and their noise, which phantoms show."""
+        rng = generator(self.spec.seed, b"shrinkage")
+        phantoms = self.at(candidates.fresh_ids(rng, NUM_PHANTOMS))
+        stddev = float(np.quantile(np.abs(phantoms), 0.95)) / NORMAL_95
+        law = noise_distribution(phantoms / stddev) if stddev > EXACT else NORMAL
+        return Noisy(stddev, law, lambda ids: (ask(self, ids) / stddev, stddev))
 
     def scan(self, first_id: int, count: int, threshold: float) -> tuple[U64, F64]:
         """Return the ids whose estimated count is at least `threshold`, and these counts.
@@ -90,32 +104,6 @@ class MedianDecoder:
         return np.concatenate([ids for ids, _ in found]), np.concatenate(
             [counts for _, counts in found]
         )
-
-
-def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
-    """Return the spec of landed sums that belong together: all of one spec, at most one per round.
-
-    Raises:
-        InvalidInputError: no sketch, or two of one round.
-        IncompatibleError: the specs differ.
-
-    >>> check_landed([])
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: no round has landed: there is nothing to decode
-    """
-    if not sketches:
-        raise InvalidInputError("no round has landed: there is nothing to decode")
-    rounds = set()
-    for sketch in sketches:
-        check_compatible(sketches[0].spec, sketch.spec)
-        if sketch.round in rounds:
-            raise InvalidInputError(
-                f"each round may be given once, got round {sketch.round} several times; merge its"
-                " sketches first"
-            )
-        rounds.add(sketch.round)
-    return sketches[0].spec
 
 
 def _sum(parts: Iterator[F64]) -> F64:

@@ -14,10 +14,18 @@ import numpy as np
 from scipy import fft
 
 from fedtally.domain import Domain
-from fedtally.recovery.decoders.joint.joint import NUM_PHANTOMS, generator
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.limits import ROUNDING, Limits, list_tails, listed_lows, or_none
+from fedtally.recovery.limits import (
+    ROUNDING,
+    Intervals,
+    Limits,
+    UsualIntervals,
+    list_tails,
+    listed_lows,
+    or_none,
+)
 from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
+from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 
 # The highest confidence at which the quantile of the phantoms is used. Above it too few of them lie
 # beyond the quantile, and the exact distribution takes over.
@@ -33,7 +41,7 @@ _SIGNED_SUMS = 1 << 20
 _LIST_PHANTOMS = 1 << 18
 
 
-class MedianIntervals:
+class MedianIntervals(UsualIntervals):
     """Intervals around the paper's estimates, of one width for all items named beforehand.
 
     The width comes from ids that no client holds (phantoms). Pointwise intervals take the quantile
@@ -95,6 +103,22 @@ class MedianIntervals:
 
     def centres(self, ids: Ids) -> None:
         """Return None: the errors are rare and large, not normal."""
+
+    def merged(
+        self, others: Sequence[Intervals], domain: Domain, confidence: float, kind: str
+    ) -> MedianIntervals | None:
+        """Return intervals of frequencies in several results together.
+
+        The median's errors are rare and large, and the quantiles of such errors cannot be added. So
+        ids that no client holds are asked of all results, and the sum of their estimates has its
+        own quantile. The answer is None unless the median decoded all results.
+        """
+        medians = [self, *(one for one in others if isinstance(one, MedianIntervals))]
+        if len(medians) <= len(others):
+            return None
+        decoders = [decoder for one in medians for decoder in one.decoders]
+        landed = [part for one in medians for part in one.landed]
+        return MedianIntervals(decoders, landed, domain, confidence, kind)
 
     @cached_property
     def _errors(self) -> F64:

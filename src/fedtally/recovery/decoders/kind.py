@@ -1,0 +1,169 @@
+"""What others may ask of a decoder: before there are sums (its kind), and of those that it read."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from fedtally.domain import Domain
+from fedtally.recovery.decoders.work import Task, Work
+from fedtally.recovery.found import FoundFit
+from fedtally.recovery.limits import Intervals
+from fedtally.recovery.linear_system import U64, Candidates
+from fedtally.recovery.shrinkage import Noisy
+from fedtally.recovery.sums import F64, Prediction, Sums
+from fedtally.sketch import CountSketch, SketchSpec
+
+if TYPE_CHECKING:
+    from fedtally.privacy.config import PrivacyConfig
+
+Progress = Callable[[int, int], None]
+
+
+class CampaignDecoder(ABC):
+    """Reads the landed sums of a campaign.
+
+    Attributes:
+        recovery: its name, as in `fedtally.recovery.decoders.Recovery`.
+        spec: the spec of the sketches.
+        num_clients: the clients of all landed rounds.
+    """
+
+    recovery: ClassVar[str]
+    spec: SketchSpec
+    num_clients: int
+
+    @abstractmethod
+    def at(self, ids: U64) -> F64:
+        """Return the estimated counts of chosen ids: float64 [n]."""
+
+    @abstractmethod
+    def range(self, first_id: int, count: int) -> F64:
+        """Return the estimated counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
+
+    @abstractmethod
+    def noisy(self, candidates: Candidates) -> Noisy:
+        """Return the values that objective l2 shrinks, and their noise.
+
+        Args:
+            candidates: the candidate items.
+        """
+
+    @property
+    def instead(self) -> CampaignDecoder:
+        """The decoder that answers where nobody asked for this one by its name; mostly itself."""
+        return self
+
+    @property
+    def found(self) -> FoundFit | None:
+        """What a later decoder of the same sums need not look for again; None: nothing."""
+        return None
+
+    @property
+    def heavy_ids(self) -> U64:
+        """The ids that stand out of the noise: uint64 [n]; none where it looks for none."""
+        return np.empty(0, np.uint64)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a reader of the estimates must know: why another decoder answered."""
+        yield from ()
+
+
+class Make(Protocol):
+    """Makes a decoder."""
+
+    def __call__(
+        self,
+        sketches: Sequence[CountSketch],
+        domain: Domain,
+        progress: Progress | None = None,
+        terms: PrivacyConfig | None = None,
+        found: FoundFit | None = None,
+    ) -> CampaignDecoder:
+        """Return the decoder of landed sums.
+
+        Args:
+            sketches: the landed sums.
+            domain: the candidates.
+            progress: called with (looks done, all looks).
+            terms: the privacy terms of the plan: they alone say how much noise is in a histogram,
+                while the sums of a sketch show theirs.
+            found: what `CampaignDecoder.found` said of the same sums.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderFacts:
+    """What is known of a decoder before there are sums: "auto" and the planner choose by it.
+
+    Attributes:
+        fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
+            every candidate, so that the domain must be enumerable. It finds rare items, too. Its
+            error jumps near the width that the items need. More rows of the same bytes
+            change its error little.
+        largest_support: the most items that it fits, as a share of the counters of a sketch: with
+            one batch of rounds, and with several.
+        has_collisions: whether items share counters, so that their errors depend on each other.
+        most_candidates: the candidates up to which "auto" takes it. Of the decoders that will do,
+            "auto" takes the one of the fewest. 0: "auto" never takes it.
+        most_messages: the product of candidates, rows and batches up to which "auto" takes it.
+        auto_rows: the rows from which on "auto" takes it.
+        rests_on: the decoder that a plan rests on in its place if nobody knows how many items are
+            rare, and how rare: its own error depends on that. The same decoder answers in small
+            sketches. "": its error can be planned with.
+        planned_rows: the rows among which a planner searches. With fewer rows the error is not
+            predicted well.
+        usual_rows: the rows of a quick search.
+        schedules: the schedules that a planner tries for several rounds whose sums are exact.
+        on_even_rows: what a reader must know if the number of rows is even; "": nothing.
+    """
+
+    fits_items: bool = False
+    largest_support: tuple[float, float] = (0.0, 0.0)
+    has_collisions: bool = True
+    most_candidates: int
+    most_messages: float = math.inf
+    auto_rows: int
+    rests_on: str = ""
+    planned_rows: range
+    usual_rows: int
+    schedules: tuple[str, ...]
+    on_even_rows: str = ""
+
+    @property
+    def finds_rare_items(self) -> bool:
+        """Whether rare items show in the estimates, as those of few clients."""
+        return self.fits_items or not self.has_collisions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderKind(DecoderFacts):
+    """All that others must know of a decoder, and what makes it, its limits and its predictions.
+
+    Attributes:
+        decoder: its class.
+        make: makes it.
+        limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
+            confidence, and a kind as for `intervals.make_intervals`.
+        predict: predicts the error from rising frequencies, the sums in numbers, the number of
+            items of each frequency, and the probability with which the largest error exceeds
+            `linf`.
+        failure: predicts the probability that the largest error exceeds a size; it takes the size,
+            above 0, in place of the probability.
+        work: counts what the way from the sums to an estimate of every candidate takes.
+        held_bytes: bytes of memory besides its estimates, from the numbers of candidates, rows and
+            batches.
+    """
+
+    decoder: type[CampaignDecoder]
+    make: Make
+    limits: Callable[[Any, Sequence[CountSketch], Domain, float, str], Intervals]
+    predict: Callable[[F64, Sums, F64, float], Prediction]
+    failure: Callable[[F64, Sums, F64, float], float]
+    work: Callable[[Task], Work]
+    held_bytes: Callable[[int, int, int], int] = lambda candidates, rows, batches: 0

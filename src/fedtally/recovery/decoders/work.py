@@ -1,0 +1,115 @@
+"""What decoding takes, in operations: a decoder counts them, and a host says how long each takes.
+
+How many of each a decoder takes is known from sizes, before there are sums. What they are worth
+together is `fedtally.planner.costs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from fedtally import kernels
+from fedtally.sketch.hashing import SIGNS_PER_GROUP
+
+Work = Mapping[str, float]
+
+
+class Operation(NamedTuple):
+    """An operation of decoding, in words, and the CPU seconds that it takes on a reference host."""
+
+    about: str
+    seconds: float
+
+
+OPERATIONS: Mapping[str, Operation] = MappingProxyType(
+    {
+        "decoder": Operation("a decoder made", 4.3e-05),
+        "pattern": Operation("a sum of counters that a decoder tabulates", 2.4e-09),
+        "gather": Operation("a look at a counter, in units of one in the nearest cache", 2.9e-10),
+        "hash": Operation("a candidate hashed for one row", 3e-10),
+        "fit": Operation("a joint fit begun and settled, whatever its size", 0.01),
+        "candidate": Operation("a candidate looked at by joint recovery", 8.2e-10),
+        "belief": Operation("a message of belief propagation, in one repetition", 5.3e-09),
+        "prior": Operation("a repetition of belief propagation, besides its messages", 0.0066),
+        "place": Operation("a cell of a fitted item found, and how many others share it", 5.8e-08),
+        "step": Operation("a cell of a fitted item in one sweep", 1.6e-09),
+        "cell": Operation("a cell of the sums, in one probe of the fit", 2.3e-08),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Sums to decode, by their sizes.
+
+    Args:
+        rows: rows of the sketch.
+        width: counters of a row.
+        batches: batches of rounds.
+        is_fresh: whether each batch has locations of its own.
+        candidates: candidates whose estimates are asked for.
+        single: whether counts are small enough for single precision.
+        backend: the kernels, one of `kernels.available_backends`.
+        heavy: items that stand out of the noise; None: not known.
+        repetitions: repetitions of a decoder that repeats until it settles; 0: it does not begin.
+    """
+
+    rows: int
+    width: int
+    batches: int
+    is_fresh: bool
+    candidates: int
+    single: bool
+    backend: str
+    heavy: int | None
+    repetitions: int
+
+    @property
+    def cells(self) -> int:
+        """The counters of one sketch."""
+        return self.rows * self.width
+
+
+def looked(task: Task, candidates: int, itemsize: int) -> dict[str, float]:
+    """Return what a decoder takes that looks at candidates once.
+
+    Args:
+        task: the sums.
+        candidates: the number of candidates.
+        itemsize: the bytes of a counter that is looked at.
+    """
+    parts, together = (task.batches, 1) if task.is_fresh else (1, task.batches)
+    shape = (together, task.rows, task.width)
+    gathers, patterns = _gathered(shape, itemsize, candidates, task.backend)
+    rows = parts * task.rows
+    return {
+        "decoder": parts,
+        "pattern": rows * patterns,
+        "gather": rows * candidates * gathers,
+        "hash": rows * candidates * -(-together // SIGNS_PER_GROUP),
+    }
+
+
+def _gathered(
+    shape: tuple[int, int, int], itemsize: int, candidates: int, backend: str
+) -> tuple[float, int]:
+    """Return the cost of one look at a candidate in one row, and how many sums a row tabulates.
+
+    The compiled kernels tabulate the sums of batches for every pattern of their signs; NumPy's look
+    at each batch.
+    """
+    batches, _, width = shape
+    if backend == "numpy":
+        return float(batches), 0
+    tables = kernels.plan_subtables(shape, itemsize, candidates)
+    cells = sum(width << table.bits for table in tables)
+    cost = next(cost for bound, cost in kernels.GATHER_COSTS if cells * itemsize <= bound)
+    return len(tables) * cost, cells
+
+
+def extended(work: Work, **more: float) -> Work:
+    """Return these operations and more."""
+    return {name: work.get(name, 0) + more.get(name, 0) for name in work.keys() | more.keys()}
