@@ -22,7 +22,7 @@ from fedtally.planner.sizes import RISK
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner.draft import Chosen, Draft
+    from fedtally.planner.design import Chosen, Draft
     from fedtally.planner.frequencies import Frequencies
 
 # Where no bytes were asked for: how many times the usual ones a histogram may cost.
