@@ -21,7 +21,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies, hardest
-from fedtally.planner.draft import Draft, round_size_bounds
+from fedtally.planner.design import Draft, round_size_bounds
 from fedtally.planner.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
 from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation

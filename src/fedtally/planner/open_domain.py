@@ -27,7 +27,7 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.choice import numbers_of_batches
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.planner.proposal import (

@@ -16,7 +16,7 @@ from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest
 from fedtally.planner.choice import descend
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
 from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
 from fedtally.planner.request import CampaignSpec

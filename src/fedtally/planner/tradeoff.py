@@ -29,7 +29,7 @@ from fedtally.secagg.config import SecureSum
 if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.planner import Frequencies
-    from fedtally.planner.draft import Draft
+    from fedtally.planner.design import Draft
     from fedtally.planner.proposal import Proposal, Way
     from fedtally.planner.request import CampaignSpec
 
