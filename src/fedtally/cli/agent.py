@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally.base.text import in_number
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, option, options
 from fedtally.cli.plan_facts import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fedtally.agent.agent import Agent, Note
     from fedtally.agent.log import Log
     from fedtally.agent.settings import Settings
+    from fedtally.privacy.budget import Cap
     from fedtally.store import ClientRecord
 
 _DIGITS = 16  # of a fingerprint or a key
@@ -421,7 +423,7 @@ def _raise_refusals(reasons: list[str]) -> None:
     for reason in reasons:
         console.note(f"refused: {reason}")
     if reasons:
-        number = "one reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
+        number = in_number(len(reasons), "one reason", "{} reasons")
         raise InvalidInputError(
             f"refused for {number}, printed above: ask for another plan, or change agent.toml"
         )
@@ -579,8 +581,7 @@ def _document(settings: Settings, now: float) -> dict[str, Any]:
             }
             for campaign in campaigns.values()
         ],
-        "epsilon": None if cap is None else cap.epsilon,
-        "delta": None if cap is None else cap.delta,
+        **({"epsilon": None, "delta": None} if cap is None else _limits(cap)),
         "spent": None if spent is None else spent.epsilon,
         "parts": [
             {
@@ -593,6 +594,10 @@ def _document(settings: Settings, now: float) -> dict[str, Any]:
             for part in record.parts()
         ],
     }
+
+
+def _limits(cap: Cap) -> dict[str, Any]:
+    return {"epsilon": cap.epsilon, "delta": cap.delta}
 
 
 def _state(plan: dict[str, Any]) -> str:
