@@ -449,7 +449,7 @@ def rank_frequency(
     'rank: the most frequent item is 1'
     """
     figure: Figure
-    figure, axes = _new_figure(_NARROW if narrow else 7.0, 3.2)
+    figure, axes = _new_figure(_wide(narrow), 3.2)
     positive = [100 * share for share in frequencies if share > 0]
     ranks = _spread_ranks(len(positive))
     sure = [rank for rank in ranks if rank <= number]
@@ -517,7 +517,7 @@ def cell_map(
 
     places, shares = _side_by_side(centres), 100 * np.asarray(frequencies, float)
     crowds = _crowds(places, shares, step)[: 2 if narrow else 3]
-    figure = _empty_figure(_NARROW if narrow else 7.0, _map_height(places, step, crowds, narrow))
+    figure = _empty_figure(_wide(narrow), _map_height(places, step, crowds, narrow))
     grid = figure.add_gridspec(
         2 if crowds else 1, max(1, len(crowds)), height_ratios=(3, 2) if crowds else None
     )
@@ -616,9 +616,14 @@ def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -
     return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
 
 
+def _wide(narrow: bool) -> float:
+    """Return the inches of a whole figure."""
+    return _NARROW if narrow else 7.0
+
+
 def _across(narrow: bool) -> float:
     """Return the inches from the left to the right of a map."""
-    return (_NARROW if narrow else 7.0) - 1.5
+    return _wide(narrow) - 1.5
 
 
 def _drawn_height(places: Any, step: float, narrow: bool) -> float:

@@ -567,6 +567,11 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ),
         ((*FLEET, "--tau", "0.0001", "--epsilon", "0.5"), "any of these would do: tau 0.0"),
         (("--domain-size", "9"), "--clients is missing: how many clients"),
+        (("--clients", "9", "--domain", "input"), "--domain input goes with an input: give a FILE"),
+        (
+            ("--clients", "9", "--like", "zipf:d=9", "--max-items", "2"),
+            "--max-items does not go with a family in --like, got zipf:d=9: its clients hold one",
+        ),
         ((*FLEET, "--rounds", "60000"), "--rounds must be at most the number of clients"),
         (
             ("--clients", "2", "--domain-size", "9", "--secure-sum", "secagg"),

@@ -710,6 +710,11 @@ def test_what_the_plan_says_is_refused_beside_it(call: Called, given: tuple[str,
     assert f"leave {given[0]} out, or the plan" in err
 
 
+def test_a_plan_with_a_list_is_not_tested_on_an_open_domain(call: Called) -> None:
+    code, out, err = call(a_plan(9), "--domain", "open")
+    assert (code, out) == (2, "") and "--domain open goes with a plan for an open domain" in err
+
+
 def test_plans_that_cannot_be_read_or_would_be_overwritten(
     call: Called, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,8 +53,7 @@ class AgentPolicy:
     sessions_a_day: int = 100
 
     def __post_init__(self) -> None:
-        if not isinstance(self.central, bool):
-            raise InvalidInputError(f"central must be true or false, got {self.central!r}")
+        validate.flag(central=self.central)
         for text in self.domains:
             if text not in _NAMED:
                 try:

@@ -44,6 +44,24 @@ def one_of(unit: str) -> str:
     return {"people": "person"}.get(unit, unit.removesuffix("s"))
 
 
+def in_number(number: int, one: str, many: str) -> str:
+    """Return the words for one, or the words for many, with the number in place of the braces.
+
+    >>> in_number(1, "one item is", "{} items are"), in_number(1200, "one item is", "{} items are")
+    ('one item is', '1,200 items are')
+    """
+    return one if number == 1 else many.format(f"{number:,}")
+
+
+def in_range(least: int, most: int) -> str:
+    """Return a range of numbers in words.
+
+    >>> in_range(900, 1200), in_range(7, 7)
+    ('900 to 1,200', '7')
+    """
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+
+
 def _columns(letter: str) -> int:
     """Return the columns of a terminal that a letter takes: about its width in print."""
     is_wide = letter == UNKNOWN or unicodedata.east_asian_width(letter) in "WF"

@@ -205,6 +205,32 @@ def table(
     return dict(values)
 
 
+def flag(**named: Any) -> None:
+    """Refuse what is neither true nor false: a text would count as true.
+
+    >>> flag(certify="no")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: certify must be true or false, got 'no'
+    """
+    for name, value in named.items():
+        if not isinstance(value, bool):
+            raise InvalidInputError(f"{arg[name]} must be true or false, got {value!r}")
+
+
+def form_of(value: Any) -> str:
+    """Return what a value is that is no fitting array: type and shape, the number of bytes, a type.
+
+    >>> form_of([1]), form_of(b"ab")
+    ('list', '2 bytes')
+    """
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if hasattr(value, "dtype"):
+        return f"{value.dtype} {getattr(value, 'shape', '')}"
+    return type(value).__name__
+
+
 def _is_bool(value: Any) -> bool:
     # True is an integer to Python, but as a number of rows it is a mistake.
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"

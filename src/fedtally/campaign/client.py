@@ -112,7 +112,7 @@ class FrequencyClient:
             InvalidInputError: the ids are of another type or shape; or an open domain lacks names;
                 or, without privacy, there is no id, or there are more than the plan's max_items.
         """
-        form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        form = validate.form_of(ids)
         client, is_column = (
             cls.__new__(cls),
             isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1,
@@ -159,7 +159,7 @@ class FrequencyClient:
                 shape; a label is missing or cannot be sorted; an open domain lacks names; or,
                 without privacy, there is nobody, a person without items, or too many people.
         """
-        form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        form = validate.form_of(ids)
         is_column = isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
         client, problem = cls.__new__(cls), ""
         client._plan, client._ids, client._starts = plan, _NOTHING, np.zeros(1, np.int64)

@@ -98,7 +98,7 @@ class CohortRun:
             allow_list=allow_list,
             journal=journal,
         )
-        return cls(made, clients, None if journal_lands else _landing(server))
+        return cls(made, clients, _landing(server, journal_lands))
 
     @classmethod
     def resume(
@@ -135,7 +135,7 @@ class CohortRun:
             Exception: an error of the books.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
-        return cls(session, clients, None if journal_lands else _landing(server))
+        return cls(session, clients, _landing(server, journal_lands))
 
     @property
     def done(self) -> bool:
@@ -197,8 +197,10 @@ class CohortRun:
             self._has_landed = True
 
 
-def _landing(server: FrequencyServer) -> Callable[[Server], None]:
-    """Return a function that lands a sum that has not landed yet."""
+def _landing(server: FrequencyServer, journal_lands: bool) -> Callable[[Server], None] | None:
+    """Return a function that lands a sum that has not landed yet; None: the journal does."""
+    if journal_lands:
+        return None
 
     # A restored session may have landed before the process died, and landing twice is an error.
     def land(session: Server) -> None:

@@ -38,6 +38,7 @@ from typing import NamedTuple, TypeVar
 
 from fedtally.base import validate
 from fedtally.base.archive import replacing
+from fedtally.base.text import in_number
 from fedtally.campaign.key_files import PRIVATE_SCHEMA
 from fedtally.crypto.keys import (
     KEY_BYTES,
@@ -241,7 +242,7 @@ def allow_list_of(
     if refused:
         more = len(refused) - _MOST_SHOWN
         raise InvalidInputError(
-            f"{len(refused)} of {len(proofs)} proofs {'is' if len(refused) == 1 else 'are'}"
+            f"{len(refused)} of {len(proofs)} proofs {in_number(len(refused), 'is', 'are')}"
             f" refused: {'; '.join(refused[:_MOST_SHOWN])}{f'; and {more} more' * (more > 0)};"
             " leave them out, or ask these clients for new ones"
         )

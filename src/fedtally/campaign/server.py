@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
+from fedtally.base.text import in_number
 from fedtally.campaign.books import Books, MemoryBooks, charge
 from fedtally.campaign.client import _secagg, _two_server
 from fedtally.campaign.release import folded, release_of, release_sums
@@ -467,8 +468,7 @@ class FrequencyServer:
         for number in self._books.released(self.plan):
             self.screening.note_released(self.plan.releases[number])
         if cohorts and not used and not self._books.released(self.plan):
-            number = len(self.screening.rounds)
-            rounds = "round" if number == 1 else f"{number} rounds"
+            rounds = in_number(len(self.screening.rounds), "round", "{} rounds")
             raise PoisonedError(
                 f"screening refused the {rounds} that landed: the sums of the cohorts do not fit"
                 " honest clients who were dealt to them at random; screen warn shows the answer all"

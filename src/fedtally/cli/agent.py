@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally.base.text import in_number
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Group, option, options
 from fedtally.cli.plan_facts import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fedtally.agent.reporter import Reporter
     from fedtally.agent.settings import Settings
     from fedtally.plan import Plan
+    from fedtally.privacy.budget import Cap
     from fedtally.store import ClientRecord, Fate, Unsent
 
 _DIGITS = 16  # of a fingerprint or a key
@@ -549,7 +551,7 @@ def _raise_refusals(reasons: list[str]) -> None:
     for reason in reasons:
         console.note(f"refused: {reason}")
     if reasons:
-        number = "one reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
+        number = in_number(len(reasons), "one reason", "{} reasons")
         raise InvalidInputError(
             f"refused for {number}, printed above: ask for another plan, or change agent.toml"
         )
@@ -790,8 +792,7 @@ def _document(settings: Settings, now: float) -> dict[str, Any]:
             }
             for campaign in campaigns.values()
         ],
-        "epsilon": None if cap is None else cap.epsilon,
-        "delta": None if cap is None else cap.delta,
+        **({"epsilon": None, "delta": None} if cap is None else _limits(cap)),
         "spent": None if spent is None else spent.epsilon,
         "parts": [
             {
@@ -804,6 +805,10 @@ def _document(settings: Settings, now: float) -> dict[str, Any]:
             for part in record.parts()
         ],
     }
+
+
+def _limits(cap: Cap) -> dict[str, Any]:
+    return {"epsilon": cap.epsilon, "delta": cap.delta}
 
 
 def _state(plan: dict[str, Any]) -> str:

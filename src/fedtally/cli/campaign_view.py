@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import escaped
+from fedtally.base.text import escaped, in_range
 from fedtally.cli import console
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def planned(folder: CampaignFolder) -> str:
 
     plan = folder.plan
     least, most = plan.summing.least_clients, plan.summing.most_clients
-    of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    of = in_range(least, most)
     return f"{counted(plan.num_rounds, 'round')}, in sessions of {of} {who(plan)}s"
 
 

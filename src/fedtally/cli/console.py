@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally.base.text import escaped
+from fedtally.base.text import escaped, in_number
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -169,7 +169,7 @@ def show_script(script: str) -> None:
 def note_of_cells(changed: int, quiet: bool = False) -> None:
     """Print that cells of a CSV file are not written as they are, if some are not."""
     if changed:
-        number = "one cell" if changed == 1 else f"{changed:,} cells"
+        number = in_number(changed, "one cell", "{} cells")
         note(
             f"note: {number} could run in a spreadsheet or turn its text, and got an apostrophe or"
             " an escape: a .parquet file or --json has them as they are",

@@ -14,6 +14,7 @@ from fedtally.cli.shared import (
     FILE,
     as_named,
     asked,
+    check_outputs,
     open_input,
     read_open_domain,
     shared,
@@ -180,7 +181,6 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     """Refuse, before a long run, files and items that it could not write or select after it."""
     from fedtally.base import validate
-    from fedtally.result import check_export_path
     from fedtally.sources import list_path
 
     lists = [options.get(name) for name in ("domain", "dictionary")]
@@ -195,16 +195,7 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:
         validate.share(min_frequency=options["min_frequency"])
-    if options["output"]:
-        check_export_path(options["output"])
-    if options["plot"]:
-        from fedtally import charts
-
-        charts.check(options["plot"])
-    if options["report"]:
-        from fedtally.report import check_report_path
-
-        check_report_path(options["report"])
+    check_outputs(options, "output", "plot", "report")
 
 
 def _files_of(ledger: str | None) -> list[str]:

@@ -12,7 +12,15 @@ import click
 from fedtally.cli import console, plan_view
 from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
-from fedtally.cli.shared import FILE, asked, positive, read_name_length, read_open_domain, shared
+from fedtally.cli.shared import (
+    FILE,
+    asked,
+    check_outputs,
+    positive,
+    read_name_length,
+    read_open_domain,
+    shared,
+)
 from fedtally.errors import InvalidInputError
 from fedtally.options import Door
 
@@ -238,23 +246,16 @@ def _host(path: str | None) -> Host | None:
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
+    from fedtally.planner.rules import check, given, unmet
+
     console.check_files(
         [options["output"], options["plot"], options["report"]],
         [options["domain"], options["like"], options["allow_list"], options["host"]],
     )
     if options["output"] and not options["output"].endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {options['output']} must end in .toml or .json")
-    if options["plot"]:
-        from fedtally import charts
-        from fedtally.planner.rules import check, given, unmet
-
-        check(given(plot=options["plot"]), unmet(list=options["domain"] == "open"))
-
-        charts.check(options["plot"])
-    if options["report"]:
-        from fedtally import report
-
-        report.check_report_path(options["report"])
+    check(given(plot=options["plot"]), unmet(list=options["domain"] == "open"))
+    check_outputs(options, "plot", "report")
 
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:

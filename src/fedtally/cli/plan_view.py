@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedtally.base.text import in_range
 from fedtally.cli import console
 from fedtally.cli.keys import lacking
 
@@ -416,7 +417,7 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
         ]
     p = agreed.parameters
     graph, whom = p.graph(p.n_max), report.who(proposal.plan)
-    sizes = f"{p.n_max:,}" if p.n_min == p.n_max else f"{p.n_min:,} to {p.n_max:,}"
+    sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
         f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"

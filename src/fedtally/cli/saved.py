@@ -251,7 +251,7 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
 
 def _plan_fields(file: str) -> dict[str, Any]:
     from fedtally import report
-    from fedtally.plan import Plan
+    from fedtally.plan import Plan, Target
 
     plan = Plan.load(file)
     return report.plan_fields(plan) | {
@@ -260,7 +260,7 @@ def _plan_fields(file: str) -> dict[str, Any]:
         "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
         "missing_keys": list(plan.missing_keys),
         "privacy": report.privacy_fields(plan),
-        "target": None if plan.target is None else plan.target.to_dict(),
+        "target": Target.fields_of(plan.target),
         "domain": dict(plan.domain),
     }
 
@@ -284,7 +284,7 @@ def _result_fields(file: str) -> dict[str, Any]:
         "privacy": report.privacy_fields(result.plan, result.secure_sum),
         "missing": result.missing,
         "domain": dict(result.plan.domain),
-        "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+        "evaluation": result.evaluation_fields,
         "command": result.command or None,
         "warnings": list(result.warnings),
     }

@@ -103,6 +103,47 @@ json_option = _click(OPTIONS["as_json"])
 details_option = _click(OPTIONS["details"])
 
 
+def check_outputs(options: dict[str, Any], *names: str) -> None:
+    """Refuse, before a long run, files that it could not write after it.
+
+    Args:
+        options: the options of the command.
+        names: the options that name such files: "output" is a table, "plot", "report".
+
+    Raises:
+        InvalidInputError: a name has no fitting ending.
+        MissingExtraError: what writes the file is not installed.
+    """
+    for name in names:
+        if options[name]:
+            _OUTPUTS[name](options[name])
+
+
+def _check_table(path: str) -> None:
+    from fedtally.result import check_export_path
+
+    check_export_path(path)
+
+
+def _check_chart(path: str) -> None:
+    from fedtally import charts
+
+    charts.check(path)
+
+
+def _check_page(path: str) -> None:
+    from fedtally.report import check_report_path
+
+    check_report_path(path)
+
+
+_OUTPUTS: dict[str, Callable[[str], None]] = {
+    "output": _check_table,
+    "plot": _check_chart,
+    "report": _check_page,
+}
+
+
 def use_threads(threads: int | None) -> None:
     """Bound the threads of the kernels in this process."""
     if threads is not None:

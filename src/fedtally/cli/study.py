@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally.cli import console
+from fedtally.cli import console, validation
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.shared import (
     FILE,
     asked,
+    check_outputs,
     open_input,
     positive,
     read_domain,
@@ -131,7 +133,8 @@ def simulate(source: str, **options: Any) -> int:
     if options["domain"] == "open":
         return _test_open(source, options)
     found = _compare(source, options)
-    _write_files(found, options)
+    drawn = "largest error against bytes per client"
+    validation.write_files(found, options, partial(_plot, found), drawn)
     if options["as_json"]:
         console.show_json(_document(found))
     else:
@@ -233,9 +236,8 @@ def _check_recovery(options: dict[str, Any], beside: str) -> None:
 
 def _judged(found: TrialResult, options: dict[str, Any]) -> int:
     """Write and show what was found; return 1 if a target is missed, else 0."""
-    from fedtally.cli import validation
-
-    validation.write_files(found, options)
+    drawn = "the plan among neighbouring widths"
+    validation.write_files(found, options, partial(validation.plot, found), drawn)
     if options["as_json"]:
         console.show_json(validation.document(found))
     else:
@@ -254,26 +256,10 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _check_outputs(options: dict[str, Any], source: str) -> None:
-    from fedtally import charts
-    from fedtally.result import check_export_path
-
     console.check_files(
         [options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]]
     )
-    if options["output"]:
-        check_export_path(options["output"])
-    if options["plot"]:
-        charts.check(options["plot"])
-
-
-def _write_files(found: StudyResult, options: dict[str, Any]) -> None:
-    quiet = options["quiet"] or options["as_json"]
-    if options["output"]:
-        found.export(options["output"])
-        console.note(f"wrote {options['output']}: {len(found.measurements):,} rows", quiet)
-    if options["plot"]:
-        _plot(found, options["plot"])
-        console.note(f"wrote {options['plot']}: largest error against bytes per client", quiet)
+    check_outputs(options, "output", "plot")
 
 
 def _plot(found: StudyResult, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedtally.cli import console
@@ -11,26 +12,40 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedtally.plan import Plan
+    from fedtally.studies.schedules import StudyResult
     from fedtally.studies.validation import TrialResult, Verdict
 
 # The table has the errors that are exceeded with these probabilities, and with the target's.
 _TYPICAL = (0.5, 0.1)
 
 
-def write_files(found: TrialResult, options: dict[str, Any]) -> None:
-    """Write the table and the chart that were asked for, with a note on each."""
+def write_files(
+    found: StudyResult | TrialResult,
+    options: dict[str, Any],
+    plot: Callable[[str], None],
+    drawn: str,
+) -> None:
+    """Write the table and the chart that were asked for, with a note on each.
+
+    Args:
+        found: the measurements.
+        options: the options of the command.
+        plot: draws the chart, to a path.
+        drawn: the chart in words.
+    """
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
         found.export(options["output"])
         console.note(f"wrote {options['output']}: {len(found.measurements):,} rows", quiet)
     if options["plot"]:
-        _plot(found, options["plot"])
-        console.note(f"wrote {options['plot']}: the plan among neighbouring widths", quiet)
+        plot(options["plot"])
+        console.note(f"wrote {options['plot']}: {drawn}", quiet)
 
 
 def document(found: TrialResult) -> dict[str, Any]:
     """Return the JSON document of a simulated plan."""
     from fedtally import report
+    from fedtally.plan import Target
 
     trial, target, verdict = found.trial, found.trial.plan.target, found.verdict
     return {
@@ -43,7 +58,7 @@ def document(found: TrialResult) -> dict[str, Any]:
         "drawn_with_replacement": found.is_drawn,
         "recovery": trial.decoder,
         "repeats": trial.repeats,
-        "target": None if target is None else target.to_dict(),
+        "target": Target.fields_of(target),
         "linf": [
             {"exceeded_with": p, "simulated": found.quantile(p), "predicted": found.predicted(p)}
             for p in _levels(found)
@@ -241,7 +256,7 @@ def _clients(found: TrialResult) -> str:
     return f"the {number:,} of the source, the same in each repeat; rounds are drawn anew"
 
 
-def _plot(found: TrialResult, path: str) -> None:
+def plot(found: TrialResult, path: str) -> None:
     """Draw the plan on the predicted errors of other widths, with a band up to its target."""
     import numpy as np
 

@@ -131,11 +131,7 @@ def _nonce(chunk: int) -> bytes:
 
 def _check(vector: Lanes) -> None:
     if not isinstance(vector, np.ndarray) or vector.dtype not in _LANES or vector.ndim != 1:
-        got = (
-            f"{vector.dtype} {vector.shape}"
-            if isinstance(vector, np.ndarray)
-            else type(vector).__name__
-        )
+        got = validate.form_of(vector)
         raise InvalidInputError(f"vector must be '<u2', '<u4' or '<u8' [entries], got {got}")
     if not vector.flags.c_contiguous or not vector.flags.writeable:
         raise InvalidInputError(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import arrow, validate
+from fedtally.base.text import in_number
 from fedtally.domain.columns import shown
 from fedtally.domain.look_alikes import Oddities
 from fedtally.domain.plain import Texts
@@ -165,7 +166,7 @@ class Domain(ABC):
         positions, found = self._find(items)
         if not found.all():
             rows = np.flatnonzero(~found)
-            verb = "is" if rows.size == 1 else "are"
+            verb = in_number(rows.size, "is", "are")
             raise OutsideDomainError(
                 f"{rows.size:,} of {found.size:,} items {verb} outside the domain {self}, "
                 f"the first is {shown(items, rows[0])}; {self._way_out}"

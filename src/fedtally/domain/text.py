@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
+from fedtally.base import validate
 from fedtally.domain.columns import (
     as_text,
     places_in,
@@ -47,8 +48,7 @@ def fingerprint_key(seed: bytes) -> tuple[int, int]:
     True
     """
     if not isinstance(seed, bytes) or len(seed) != 32:
-        got = f"{len(seed)} bytes" if isinstance(seed, bytes) else type(seed).__name__
-        raise InvalidInputError(f"seed must be 32 bytes, got {got}")
+        raise InvalidInputError(f"seed must be 32 bytes, got {validate.form_of(seed)}")
     stream = hashlib.shake_256(_LABEL + b"\x00" + seed).digest(32)
     return (
         int.from_bytes(stream[:16], "little") % _PRIME,

@@ -48,6 +48,11 @@ class Target:
         """Return the entries as JSON-able values; what the plan does not say is absent."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
+    @staticmethod
+    def fields_of(target: Target | None) -> dict[str, Any] | None:
+        """Return what `to_dict` does; None where a plan has no target."""
+        return None if target is None else target.to_dict()
+
     @classmethod
     def from_dict(cls, values: Any) -> Target:
         """Return the target that `to_dict` described.

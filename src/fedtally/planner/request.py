@@ -11,7 +11,6 @@ from typing import Any
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
-from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import Clients, Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.rules import PRIVACY, SIZES, check, given, unmet
@@ -247,7 +246,7 @@ class Request:
 
     def _check_options(self, not_private: bool) -> None:
         """Refuse options that do not go together, or that a plan says."""
-        check_flag(certify=self.certify, not_private=not_private)
+        validate.flag(certify=self.certify, not_private=not_private)
         plan = self.plan
         planned = None if plan is None else plan.privacy
         names = (
@@ -456,10 +455,3 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
 def _integer(name: str, value: Any) -> int | None:
     check = validate.size if name == "max_bytes" else partial(validate.integer, 1)
     return None if value is None else check(**{name: value})
-
-
-def check_flag(**named: Any) -> None:
-    """Refuse what is neither true nor false: a text would count as true."""
-    for name, value in named.items():
-        if not isinstance(value, bool):
-            raise InvalidInputError(f"{arg[name]} must be true or false, got {value!r}")

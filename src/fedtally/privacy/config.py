@@ -118,10 +118,7 @@ class PrivacyConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", checked_epsilon(self.epsilon))
         checked_name(population=self.population)
-        if not isinstance(self.not_private, bool):
-            raise InvalidInputError(
-                f"privacy.not_private must be true or false, got {self.not_private!r}"
-            )
+        validate.flag(**{"privacy.not_private": self.not_private})
         if not isinstance(self.event, Event):
             raise InvalidInputError(
                 f"privacy.event must be an Event, got {type(self.event).__name__}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fedtally.base.text import in_number
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.privacy.accounting import (
@@ -185,8 +186,11 @@ def unit(event: Event, is_of_silos: bool = False) -> str:
 
 
 def _silos(event: Event) -> str:
-    number = event.silos_per_person
-    return "one silo" if number == 1 else f"at most {number:,} silos"
+    return in_number(event.silos_per_person, "one silo", "at most {} silos")
+
+
+def _rounds(event: Event) -> str:
+    return in_number(event.participations, "one round", "at most {} rounds")
 
 
 def period(event: Event, is_of_silos: bool = False) -> str:
@@ -195,10 +199,9 @@ def period(event: Event, is_of_silos: bool = False) -> str:
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
     'the whole campaign, with at most 4 rounds for each client'
     """
-    rounds = (
-        "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
+    return (
+        f"the whole campaign, with {_rounds(event)} for each {'silo' if is_of_silos else 'client'}"
     )
-    return f"the whole campaign, with {rounds} for each {'silo' if is_of_silos else 'client'}"
 
 
 def right_guesses(found: Guarantee) -> str:
@@ -248,14 +251,21 @@ class JointGuarantee(NamedTuple):
         """
         found = self.guarantee
         return {
-            "epsilon": None if found is None else _finite(found.epsilon),
-            "delta": None if found is None else found.delta,
-            "neighbours": None if found is None else str(found.relation),
-            "trust": None if found is None else found.trust,
-            "method": None if found is None else str(found.method),
+            **dict.fromkeys(("epsilon", "delta", "neighbours", "trust", "method")),
+            **({} if found is None else _fields(found)),
             "not_private": self.not_private,
             "why": self.why,
         }
+
+
+def _fields(found: Guarantee) -> dict[str, Any]:
+    return {
+        "epsilon": _finite(found.epsilon),
+        "delta": found.delta,
+        "neighbours": str(found.relation),
+        "trust": found.trust,
+        "method": str(found.method),
+    }
 
 
 def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarantee:
@@ -295,7 +305,7 @@ def _concentrated(event: Event) -> str:
 
 def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients: str) -> str:
     event = terms.event
-    sums = "the one sum" if num_releases == 1 else f"each of {num_releases:,} sums"
+    sums = in_number(num_releases, "the one sum", "each of {} sums")
     stddev = f"standard deviation {terms.stddev:.4g} in every counter of {sums}"
     if event.trust is Trust.CENTRAL:
         return (
@@ -315,10 +325,7 @@ def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients
 
 
 def _bound(event: Event, is_of_silos: bool) -> str:
-    rounds = (
-        "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
-    )
-    items = "one item" if event.max_items == 1 else f"at most {event.max_items:,} items"
+    rounds, items = _rounds(event), in_number(event.max_items, "one item", "at most {} items")
     clip = "" if event.clip_norm is None else f", a sketch of norm {event.clip_norm:.4g} at most"
     worst = (
         ", the worst pair of candidates under these hashes" if event.collisions is not None else ""

@@ -66,10 +66,7 @@ class PrivacyPolicy:
         object.__setattr__(self, "delta", demanded_delta(self.delta))
         object.__setattr__(self, "relation", Relation.parse(self.relation))
         object.__setattr__(self, "trust", Trust.parse(self.trust))
-        if not isinstance(self.not_private, bool):
-            raise InvalidInputError(
-                f"{arg.not_private} must be true or false, got {self.not_private!r}"
-            )
+        validate.flag(not_private=self.not_private)
 
     def check(self, terms: PrivacyConfig | None) -> None:
         """Refuse a plan that protects less than this policy demands.

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedtally.domain import OpenStrings, Unread
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Target
 from fedtally.report.standing import doubted
 from fedtally.report.wording import covers
 from fedtally.result import Estimate, largest_uncertainty
@@ -101,14 +101,14 @@ def document(
         "privacy": privacy_fields(result.plan, result.secure_sum),
         "secure_sum": result.secure_sum,
         "sizing": result.sizing,
-        "target": None if result.plan.target is None else result.plan.target.to_dict(),
+        "target": Target.fields_of(result.plan.target),
         "recovery": result.recovery,
         "objective": result.objective,
         "intervals": intervals_fields(result),
         "error": error_fields([*doubted(result, estimates), *queried]),
         "estimates": listed_fields(result, estimates),
         "open": _open_fields(result),
-        "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+        "evaluation": result.evaluation_fields,
         "timings": result.timings,
     }
     return filled | (

@@ -9,7 +9,7 @@ from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedtally.base.text import escaped
+from fedtally.base.text import escaped, in_number
 from fedtally.report import page, summary, wording
 from fedtally.report.fields import error_fields, limits_fields, listed_fields, privacy_fields
 from fedtally.report.standing import doubted, standing
@@ -351,7 +351,7 @@ def _together(merged: Merged, names: Sequence[str]) -> str:
         name for name, part in zip(names, merged.results, strict=True) if part.plan.privacy is None
     ]
     if exact:
-        have = "has" if len(exact) == 1 else "have"
+        have = in_number(len(exact), "has", "have")
         return f"Not private together: {', '.join(exact)} {have} exact sums."
     nouns = {part.plan.nouns[0] for part in merged.results}
     return f"a {' or '.join(sorted(nouns))} in all of them: {merged.joint_guarantee}"

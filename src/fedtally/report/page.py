@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtally.base.text import escaped
+from fedtally.base.text import escaped, in_number
 from fedtally.domain import Domain, Grid, Unread
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
@@ -436,7 +436,7 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
         return []
     if of.standing is not None:
         places, shares = of.standing.above, of.standing.shares.tolist()
-        those = f"All {len(places):,} cells" if len(places) > 1 else "The one cell"
+        those = in_number(len(places), "The one cell", "All {} cells")
         which = f"{those} whose share stands above noise"
     else:
         sure = [estimate for estimate in estimates if is_told_from_zero(estimate)]

@@ -9,7 +9,7 @@ from datetime import date
 
 import numpy as np
 
-from fedtally.base.text import escaped, shortened
+from fedtally.base.text import escaped, in_number, shortened
 from fedtally.report.wording import (
     NOT_ESTIMATED,
     counted,
@@ -97,7 +97,7 @@ def holding(result: Result) -> str:
     # Under privacy nobody may know whether a client had more than were drawn.
     is_hidden = result.plan.privacy is not None and "client" in result.columns
     if drawn_away(result.draw) or is_hidden:
-        some = "the drawn item" if result.plan.max_items == 1 else "among the drawn items"
+        some = in_number(result.plan.max_items, "the drawn item", "among the drawn items")
         return f"is {some} of"
     return "is in" if result.unit == "contributions" else "is held by"
 
@@ -150,7 +150,7 @@ def _sure(
     here, wider = off
     among = f"among {those(number, unit)}"
     beyond = f"if they stand for more people ({level(confidence)})"
-    each = "Right" if len(shown) == 1 else "Each is right"
+    each = in_number(len(shown), "Right", "Each is right")
     if here <= _ROUNDING:
         exact = "The counts are exact" if is_exact else "No error was found"
         return [f"{exact} {among}. {each} within {points(wider)} {beyond}."]

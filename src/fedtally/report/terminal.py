@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import escaped
+from fedtally.base.text import escaped, in_number
 from fedtally.domain import Domain, Unread
 from fedtally.report.standing import doubted
 from fedtally.report.tables import Column, FittedTable, facts, heading, printable
@@ -271,7 +271,7 @@ def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:
     names = [printable(e.item).plain for e, there in zip(queried, found, strict=True) if not there]
     if not names:
         return None
-    verb = "was no candidate" if len(names) == 1 else "were no candidates"
+    verb = in_number(len(names), "was no candidate", "were no candidates")
     return Text(f"{', '.join(names)} {verb}", style="yellow")
 
 
@@ -417,7 +417,7 @@ def _doubts(
     if number == rows:
         return None, Text("none of these can be told from 0", style="dim")
     if all(doubtful[rows - number :]):
-        below = "the one below" if number == 1 else f"the {number:,} below"
+        below = in_number(number, "the one below", "the {} below")
         return (
             (rows - number, Text(f"── {below} cannot be told from 0", style="dim")),
             None,
@@ -460,7 +460,7 @@ def _how(
     """Return all rows on how the estimates were made: cost, privacy, sketch and certainty."""
     plan = result.plan
     heading, sketch = encoded(plan)
-    most = "one item each" if plan.max_items == 1 else f"at most {plan.max_items:,} items each"
+    most = in_number(plan.max_items, "one item each", "at most {} items each")
     shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""
     rows = [
         ("Upload", cost(plan)),

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import escaped, one_of
+from fedtally.base.text import escaped, in_number, in_range, one_of
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan, Sums
 from fedtally.result import Estimate, NameEvaluation, largest_uncertainty, uncertainty_of
@@ -171,7 +171,7 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
         return ""
     if len(result.top(len(listed) + 1)) > len(listed):  # it lacks others, too
         return ""
-    have = "has" if rest == 1 else "have"
+    have = in_number(rest, "has", "have")
     unit = one_of(result.unit)
     return f"{counted(rest, 'more candidate')} {have} an estimate below half a {unit}"
 
@@ -245,16 +245,21 @@ def cost(plan: Plan) -> str:
     >>> cost(plan).split("; ")[1]
     'the item itself, binary: 2 B, but then the server would see it)'
     """
-    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
+    per = _per(plan)
     if plan.is_open:
         return f"{size(plan.bytes_per_client)} {per}; {spelled(plan)}"
-    items = "the item itself, binary" if plan.most_items == 1 else "the items themselves, binary"
-    seen = "it" if plan.most_items == 1 else "them"
-    binary = f"{items}: {size(plan.binary_bytes_per_client)}"
+    items = in_number(plan.most_items, "the item itself", "the items themselves")
+    seen = in_number(plan.most_items, "it", "them")
+    binary = f"{items}, binary: {size(plan.binary_bytes_per_client)}"
     exact = f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {binary}"
     if plan.is_histogram:  # which is one
         exact = binary
     return f"{size(plan.bytes_per_client)} {per} ({exact}, but then the server would see {seen})"
+
+
+def _per(plan: Plan) -> str:
+    """Return of what uploads are the size."""
+    return f"per {who(plan)}{' and round' * (plan.num_rounds > 1)}"
 
 
 def short_cost(plan: Plan) -> str:
@@ -271,7 +276,7 @@ def short_cost(plan: Plan) -> str:
     >>> short_cost(replace(plan, domain=plan.domain | {"public": False}))
     '49 B per client; over a declared list an exact histogram takes 675 B'
     """
-    per = f"per {who(plan)}" if plan.num_rounds == 1 else f"per {who(plan)} and round"
+    per = _per(plan)
     if plan.is_open:
         return f"{size(plan.bytes_per_client)} {per}"
     if plan.is_histogram:
@@ -457,7 +462,7 @@ def _seen(traffic: Mapping[str, Any]) -> str:
     # A result made by hand of landed sums has what the plan says, which knows no number of cohorts.
     if "cohorts" not in traffic:
         return "the server sees only these sums, or those of the cohorts that add up to them"
-    sums = "these sums" if traffic["cohorts"] == 1 else "the sum of each cohort"
+    sums = in_number(traffic["cohorts"], "these sums", "the sum of each cohort")
     return f"the server sees only {sums}"
 
 
@@ -639,8 +644,7 @@ def honesty(least: int) -> str:
 
 def _cohorts(traffic: Mapping[str, Any], noun: str) -> str:
     least, most = traffic["smallest_cohort"], traffic["largest_cohort"]
-    of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    return f"{counted(traffic['cohorts'], 'cohort')} of {of} {noun}s"
+    return f"{counted(traffic['cohorts'], 'cohort')} of {in_range(least, most)} {noun}s"
 
 
 def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
@@ -760,7 +764,7 @@ def those(number: int, unit: str) -> str:
     >>> those(3000, "clients"), those(1, "people")
     ('these 3,000 clients', 'this one person')
     """
-    return f"these {number:,} {unit}" if number != 1 else f"this one {one_of(unit)}"
+    return in_number(number, f"this one {one_of(unit)}", f"these {{}} {unit}")
 
 
 def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> str:

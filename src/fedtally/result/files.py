@@ -69,7 +69,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
         "columns": result.columns,
         "words": list(result.words),
         "names": None if result.known_names is None else list(result.known_names),
-        "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+        "evaluation": result.evaluation_fields,
         "fit": kept,
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedtally.base.text import shortened
+from fedtally.base.text import in_number, shortened
 from fedtally.domain import Domain
 from fedtally.errors import Note, opt
 from fedtally.recovery.decoders.kind import CampaignDecoder
@@ -90,11 +90,11 @@ def on_screening(result: Result) -> Iterator[str]:
             )
         elif found["verdict"] == "cohorts stand out":
             number = found["stand_out"]
-            stand = "stands" if number == 1 else "stand"
+            stand = in_number(number, "stands", "stand")
             after = "left out" if refuses else f"in the answer ({refuse} leaves them out)"
             yield Note(
                 f"{number} of {cohorts} {stand} out, as where a client adds many votes, and"
-                f" {'is' if number == 1 else 'are'} {after}"
+                f" {in_number(number, 'is', 'are')} {after}"
             )
 
 
@@ -126,7 +126,7 @@ def _on_draw(result: Result) -> Iterator[str]:
     one, many = result.plan.nouns
     where = " in a round" if "round" in result.columns else ""
     most = draw["max_items"]
-    counted = f"one item of each {one} is" if most == 1 else f"{most:,} items of each {one} are"
+    counted = in_number(most, f"one item of each {one} is", f"{{}} items of each {one} are")
     yield Note(
         f"{draw['share_with_several']:.1%} of the {many} hold more than one item{where}. At most"
         f" {counted} counted{where}, drawn at random: {draw['drawn_away']:,} of"
@@ -149,9 +149,7 @@ def _on_repeats(result: Result) -> str:
 def on_spaces(domain: Domain) -> Iterator[str]:
     """Yield the note on candidates that look like others, and differ from them in white space."""
     if number := domain.num_spaced:
-        begin = (
-            "1 candidate begins or ends" if number == 1 else f"{number:,} candidates begin or end"
-        )
+        begin = in_number(number, "1 candidate begins or ends", "{} candidates begin or end")
         yield f"{begin} with white space, which counts: 'tea ' is another item than 'tea'"
 
 
@@ -164,18 +162,18 @@ def on_oddities(domain: Domain) -> Iterator[str]:
 
     if odd.alike is not None:
         number, (one, other) = odd.alike
-        look = "1 candidate looks like another" if number == 1 else f"{number:,} look like others"
+        look = in_number(number, "1 candidate looks like another", "{} look like others")
         yield (
             f"{look}: {shown(one)} and {shown(other)} differ by an invisible sign, such as a byte"
             " order mark, or in Unicode form, and are two items"
         )
     elif odd.hidden is not None:
         number, one = odd.hidden
-        hold = "1 candidate holds" if number == 1 else f"{number:,} candidates hold"
+        hold = in_number(number, "1 candidate holds", "{} candidates hold")
         yield f"{hold} an invisible sign, such as a byte order mark, which counts: {shown(one)}"
     elif odd.decomposed is not None and domain.public:
         number, one = odd.decomposed
-        are = "1 candidate is" if number == 1 else f"{number:,} candidates are"
+        are = in_number(number, "1 candidate is", "{} candidates are")
         yield (
             f"{are} not in the composed form of Unicode (NFC), and other items than those in it:"
             f" {shown(one)}"

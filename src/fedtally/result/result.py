@@ -753,6 +753,11 @@ class Result(Tabular):
         return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
 
     @property
+    def evaluation_fields(self) -> dict[str, Any] | None:
+        """The errors against the truth as the fields of documents; None where it is not known."""
+        return None if self.evaluation is None else self.evaluation._asdict()
+
+    @property
     def repeats_are_private(self) -> bool:
         """Whether people of silos may count several times, and nobody may know how many do."""
         terms = self.plan.privacy

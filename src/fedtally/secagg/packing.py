@@ -66,11 +66,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         or vector.ndim != 1
         or not len(vector)
     ):
-        got = (
-            f"{vector.dtype} {vector.shape}"
-            if isinstance(vector, np.ndarray)
-            else type(vector).__name__
-        )
+        got = validate.form_of(vector)
         raise InvalidInputError(
             f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
         )

@@ -28,8 +28,7 @@ def check_seed(seed: bytes) -> bytes:
         InvalidInputError: it is not.
     """
     if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
-        got = f"{len(seed)} bytes" if isinstance(seed, bytes) else type(seed).__name__
-        raise InvalidInputError(f"seed must be {SEED_BYTES} bytes, got {got}")
+        raise InvalidInputError(f"seed must be {SEED_BYTES} bytes, got {validate.form_of(seed)}")
     return seed
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
+from fedtally.base.text import in_number
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.sources.extensions import values_of
@@ -329,7 +330,7 @@ class Source:
         """Return the error of a source without rows, or that lack something in all of them."""
         # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
         if missing:
-            rows = "its only row" if missing == 1 else f"each of its {missing:,} rows"
+            rows = in_number(missing, "its only row", "each of its {} rows")
             return InvalidInputError(
                 f"{self.name}: {rows} lacks its {' or its '.join(columns.needed())}"
             )

@@ -44,15 +44,16 @@ def from_items(
     >>> batch.items.to_pylist(), batch.counts.tolist()
     (['tea', 'rice', 'tea'], [3, 0, 2])
     """
+    given = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
+    named = {name: None if values is None else name for name, values in given.items()}
     columns = Columns(
         ("latitude", "longitude") if _is_pair(items) else "items",
-        None if clients is None else "clients",
-        None if rounds is None else "rounds",
-        None if counts is None else "counts",
-        silo=None if silos is None else "silos",
+        named["clients"],
+        named["rounds"],
+        named["counts"],
+        silo=named["silos"],
         are_named=False,
     )
-    given = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
     given |= dict(zip(columns.items, items.T if _is_pair(items) else [items], strict=True))
     held = {name: _sequence(given[name], name) for name in columns.names()}
     lengths = {name: len(values) for name, values in held.items()}

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.base.text import in_number
 from fedtally.errors import InvalidInputError, opt
 
 _COUNT_BOUND = 2**63
@@ -209,7 +210,7 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     if column.null_count:
-        rows = "1 row" if column.null_count == 1 else f"{column.null_count:,} rows"
+        rows = in_number(column.null_count, "1 row", "{} rows")
         raise InvalidInputError(
             f"{what} misses the count in {rows}: fill in 0, or leave such rows out"
         )

@@ -39,6 +39,7 @@ _LOCK = int.from_bytes(hashlib.sha256(b"fedtally ledger").digest()[:8], "big", s
 # A table whose `info` this is has none of the triggers that make other tables append-only, because
 # its rows are updated and erased.
 CHANGES = {"changes": True}
+_BEGIN = {True: "BEGIN IMMEDIATE", False: "BEGIN"}  # by whether the transaction writes
 _LAST_SECOND = 2**62  # the largest time that is stored: it fits BigInteger with room to spare
 
 SqliteConnection = sqlite3.Connection  # no other module of the store imports the driver
@@ -142,7 +143,7 @@ class Database:
             if not postgres:
                 # A writer takes the lock before it reads. If it took it at its first write only,
                 # two writers could both read an old total and both add to it.
-                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                connection.exec_driver_sql(_BEGIN[write])
             elif write:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
@@ -160,7 +161,7 @@ class Database:
             try:
                 connection = kept.driver_connection
                 assert isinstance(connection, SqliteConnection)
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                connection.execute(_BEGIN[write])
                 yield connection
                 connection.commit()
             finally:

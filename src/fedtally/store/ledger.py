@@ -464,16 +464,16 @@ def _document(
     releases: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Return the exported document of one population from its rows."""
-    last = campaigns[-1] if campaigns else None
-    spent = None if last is None else _composition(last["total"], last["event"], named["delta"])
-    total = None if spent is None else spent.guarantee
+    spent: dict[str, Any] = {"epsilon_spent": 0.0, "statement": None, "order": None}
+    for last in campaigns[-1:]:
+        total = _composition(last["total"], last["event"], named["delta"])
+        known = total.guarantee
+        spent = {"epsilon_spent": known.epsilon, "statement": str(known), "order": total.order}
     return {
         "population": named["population"],
         "epsilon_granted": grants[-1]["epsilon"],
         "delta": named["delta"],
-        "epsilon_spent": 0.0 if total is None else total.epsilon,
-        "statement": None if total is None else str(total),
-        "order": None if spent is None else spent.order,
+        **spent,
         "grants": [{"epsilon": row["epsilon"], "time": row["time"]} for row in grants],
         "campaigns": [
             {

@@ -16,9 +16,9 @@ from dask import delayed
 from fedtally.domain import Domain
 from fedtally.engines.local.estimate import suggests_keywords
 from fedtally.engines.local.partial import Content
-from fedtally.engines.local.partitions import merge_tallies, partial_tally
+from fedtally.engines.local.partitions import candidates_of, merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, domain_of, item_columns
+from fedtally.sources import Columns, item_columns
 from fedtally.sources.values import as_names
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def tally_dask(
         frame,
         Columns(item_columns(item, domain), client, round, count),
         {
-            "domain": None if domain is None else domain_of(domain),
+            "domain": candidates_of(domain),
             "num_rounds": num_rounds,
             "max_items": max_items,
             "seed": seed,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.base.text import in_number
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.screening import Screen
 from fedtally.campaign.server import FrequencyServer
@@ -434,11 +435,14 @@ def read(
         seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None
     )
 
+    def drawn(natural: bool) -> int | None:
+        return None if natural else asked or 1
+
     def begun(natural: bool, by_client: bool) -> Tally:
         _check_columns(spec, natural, by_client)
         return Tally(
             encoder,
-            None if natural else asked or 1,
+            drawn(natural),
             spec.max_items,
             rng,
             simulation.row_bytes,
@@ -456,7 +460,7 @@ def read(
             simulation.seed,
             domain,
             hashes=seed,
-            num_rounds=None if natural else asked or 1,
+            num_rounds=drawn(natural),
             max_items=spec.max_items,
             outside=outside,
             private=spec.is_private,
@@ -578,7 +582,7 @@ def _check_memory(plan: Plan, num_rounds: int, columns: Columns | None) -> None:
         f" {limit / 1e9:,.1f} GB"
     )
     if columns is None or columns.round is None:
-        rounds = f"{num_rounds:,} rounds" if num_rounds > 1 else "one round"
+        rounds = in_number(num_rounds, "one round", "{} rounds")
         raise MemoryLimitError(
             f"{rounds} of width {plan.width:,} {cost}; fewer rounds or a smaller width need less"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedtally.base.text import in_number
 from fedtally.engines.local.tally import Drawn, Tally
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
@@ -41,8 +42,8 @@ def warnings(
     elif tally.missing:
         notes.append(skipped(tally))
     if tally.headers and plan.privacy is None:
-        one, many = "1 row repeats the header and is", "{:,} rows repeat the header and are"
-        rows = one if tally.headers == 1 else many.format(tally.headers)
+        one, many = "1 row repeats the header and is", "{} rows repeat the header and are"
+        rows = in_number(tally.headers, one, many)
         notes.append(
             f"{rows} counted: is the first row an item (--no-header), or were files joined? Name"
             " files by a pattern, 'parts/*.csv'"

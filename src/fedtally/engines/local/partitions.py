@@ -126,10 +126,11 @@ def partial_tally(
     columns = Columns(item_columns(item, domain), client, round, count)
     source = source_of(data, columns, held, seed, is_one_of_many=True)
     is_natural, by_client = round is not None or rounds is not None, not client is clients is None
-    candidates = declared(None if domain is None else domain_of(domain), source)
+    candidates = declared(candidates_of(domain), source)
     outside = outside or ("drop" if private else "error")
     most = validate.integer(1, max_items=1 if max_items is None else max_items)
     split = validate.integer(1, num_rounds=1 if num_rounds is None else num_rounds)
+    drawn = None if is_natural else split
     _check(candidates, is_natural, by_client, num_rounds, most, outside, private)
     needs_seed = by_client or candidates is None
     if seed is None and needs_seed:
@@ -141,7 +142,7 @@ def partial_tally(
     encoder = encoder_of(candidates, hashes, outside, private)
     tally = Tally(
         encoder,
-        None if is_natural else split,
+        drawn,
         most,
         simulation_rng(hashes, seed if needs_seed else 0, is_private=private, has_plan=False),
         row_bytes(memory),
@@ -153,7 +154,7 @@ def partial_tally(
         seed if needs_seed else None,
         candidates,
         hashes=hashes,
-        num_rounds=None if is_natural else split,
+        num_rounds=drawn,
         max_items=most,
         outside=outside,
         private=private,
@@ -163,6 +164,11 @@ def partial_tally(
         items = None  # nothing says of which type they are
     part = tally.part(by_client=by_client)
     return Content.of_partition(str(partition), rules, part, items, tally.columns).table()
+
+
+def candidates_of(domain: Any) -> Domain | str | None:
+    """Return the candidates that a caller names; None: those of the source."""
+    return None if domain is None else domain_of(domain)
 
 
 def _check(

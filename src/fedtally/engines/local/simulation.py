@@ -13,7 +13,7 @@ from fedtally.campaign.screening import Screen
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import Plan
-from fedtally.planner.request import CampaignSpec, Request, check_flag
+from fedtally.planner.request import CampaignSpec, Request
 from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import checked_epsilon
@@ -109,7 +109,7 @@ class Simulation:
             raise InvalidInputError(
                 f"{arg.seed} must be an integer, text or bytes, got {self.seed!r}"
             )
-        check_flag(evaluate=self.evaluate, allow_rare_names=self.allow_rare_names)
+        validate.flag(evaluate=self.evaluate, allow_rare_names=self.allow_rare_names)
         is_open = isinstance(self.spec.domain, OpenStrings)
         check(given(dictionary=self.dictionary), unmet(open=not is_open))
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):

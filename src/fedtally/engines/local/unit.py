@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from fedtally.base.text import in_number
 from fedtally.engines.local.tally import Tally
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
@@ -68,7 +69,7 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
     if tally.is_bounded_by_client:
         found.append(
             f"of a {one} with more than {_items(plan.max_items)}, {plan.max_items} drawn at random"
-            f" {'is' if plan.max_items == 1 else 'are'} counted: a frequency is the share of"
+            f" {in_number(plan.max_items, 'is', 'are')} counted: a frequency is the share of"
             f" {many} whose drawn items include it (how many {many} that concerns is private)"
         )
         if plan.is_of_silos:
@@ -86,7 +87,7 @@ def _rows_are_people(tally: Tally) -> str:
     likely = looks_like_people(tally.columns.others)
     if likely:
         listed = ", ".join(repr(name) for name in likely[:_SHOWN])
-        way += f"; {listed} {'looks' if len(likely) == 1 else 'look'} like one"
+        way += f"; {listed} {in_number(len(likely), 'looks', 'look')} like one"
     return Note(
         f"each {what} counts as a person of its own, and ten of one person as ten people: {way}"
     )
@@ -95,7 +96,7 @@ def _rows_are_people(tally: Tally) -> str:
 def _of_silos(plan: Plan) -> str:
     event = None if plan.privacy is None else plan.privacy.event
     assert event is not None
-    most = "1 silo" if event.silos_per_person == 1 else f"{event.silos_per_person:,} silos"
+    most = in_number(event.silos_per_person, "1 silo", "{} silos")
     return (
         f"a person counts in at most {most}, and a silo at most {plan.people:,} people, drawn at"
         " random from more: in a silo that has more, epsilon is that of replace-one"
@@ -103,4 +104,4 @@ def _of_silos(plan: Plan) -> str:
 
 
 def _items(number: int) -> str:
-    return "one item" if number == 1 else f"{number:,} items"
+    return in_number(number, "one item", "{} items")
