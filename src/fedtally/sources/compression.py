@@ -53,10 +53,9 @@ class _Decompressed:
         self._name, self._bytes = compression.name, compression.open(file)
 
     def read(self, size: int) -> bytes:
-        damage = (EOFError, OSError, zlib.error, lzma.LZMAError, *arrow.errors())
         try:
             return cast("bytes", self._bytes.read(size))
-        except damage as error:
+        except arrow.errors(EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno:  # the disk's, not of the content
                 raise
             why = "it is damaged or cut short, or something else follows it"
