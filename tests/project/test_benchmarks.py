@@ -68,6 +68,15 @@ def test_footprint_measures_the_chosen_parts() -> None:
     assert "wheel" not in printed
 
 
+def test_the_import_of_a_light_agent_is_compared() -> None:
+    measured = document("light-agent", "--quick", "--against", "HEAD")
+    assert [round(goal["bound"], 3) for goal in measured["goals"]] == [0.667, 0.667]
+    # one version, so each share is about 1, and an agent with its record takes more than without
+    assert 0.8 < measured["goals"][1]["value"] < 1.25
+    memory = [float(note.split()[-2]) for note in measured["notes"]]
+    assert len(memory) == 5 and memory[0] < memory[2]
+
+
 @pytest.mark.parametrize(
     ("value", "at_most", "met"), [(2.0, False, True), (0.5, False, False), (0.5, True, True)]
 )

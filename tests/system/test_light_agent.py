@@ -89,6 +89,15 @@ def test_only_what_reads_a_plan_loads_any_where_they_are_installed(owner: Owner)
     assert found == [(code, there) for (_, code), there in zip(asks.values(), loaded, strict=True)]
 
 
+def test_an_agent_that_was_imported_has_loaded_no_database_and_none_of_the_three() -> None:
+    text = (
+        "import sys, fedtally.agent.agent, fedtally.agent.serve, fedtally.agent.settings\n"
+        f"sys.exit(', '.join({{'sqlalchemy', 'rich', *{HIDDEN}}} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_owners_processes_and_campaigns_need_none_of_the_three() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "--all", "-p", "light", *WHOLE],

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedtally.agent.policy import AgentPolicy
 from fedtally.base.archive import replacing
@@ -35,7 +36,9 @@ from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
-from fedtally.store import ClientRecord
+
+if TYPE_CHECKING:
+    from fedtally.store import ClientRecord
 
 _PLAN, _LIST, _SIGNATURE, _UNTIL = "plan.toml", "allow-list", "signature", "until"
 _MOST_BYTES = 64  # of a day

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtally.agent.accepted import Campaign
 from fedtally.agent.items import Items
@@ -30,7 +30,9 @@ from fedtally.secagg import wire
 from fedtally.secagg.client import Client, Invitation, read_invite
 from fedtally.secagg.messages import AbortCode, ClientState, Kind, RemoteProtocolError
 from fedtally.secagg.params import Adversary
-from fedtally.store import ClientRecord, Journal
+
+if TYPE_CHECKING:
+    from fedtally.store import ClientRecord, Journal
 
 MOST_SESSIONS = 4  # at once
 MOST_ENDED = 64  # of which the last answer is kept
@@ -392,6 +394,8 @@ class Agent:
         if invite is None:
             self._note("dropped an Invite that the plan's server did not sign", message.session)
             return None
+        from fedtally.store import Journal  # which is slow to load
+
         plan = campaign.plan
         journal = Journal(self._record, plan, invite.round, now, self._once)
         try:
@@ -588,6 +592,8 @@ def refusals(
     if left is None:
         found.append("this client took part in every round of the plan")
     else:
+        from fedtally.store import Journal
+
         journal = Journal(record, plan, left, 0, once)
         # what costs too much by itself need not be said once more of all together
         is_refused = policy.privacy is not None and any(policy.privacy.refusals(plan.privacy))

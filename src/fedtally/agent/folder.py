@@ -13,7 +13,6 @@ from fedtally.agent.serve import FOLDER_MODE
 from fedtally.agent.settings import FILE, TEMPLATE
 from fedtally.campaign.key_files import Role, create_key_files
 from fedtally.errors import InvalidInputError
-from fedtally.store import ClientRecord
 
 
 def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
@@ -31,6 +30,8 @@ def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
         InvalidInputError: the folder holds something, or cannot be made, or others than the user
             of this process may write a folder around it.
     """
+    from fedtally.store import ClientRecord  # which is slow to load
+
     # before anything is made: the agent would refuse to start here
     around = Permissions(os.geteuid(), frozenset(), folder / "run" / "agent.sock")
     if problems := around.kept(others=[folder.absolute().parent]):

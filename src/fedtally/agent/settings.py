@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedtally.agent.accepted import AcceptedCampaigns
 from fedtally.agent.agent import Agent, Note, check_binds
@@ -39,7 +39,9 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
-from fedtally.store import ClientRecord
+
+if TYPE_CHECKING:
+    from fedtally.store import ClientRecord
 
 FILE = "agent.toml"
 NO_REGISTRAR = "no registrar is named: a plan counts as accepted by the owner's own act alone"
@@ -238,6 +240,8 @@ class Settings:
 
         The agent that runs puts the cap of the policy into it.
         """
+        from fedtally.store import ClientRecord  # which is slow to load
+
         record = ClientRecord.open(self.record, mark=self.mark)
         check_binds(record, self.policy, self.once)
         return record

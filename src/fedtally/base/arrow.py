@@ -27,10 +27,10 @@ def found() -> Any:
     return pyarrow
 
 
-def errors() -> tuple[type[Exception], ...]:
-    """Return the errors of PyArrow that are none of Python's own: none where it is missing."""
+def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return other errors, and beside them those of PyArrow where it is installed."""
     pa = found()
-    return () if pa is None else (pa.ArrowException,)
+    return others if pa is None else (*others, pa.ArrowException)
 
 
 def check(what: str, way_out: str = "") -> None:

@@ -127,7 +127,7 @@ class Domain(ABC):
         try:
             return self.contains(items)
         # The column was refused: by this package, by a codec or by Arrow.
-        except (ValueError, OverflowError, *arrow.errors()):
+        except arrow.errors(ValueError, OverflowError):
             # Halves are tried until the bad items stand alone: few bad items cost little.
             middle = len(items) // 2
             if isinstance(items, str | bytes):

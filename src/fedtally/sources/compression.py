@@ -55,7 +55,7 @@ class _Decompressed:
     def read(self, size: int) -> bytes:
         try:
             return cast("bytes", self._bytes.read(size))
-        except (EOFError, OSError, zlib.error, lzma.LZMAError, *arrow.errors()) as error:
+        except arrow.errors(EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno:  # the disk's, not of the content
                 raise
             why = "it is damaged or cut short, or something else follows it"

@@ -39,7 +39,7 @@ def reading(name: str, encoding: str) -> Iterator[None]:
         yield
     except DamagedError as error:
         raise UnreadableFileError(f"{name} {error}") from error
-    except (*arrow.errors(), OSError, UnicodeError, csv.Error) as error:
+    except arrow.errors(OSError, UnicodeError, csv.Error) as error:
         raise UnreadableFileError(f"{name} {_explain(error, encoding)}") from error
 
 
