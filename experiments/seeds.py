@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from experiments import options, study
 from fedtally.domain import IntegerRange
-from fedtally.planner.draft import Draft
+from fedtally.planner.design import Draft
 from fedtally.planner.request import Request
 from fedtally.planner.seeds import with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder

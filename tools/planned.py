@@ -12,7 +12,8 @@ The file holds a digest of what each command printed and wrote, and the seconds 
 took. No digest is kept in the repository: they have the last digit of every number.
 
 Commands run one after another in this process: what one of them keeps in memory, such as trials
-of small sketches, the next one may use. So compare runs of the same requests.
+of small sketches, the next one may use. So compare runs of the same requests. Sums over sets have
+another last digit in each process, but for one `PYTHONHASHSEED`: this program sets it.
 """
 
 from __future__ import annotations
@@ -245,4 +246,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    steady = {"PYTHONHASHSEED": "0"}
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | steady)  # noqa: S606
     sys.exit(main())

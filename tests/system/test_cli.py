@@ -27,7 +27,7 @@ from fedtally.cli.app import cli, run
 from fedtally.domain import Strings
 from fedtally.engines.local.simulation import Simulation
 from fedtally.plan import Plan
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, DEFAULT_ROWS
+from fedtally.planner.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
 from fedtally.result import Result
 from fedtally.sketch import CountSketch, SketchSpec

@@ -688,3 +688,104 @@ def test_the_tables_of_a_bill_are_whole_in_any_terminal(
         gone = "columns: without the server sends, a client CPU; --json has all" in words_of(tables)
         assert gone is (columns == 60)
         assert ("columns: without" in tables) is (columns < 72)
+
+
+# ---- ways out ----
+
+_WAYS = {  # the words of a way out, and the option with which it is typed
+    r"tau (\S+)": "--tau",
+    r"epsilon (\S+)": "--epsilon",
+    r"([\d,]+) clients": "--clients",
+    r"([\d,]+) silos of as many people each": "--clients",
+    r"cohorts of up to ([\d,]+) \(--max-cohort\)": "--max-cohort",
+    r"([\d,]+) bytes": "--max-bytes",
+}
+_SMALL = "--clients 5000 --domain-size 300"
+
+
+def typed(arguments: list[str], way: str) -> tuple[str, list[str]]:
+    """Return the option that a refusal says to change, and the arguments with that change."""
+    [(number, option)] = [
+        (found[1].replace(",", ""), option)
+        for words, option in _WAYS.items()
+        if (found := re.fullmatch(words, way))
+    ]
+    if option not in arguments:
+        return option, [*arguments, option, number]
+    place = arguments.index(option) + 1
+    return option, [*arguments[:place], number, *arguments[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        pytest.param(
+            f"{_SMALL} --tau 0.002 --epsilon 0.5 --recovery median",
+            "tau epsilon clients",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{_SMALL} --tau 0.002 --epsilon 1 --max-bytes 200 --recovery median",
+            "tau",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{_SMALL} --tau 0.002 --epsilon 1 --max-bytes 200",
+            "tau",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{_SMALL} --tau 0.0002 --epsilon 1",
+            "tau epsilon clients",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{_SMALL} --tau 0.01 --max-bytes 100",
+            "tau max-bytes",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{_SMALL} --tau 0.01 --max-bytes 100 --like zipf:d=300",
+            "tau max-bytes",
+            marks=pytest.mark.slow,
+        ),
+        (f"{_SMALL} --tau 0.0001 --epsilon 1 --like zipf:d=300", "tau epsilon clients"),
+        (f"{_SMALL} --tau 0.0001 --epsilon 1 --delta 0", "tau epsilon clients"),
+        pytest.param(
+            f"{_SMALL} --tau 0.001 --epsilon 0.5 --encoding histogram",
+            "tau epsilon clients",
+            marks=pytest.mark.slow,
+        ),
+        (f"{_SMALL} --tau 0.001 --epsilon 0.5 --rounds 4", "tau epsilon clients"),
+        pytest.param(
+            f"{_SMALL} --tau 0.001 --epsilon 1 --max-items 3",
+            "tau epsilon clients",
+            marks=pytest.mark.slow,
+        ),
+        (
+            f"{_SMALL} --tau 0.01 --epsilon 0.5 --secure-sum secagg --max-cohort 100",
+            "tau epsilon clients max-cohort",
+        ),
+        pytest.param(
+            f"{_SMALL} --tau 0.0005 --epsilon 0.5 --secure-sum two-server",
+            "tau epsilon clients",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "--clients 10 --people 500 --domain-size 100 --tau 0.0005 --epsilon 1",
+            "tau epsilon clients",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_each_way_out_of_a_target_can_be_typed(call: Call, asked: str, options: str) -> None:
+    arguments = [*asked.split(), "--quiet"]
+    code, _, err = call(*arguments)
+    found = re.search("; (any of these|this) would do: (.*)", err)
+    assert code == 2 and found is not None, err
+    ways = found[2].split("; ")
+    assert (found[1] == "this") == (len(ways) == 1)
+    changed = dict(typed(arguments, way) for way in ways)
+    assert " ".join(option.removeprefix("--") for option in changed) == options, err
+    for new in changed.values():
+        assert call(*new)[0] == 0, new

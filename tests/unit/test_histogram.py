@@ -27,7 +27,7 @@ from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan, Target
 from fedtally.planner import Frequencies, encodings
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, Draft
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Draft
 from fedtally.planner.encodings import Histogram
 from fedtally.planner.proposal import (
     Proposal,

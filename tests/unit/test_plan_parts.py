@@ -1,4 +1,4 @@
-"""The parts of a plan: what follows from who adds the noise, and from how rounds are summed."""
+"""The parts of a plan: what follows from clients, candidates, vector, summing and protection."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtally.base.encoding import Encoding
 from fedtally.crypto.keys import Secret
+from fedtally.domain import IntegerRange, OpenStrings
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan, Protection, Summing, Sums
+from fedtally.plan import Candidates, Clients, Plan, Protection, Summing, Sums, Vector
 from fedtally.privacy.config import PrivacyConfig, propose
+from fedtally.privacy.events import Relation
 from fedtally.privacy.row_noise import row_noise_bound
 from fedtally.secagg import params
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.proposal import propose as propose_sum
-from fedtally.sketch import NoiseMark, Schedule
+from fedtally.sketch import CountSketch, NoiseMark, Schedule, SketchSpec, Spelling
 
 N, ROWS, WIDTH = 40, 3, 16
 ASKED: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "rows": ROWS, "width": WIDTH}
@@ -43,6 +46,88 @@ def part(by: str, schedule: str = "shared", rounds: int = 4, *, secure: bool = T
 @cache  # and not at import: each process that collects tests would look for the noise
 def terms(by: str) -> PrivacyConfig:
     return propose(**ASKED, **OF_ADDERS[by])
+
+
+# ---- who sends the vectors ----
+
+
+def test_persons_count_themselves_and_a_silo_says_how_many_it_counts() -> None:
+    persons, silos = Clients(1, 4), Clients(200, 4)
+    entries = np.array([950])
+    assert persons.people_and_silos(entries[:0], 12) == (12, 0)
+    assert silos.people_and_silos(entries, 12) == (950, 12)
+    assert [persons.fits(number) for number in (0, 1)] == [True, False]
+    assert [silos.fits(number) for number in (0, 1)] == [False, True]
+
+
+def test_the_number_of_silos_is_public_whatever_the_relation() -> None:
+    hidden = Relation.ADD_REMOVE
+    assert Clients(1, 1).hides_number(hidden) and not Clients(2, 1).hides_number(hidden)
+    others = (None, Relation.ZERO_OUT, Relation.REPLACE_ONE)
+    assert not any(Clients(people, 1).hides_number(one) for people in (1, 2) for one in others)
+
+
+@pytest.mark.parametrize("people", [1, 50])
+def test_the_largest_entry_is_that_of_items_that_share_a_counter(people: int) -> None:
+    """All items of a client may share a counter of a sketch, those of a person no other one."""
+    clients = Clients(people, 3)
+    assert clients.most_items == clients.largest_entry(Encoding.SKETCH) == 3 * people
+    assert clients.largest_entry(Encoding.HISTOGRAM) == people
+
+
+# ---- what may be counted ----
+
+
+OPEN = OpenStrings(32).describe()
+
+
+def test_only_an_open_domain_is_spelled() -> None:
+    listed, spelling = IntegerRange(1, 9).describe(), Spelling(4, 10, 32)
+    assert (Candidates(listed).kind, Candidates(OPEN).kind) == ("listed", "open")
+    Candidates(listed).check_spelling(None)
+    Candidates(OPEN).check_spelling(spelling)
+    for described, size in ((listed, spelling), (OPEN, None)):
+        with pytest.raises(InvalidInputError, match="spelling"):
+            Candidates(described).check_spelling(size)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"normalise": "nfd"}, "domain.normalise must be nfc"),
+        ({"max_length": 16}, "domain.max_length must be 32"),
+        ({"bits": 7}, "domain.bits must be at least 8"),
+        ({"size": 5}, "candidates, got public True and size 5"),
+        ({"public": False}, "is public and has"),
+    ],
+)
+def test_an_open_domain_is_described_in_one_way(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Candidates(OPEN | change).check_spelling(Spelling(4, 10, 32))
+
+
+# ---- what a client sends ----
+
+
+@pytest.mark.parametrize("first", [None, 5])
+def test_a_vector_has_the_bounds_and_the_parity_of_its_items(first: int | None) -> None:
+    """By sums of a few clients: some of 8 items stand in a sketch with a minus, none otherwise."""
+    vector = Vector(Encoding.SKETCH if first is None else Encoding.HISTOGRAM)
+    rows, width = (3, 8) if first is None else (1, 8)
+    assert vector.first_id(Candidates(IntegerRange(5, 12).describe())) == first
+    assert vector.first_id(IntegerRange(5, 12)) == first
+    spec = SketchSpec(rows, width, Schedule.parse("shared"), 1, bytes(32), None, first)
+    lowest = 0
+    for clients in (28, 29):  # of one item each
+        sketch = CountSketch(spec, 0)
+        sketch.add_range(5, np.append(np.full(7, 4), clients - 28), num_clients=clients)
+        sums = [int(row.sum()) for row in sketch.all_rows()]
+        assert {number % 2 for number in sums} == {clients % 2}
+        lowest = min(lowest, *(int(row.min()) for row in sketch.all_rows()))
+    assert vector.has_parity(1) == vector.shares_counters == (lowest < 0)
+    assert not vector.has_parity(2)
+    assert 0 <= -lowest <= -vector.lowest(29, 0)
+    assert vector.lowest(29, 9) == vector.lowest(29, 0) - 9
 
 
 # ---- who adds the noise ----

@@ -12,7 +12,7 @@ from fedtally.cli.app import run
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.plan import Plan
-from fedtally.planner.draft import Draft
+from fedtally.planner.design import Draft
 from fedtally.planner.request import Request
 from fedtally.planner.seeds import DRAWS, draws, unevenness, with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder

@@ -21,7 +21,7 @@ from fedtally.engines.local.seeds import key_bytes
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target
-from fedtally.planner.draft import Draft
+from fedtally.planner.design import Draft
 from fedtally.planner.request import Request
 from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.config import propose

@@ -88,7 +88,7 @@ def why_unscreened(plan: Plan) -> str | None:
         return "a silo adds as many items as it has people, so that its sum has no expected spread"
     if plan.max_items > 1:
         return "clients of several items have no expected spread"
-    if plan.rows == 1 and not plan.is_histogram:
+    if plan.rows == 1 and plan.encoding.is_signed:
         return "in a sketch of one row frequent items may cancel, so that it hides their spread"
     return None
 

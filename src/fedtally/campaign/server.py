@@ -412,7 +412,7 @@ class FrequencyServer:
             raise InvalidInputError(
                 f"a plain sum of this plan must be {expected}, got noise of {sketch.noise}"
             )
-        if (sketch.num_silos > 0) != self.plan.is_of_silos:
+        if not self.plan.clients.fits(sketch.num_silos):
             raise InvalidInputError(
                 "a plain sum must say how many silos it has, and 0 where clients are no silos:"
                 f" this plan has up to {self.plan.people} people a client, got {sketch.num_silos}"
@@ -491,9 +491,8 @@ class FrequencyServer:
         sketch = CountSketch(self.plan.spec, round)
         size = sketch.vector.size
         sketch.vector = total[:size].copy()
-        sketch.num_clients = num_clients
-        if self.plan.is_of_silos:
-            sketch.num_clients, sketch.num_silos = int(total[size]), num_clients
+        people, silos = self.plan.clients.people_and_silos(total[size:], num_clients)
+        sketch.num_clients, sketch.num_silos = people, silos
         if is_secret:
             most = num_clients * self.plan.people
             sketch.num_clients = min(max(sketch.num_clients, 0), most)
@@ -560,7 +559,7 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f" a client sent something else than a {plan.encoding}"
             )
         # Only noise is negative in a histogram, and within its bound.
-        if plan.is_histogram and (least := int(row.min())) < -noise:
+        if (least := int(row.min())) < plan.vector.lowest(most_of_one, noise):
             raise RejectedSumError(
                 f"a counter of the sum is {least}, below {-noise}, and clients add nothing negative"
                 f" to a histogram{' but their noise' * (noise > 0)}: a client sent something else"
@@ -571,12 +570,10 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"the counters of a row of the sum add up to {total} without their signs, and"
                 f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
-    # A client of one item adds an odd number to each row of a sketch. Noise has no parity, and of
-    # several items some may cancel.
+    # Noise has no parity.
     if (
         not plan.protection.is_charged
-        and not plan.is_histogram
-        and max_items == 1
+        and plan.vector.has_parity(max_items)
         and any((int(row.sum()) - sketch.num_clients) % 2 for row in sketch.all_rows())
     ):
         raise RejectedSumError(

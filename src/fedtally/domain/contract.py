@@ -82,6 +82,14 @@ class Domain(ABC):
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Rebuild the domain from its description and arrays; use `load`, which checks them."""
 
+    def with_seed(self, seed: bytes) -> Domain:
+        """Return this domain with the seed of a campaign, where ids depend on it.
+
+        Args:
+            seed: 32 bytes, of the hashes.
+        """
+        return self
+
     def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
         """Return the ids of the positions ``start`` to ``stop - 1``, uint64[stop - start]."""
         start = validate.integer(0, self.size, start=start)

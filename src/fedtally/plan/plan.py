@@ -28,11 +28,12 @@ from fedtally.base import toml, validate
 from fedtally.base.archive import replacing
 from fedtally.base.encoding import Encoding, values_of_sum
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
-from fedtally.kernels import MAX_WIDTH
-from fedtally.plan.candidates import checked_domain
 from fedtally.plan.form import canonical_json, check_form, json_object
+from fedtally.plan.parts.candidates import Candidates, check_histogram_domain, checked_domain
+from fedtally.plan.parts.clients import Clients
 from fedtally.plan.parts.protection import Protection, Sums
 from fedtally.plan.parts.summing import Summing
+from fedtally.plan.parts.vector import Vector
 from fedtally.plan.target import Target
 from fedtally.recovery.decoders import Recovery
 from fedtally.sketch import NoiseMark, Schedule, SketchSpec, Spelling
@@ -48,10 +49,6 @@ U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
 _OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that it may lack
-_OPEN = "open"  # the kind of domain whose names are spelled
-_NFC = "nfc"  # the one normal form of strings that such a domain may ask for
-# the kinds of domain whose ids follow each other from one on that their description says
-_IN_ORDER = ("range", "dictionary", "grid")
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
@@ -134,7 +131,12 @@ class Plan:
                 f"num_clients times people must be at most {MAX_CLIENTS}, so that no sum overflows,"
                 f" got {self.num_clients} times {self.people}"
             )
-        self._check_open()
+        self.candidates.check_spelling(self.spelling)
+        if self.is_open and self.privacy is not None and self.privacy.event.collisions is not None:
+            raise InvalidInputError(
+                "privacy.event.collisions certifies the hashes of listed candidates, and an open"
+                " domain has no list: leave collisions (certify) out"
+            )
         if self.encoding is Encoding.HISTOGRAM:
             check_histogram_domain(self.domain)
             if self.width != self.domain_size:
@@ -181,41 +183,6 @@ class Plan:
                 signed=self.encoding.is_signed,
             )
 
-    def _check_open(self) -> None:
-        """Refuse an open domain without a spelling, and the other way round."""
-        is_open, spelling = self.domain["kind"] == _OPEN, self.spelling
-        if is_open != (spelling is not None):
-            raise InvalidInputError(
-                "an open domain needs a spelling, the size of the sketches that names are read from"
-                if is_open
-                else f"spelling goes with an open domain, got the kind {self.domain['kind']!r}"
-            )
-        if spelling is None:
-            return
-        entries = ["kind", "size", "public", "max_length", "bits", "normalise"]
-        validate.table("domain", dict(self.domain), entries, optional=["normalise"])
-        if self.domain.get("normalise", _NFC) != _NFC:
-            raise InvalidInputError(
-                f"domain.normalise must be {_NFC}, got {self.domain['normalise']!r}; leave the"
-                " entry out where strings are hashed as they are"
-            )
-        if self.domain["max_length"] != spelling.max_length:
-            raise InvalidInputError(
-                f"domain.max_length must be {spelling.max_length}, that of the spelling, got"
-                f" {self.domain['max_length']!r}"
-            )
-        bits = validate.integer(8, 28, **{"domain.bits": self.domain["bits"]})
-        if self.domain["size"] != 1 << bits or not self.domain["public"]:
-            raise InvalidInputError(
-                f"an open domain of {bits} bits is public and has {1 << bits} candidates, got"
-                f" public {self.domain['public']} and size {self.domain['size']}"
-            )
-        if self.privacy is not None and self.privacy.event.collisions is not None:
-            raise InvalidInputError(
-                "privacy.event.collisions certifies the hashes of listed candidates, and an open"
-                " domain has no list: leave collisions (certify) out"
-            )
-
     def _check_privacy(self, privacy: PrivacyConfig) -> None:
         """Refuse privacy terms whose guarantee this plan would not keep.
 
@@ -242,8 +209,8 @@ class Plan:
                 " show who holds what, whatever the noise; declare a domain, or mark the plan as"
                 " not private (not_private)"
             )
-        hides_number = privacy.event.relation.hides_number
-        if hides_number and self.secure_sum is not None and not self.is_of_silos:
+        hides_number = self.clients.hides_number(privacy.event.relation)
+        if hides_number and self.secure_sum is not None:
             raise InvalidInputError(
                 "add-remove hides the number of clients, which the secure sum"
                 f" {self.secure_sum.method} shows: use zero-out or replace-one, or an ideal"
@@ -307,6 +274,21 @@ class Plan:
         return canonical_json(self.domain) == canonical_json(described)
 
     @cached_property
+    def clients(self) -> Clients:
+        """Who sends the vectors, and what follows from it."""
+        return Clients(self.people, self.max_items)
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        """What may be counted, and what follows from it."""
+        return Candidates(self.domain)
+
+    @cached_property
+    def vector(self) -> Vector:
+        """What a client sends, and what follows from it."""
+        return Vector(self.encoding)
+
+    @cached_property
     def summing(self) -> Summing:
         """How the vectors of a round are summed, and what follows from it."""
         return Summing(self.secure_sum, self.max_round_clients)
@@ -328,8 +310,7 @@ class Plan:
             self.num_rounds,
             self.seed,
             self.spelling,
-            # a range says its first integer, whose id it is mod 2^64; other ids begin at 0
-            int(self.domain.get("first", 0)) % 2**64 if self.is_histogram else None,
+            self.vector.first_id(self.candidates),
         )
 
     @property
@@ -398,7 +379,7 @@ class Plan:
     @property
     def nouns(self) -> tuple[str, str]:
         """The noun for those whom the answer counts, in the singular and in the plural."""
-        return ("person", "people") if self.is_of_silos else ("client", "clients")
+        return self.clients.counted
 
     @property
     def is_of_silos(self) -> bool:
@@ -408,17 +389,17 @@ class Plan:
     @property
     def vector_length(self) -> int:
         """The entries of a client's vector: the counters, and of a silo the number of people."""
-        return self.spec.vector_length + self.is_of_silos
+        return self.spec.vector_length + self.clients.entries
 
     @property
     def largest_entry(self) -> int:
         """The most that one client adds to an entry of the vector, without noise."""
-        return self.people * self.encoding.most_of_counter(self.max_items)
+        return self.clients.largest_entry(self.encoding)
 
     @property
     def most_items(self) -> int:
         """The most items that one client contributes, those of all its people."""
-        return self.people * self.max_items
+        return self.clients.most_items
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
@@ -600,7 +581,7 @@ class Plan:
     @property
     def _one_hot_bits(self) -> int:
         """The bits per counter of a histogram with the same noise."""
-        largest = self.people * Encoding.HISTOGRAM.most_of_counter(self.max_items)
+        largest = self.clients.largest_entry(Encoding.HISTOGRAM)
         if self.secure_sum is None:
             sums = self.max_round_clients, largest, self.noise_bound
             return modulus_bits(*sums, signed=False)
@@ -781,37 +762,6 @@ class Plan:
                 f"cannot read the plan {os.fspath(path)}:"
                 f" {getattr(error, 'strerror', None) or error}"
             ) from error
-
-
-def check_histogram_domain(domain: Mapping[str, Any]) -> None:
-    """Refuse a histogram over candidates that a client does not know, or that are too many.
-
-    Args:
-        domain: the description of the candidates.
-
-    Raises:
-        InvalidInputError: they are not written in the plan, or more than a row has counters.
-
-    >>> check_histogram_domain({"kind": "strings", "size": 9, "public": False})
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: a histogram has a counter for each candidate, ...
-    """
-    if domain["kind"] not in _IN_ORDER:
-        raise InvalidInputError(
-            f"a histogram has a counter for each candidate, and candidates of kind {domain['kind']}"
-            f" have no places that clients know: declare them ({opt.domain('FILE')}, range:A..B,"
-            " grid:...), or take the encoding sketch"
-        )
-    if domain["kind"] == "range":
-        validate.integer(**{"domain.first": domain.get("first")})
-    elif "first" in domain:
-        raise InvalidInputError(f"domain.first is for a range, got the kind {domain['kind']!r}")
-    if domain["size"] > MAX_WIDTH:
-        raise InvalidInputError(
-            f"a histogram has a counter for each candidate, at most {MAX_WIDTH:,}, got"
-            f" {domain['size']:,}: take the encoding sketch"
-        )
 
 
 def modulus_bits(

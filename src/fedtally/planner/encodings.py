@@ -23,7 +23,7 @@ from fedtally.recovery.decoders import SIMPLEST
 from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner.draft import Chosen, Draft
+    from fedtally.planner.design import Chosen, Draft
     from fedtally.planner.frequencies import Frequencies
 
 # Where no bytes were asked for: how many times the usual ones a histogram may cost.

@@ -27,7 +27,7 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.choice import numbers_of_batches
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.planner.proposal import (
@@ -38,6 +38,7 @@ from fedtally.planner.proposal import (
     make_target,
     predict_linf,
     rounded_up,
+    ways_out,
     why_unreachable,
 )
 from fedtally.planner.rare_names import WARNED, RareNames, of_plan
@@ -466,12 +467,7 @@ class Search:
 
     def _unreachable(self) -> InvalidInputError:
         """Return the error for a target out of reach, with the smallest changes that help."""
-        ways = list(self._ways())
-        out = (
-            f"any of these would do: {'; '.join(ways)}"
-            if ways
-            else "no single change of it would do"
-        )
+        out = ways_out(list(self._ways()))
         draft = self._drafts[0]
         reads = f"names of strings that more than {2 * self._tau:g} of the clients hold"
         return InvalidInputError(f"tau {self._tau:g}, and {reads}, {why_unreachable(draft)}; {out}")

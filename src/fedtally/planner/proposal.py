@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -16,7 +16,7 @@ from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest
 from fedtally.planner.choice import descend
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
 from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
 from fedtally.planner.request import CampaignSpec
@@ -46,6 +46,8 @@ _FIRST_TAU = 0.01  # for which the hardest frequencies are first taken, where by
 _STEPS = 8  # of `_WIDER`, at the most
 _TURNS = 3  # plan and hardest frequencies, found in turn
 _PRECISION = 1.02  # of what is said to do instead
+_MORE_CLIENTS = (100, 10, 3)  # times as many, that may do
+_TRIES, _ENOUGH = 5, 1.1  # what looks enough and is not is raised, so many times, and how far first
 
 
 class Way(NamedTuple):
@@ -60,6 +62,20 @@ class Way(NamedTuple):
     what: str
     value: float
     text: str
+
+
+class OutOfReachError(UnreachableError):
+    """No plan meets a draft's target; `unreachable` says what would.
+
+    Attributes:
+        draft: the plan that was to be.
+        distribution: the frequencies for which it cannot be.
+    """
+
+    def __init__(self, draft: Draft, distribution: Frequencies) -> None:
+        super().__init__(f"tau {draft.spec.tau:g} {why_unreachable(draft)}")
+        self.draft = draft
+        self.distribution = distribution
 
 
 class Shapes(NamedTuple):
@@ -281,13 +297,35 @@ def propose(
             are named.
     """
     draft = make_draft(spec, domain, num_clients, seed)
+    try:
+        return attempt(draft, distribution, is_drawn=is_drawn, find_epsilon=find_epsilon, like=like)
+    except OutOfReachError as error:
+        failed, law = error.draft, error.distribution
+
+    def keeps(other: Draft) -> bool:
+        is_found = find_epsilon and _epsilon(other) == _epsilon(failed)  # else it is the change
+        return _is_made(lambda: _make(other, distribution, find_epsilon=is_found))
+
+    raise unreachable(failed, law, keeps)
+
+
+def attempt(
+    draft: Draft,
+    distribution: Frequencies | None = None,
+    *,
+    is_drawn: bool = False,
+    find_epsilon: bool = False,
+    like: str | None = None,
+) -> Proposal:
+    """Return the plan that `propose` returns, of a draft.
+
+    Raises:
+        OutOfReachError: no plan meets the target. What would is not looked for, which takes long.
+        InvalidInputError: what is asked for cannot be had.
+    """
     check_even_rounds(draft)
-    if distribution is None:
-        like, made = hardest.ANY, _for_any(draft, find_epsilon=find_epsilon)
-    else:
-        if find_epsilon:
-            draft = _least_private(draft, distribution)
-        made = _Made(draft, *_made_for(draft, distribution), distribution)
+    spec, made = draft.spec, _make(draft, distribution, find_epsilon=find_epsilon)
+    like = hardest.ANY if distribution is None else like
     draft, plan, distribution = made.draft, made.plan, made.distribution
     assert plan.target is not None
     if plan.is_histogram:  # its error is that of the noise, whatever the frequencies
@@ -317,11 +355,32 @@ class _Made(NamedTuple):
     distribution: Frequencies
 
 
+def _make(draft: Draft, distribution: Frequencies | None, *, find_epsilon: bool) -> _Made:
+    """Return the plan for some frequencies, or (None) for any."""
+    if distribution is None:
+        return _for_any(draft, find_epsilon=find_epsilon)
+    if find_epsilon:
+        draft = _least_private(draft, distribution)
+    return _Made(draft, *_made_for(draft, distribution), distribution)
+
+
+def _epsilon(draft: Draft) -> float | None:
+    return None if draft.spec.privacy is None else draft.spec.privacy.epsilon
+
+
+def _is_made(make: Callable[[], object]) -> bool:
+    """Whether a plan can be made."""
+    with suppress(InvalidInputError):
+        make()
+        return True
+    return False
+
+
 def _made_for(draft: Draft, distribution: Frequencies) -> tuple[Plan, Size, float]:
     """Return the plan for some frequencies with its target, its size, and its error for them."""
     if draft.spec.tau is not None:
         # The error of the plan is predicted with its own noise.
-        chosen, size = chosen_for(draft, distribution, with_linf=False)
+        chosen, size = _chosen_for(draft, distribution, with_linf=False)
         plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
         return plan, size, linf
     chosen, size = _for_bytes(draft, distribution)
@@ -370,7 +429,7 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
         steps += 1
         is_dear = spec.max_bytes is not None and plan.bytes_per_client > spec.max_bytes
         if is_dear or steps > _STEPS:
-            raise unreachable(draft, worst.distribution)
+            raise OutOfReachError(draft, worst.distribution)
         worst = _hardest(draft, plan, careful)
     return _Made(
         draft, plan, size, _linf_for_any(draft, plan, worst.distribution), worst.distribution
@@ -476,7 +535,7 @@ def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tu
         plan, before = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)), linf
         linf = predict_linf(plan, distribution, recovery, p, tau=tau, expected=draft.expected)
         if linf > 0.999 * before or (budget is not None and plan.bytes_per_client > budget):
-            raise unreachable(draft, distribution)
+            raise OutOfReachError(draft, distribution)
     return plan, linf
 
 
@@ -611,6 +670,18 @@ def chosen_for(
     Raises:
         InvalidInputError: nothing does; what would is named.
     """
+
+    def keeps(other: Draft) -> bool:
+        return _is_made(lambda: _chosen_for(other, distribution, with_linf=False))
+
+    try:
+        return _chosen_for(draft, distribution, with_linf=with_linf)
+    except OutOfReachError as error:
+        raise unreachable(error.draft, error.distribution, keeps) from None
+
+
+def _chosen_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> tuple[Chosen, Size]:
+    """Return what `chosen_for` returns, or raise OutOfReachError."""
     spec = draft.spec
     assert spec.tau is not None
     if kind_of(draft.recovery).fits_items and distribution.uncertainty(spec.tau) > TOO_UNCERTAIN:
@@ -619,7 +690,7 @@ def chosen_for(
     exact = encodings.meets_target(draft)
     if spec.encoding is Encoding.HISTOGRAM:
         if exact is None:
-            raise unreachable(draft, distribution)
+            raise OutOfReachError(draft, distribution)
         return draft.chosen_of(exact.plan), exact.size
     if exact is None:
         return _sketch_for(draft, distribution, with_linf=with_linf)
@@ -662,9 +733,9 @@ def _sketch_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> 
             return chosen, size
         chosen, size = _sketch_for_bytes(draft, distribution)  # its margin is smaller
     except UnreachableError:
-        raise unreachable(draft, distribution) from None
+        raise OutOfReachError(draft, distribution) from None
     if (size.linf or 0.0) > spec.tau:
-        raise unreachable(draft, distribution)
+        raise OutOfReachError(draft, distribution)
     return chosen, size
 
 
@@ -795,7 +866,7 @@ def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
     )
     if found is None:
         draft = asking(draft, epsilon=MAX_EPSILON)
-        raise unreachable(draft, distribution)
+        raise OutOfReachError(draft, distribution)
     return asking(draft, epsilon=float(rounded_up(found)))
 
 
@@ -819,11 +890,29 @@ def _sketch_reaches(draft: Draft, distribution: Frequencies) -> bool:
     return planner.reach(draft.question(distribution, rows), rows, draft.spec.max_bytes) <= tau
 
 
-def unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
-    """Return the error for a target out of reach, with the smallest changes that help."""
-    ways = [way.text for way in ways_to_meet(draft, distribution)]
-    out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
-    return InvalidInputError(f"tau {draft.spec.tau:g} {why_unreachable(draft)}; {out}")
+def unreachable(
+    draft: Draft, distribution: Frequencies, keeps: Callable[[Draft], bool] = lambda _: True
+) -> InvalidInputError:
+    """Return the error for a target out of reach, with the smallest changes that help.
+
+    Args:
+        draft: the plan that was to be.
+        distribution: the frequencies for which it cannot be.
+        keeps: whether a plan can be made of another draft; without it, what looks enough is named.
+    """
+    ways = ways_out([way.text for way in ways_to_meet(draft, distribution, keeps)])
+    return InvalidInputError(f"tau {draft.spec.tau:g} {why_unreachable(draft)}; {ways}")
+
+
+def ways_out(ways: Sequence[str]) -> str:
+    """Return which changes would do, each by itself, in words.
+
+    >>> ways_out(["tau 0.1"]), ways_out(["tau 0.1", "900 bytes"])
+    ('this would do: tau 0.1', 'any of these would do: tau 0.1; 900 bytes')
+    """
+    if not ways:
+        return "no single change of it would do"
+    return f"{'any of these' if len(ways) > 1 else 'this'} would do: {'; '.join(ways)}"
 
 
 def why_unreachable(draft: Draft) -> str:
@@ -839,10 +928,17 @@ def why_unreachable(draft: Draft) -> str:
     return f"cannot be met at {at} with {clients}{within}"
 
 
-def ways_to_meet(draft: Draft, distribution: Frequencies) -> Iterator[Way]:
+def ways_to_meet(
+    draft: Draft, distribution: Frequencies, keeps: Callable[[Draft], bool] = lambda _: True
+) -> Iterator[Way]:
     """Yield the smallest changes, one at a time, with which a draft's target is met.
 
-    Only the usual rows are tried, as by `reaches`.
+    Only the usual rows are tried, as by `reaches`, and what looks enough is then asked for.
+
+    Args:
+        draft: the plan that was to be.
+        distribution: the frequencies for which it cannot be.
+        keeps: as for `unreachable`.
     """
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
@@ -852,37 +948,44 @@ def ways_to_meet(draft: Draft, distribution: Frequencies) -> Iterator[Way]:
             return distribution
         return hardest.usual_plateau(error, draft.domain.size, max_items=spec.max_items)
 
-    best = planner.least(lambda x: reaches(asking(draft, tau=x), law(x)), tau, 0.5, _PRECISION)
+    def least(
+        changed: Callable[[float], Draft],
+        low: float,
+        high: float,
+        law: Callable[[float], Frequencies] = lambda _: distribution,
+    ) -> float | None:
+        def suffices(value: float) -> bool:
+            try:
+                other = changed(value)
+            except InvalidInputError:  # more clients than one sum may have
+                return False
+            return reaches(other, law(value))
+
+        found = planner.least(suffices, low, high, _PRECISION)
+        return None if found is None else _enough(lambda x: keeps(changed(x)), found, high)
+
+    best = least(lambda x: asking(draft, tau=x), tau, 0.5, law)
     if best is not None:
         yield _way("tau", best, "tau {}")
     if spec.privacy is not None:
         now = spec.privacy.epsilon
-        epsilon = planner.least(
-            lambda x: reaches(asking(draft, epsilon=x), distribution), now, MAX_EPSILON, _PRECISION
-        )
+        epsilon = least(lambda x: asking(draft, epsilon=x), now, MAX_EPSILON)
         if epsilon is not None:
             yield _way("epsilon", epsilon, "epsilon {}")
     few = draft.clients[0]
-    clients = planner.least(
-        lambda x: reaches(of_clients(draft, math.ceil(x)), distribution),
-        few,
-        min(MAX_CLIENTS, 100 * few),
-        _PRECISION,
-    )
-    if clients is not None:
-        unit = "clients" if spec.silos is None else "silos of as many people each"
-        yield _way("clients", clients, f"{{:,}} {unit}")
+    for times in _MORE_CLIENTS:
+        most = min(MAX_CLIENTS, times * few)
+        clients = least(lambda x: of_clients(draft, math.ceil(x)), few, most)
+        if clients is not None:
+            unit = "clients" if spec.silos is None else "silos of as many people each"
+            yield _way("clients", clients, f"{{:,}} {unit}")
+            break
     most, whole = spec.summation.most_clients, draft.clients[1]
     # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones
     # have less.
     is_split = spec.summation.method is SecureSum.SECAGG and whole > most
     if is_split and spec.is_private and spec.summation.min_cohort is None:
-        cohort = planner.least(
-            lambda x: reaches(of_cohort(draft, math.ceil(x)), distribution),
-            most,
-            whole,
-            _PRECISION,
-        )
+        cohort = least(lambda x: of_cohort(draft, math.ceil(x)), most, whole)
         if cohort is not None:
             yield _way("cohort", cohort, f"cohorts of up to {{:,}} ({opt.max_cohort})")
     if spec.max_bytes is not None and spec.encoding is not Encoding.HISTOGRAM:
@@ -890,7 +993,31 @@ def ways_to_meet(draft: Draft, distribution: Frequencies) -> Iterator[Way]:
             question = draft.question(distribution, spec.rows)
             left = draft.tau_of_sketch(distribution)
             schedule, size = planner.smallest(question, left, with_linf=False)
-            yield _way("bytes", question.cost(schedule, size), "{:,} bytes")
+            cost = _enough(
+                lambda x: keeps(of_bytes(draft, math.ceil(x))), question.cost(schedule, size)
+            )
+            if cost is not None:
+                yield _way("bytes", cost, "{:,} bytes")
+
+
+def _enough(keeps: Callable[[float], bool], value: float, most: float = math.inf) -> float | None:
+    """Return about the least value of two digits that does, from one on that looks enough.
+
+    None where none is found. Few are asked for, since each takes as long as a plan.
+
+    >>> _enough(lambda value: value > 131, 120.4), _enough(lambda value: value > 131, 120.4, 125)
+    (140.0, None)
+    """
+    few, factor = 0.0, _ENOUGH
+    for _ in range(_TRIES):
+        value = float(rounded_up(value))
+        if value > most:
+            return None
+        if keeps(value):
+            middle = float(rounded_up(math.sqrt(few * value or value**2)))
+            return middle if middle < value and keeps(middle) else value
+        few, value, factor = value, value * factor, factor**2  # twice as far each time
+    return None
 
 
 def _way(what: str, value: float, text: str) -> Way:
@@ -918,6 +1045,11 @@ def of_clients(draft: Draft, num_clients: int) -> Draft:
     if spec.privacy is not None and spec.privacy.max_clients is not None:
         spec = replace(spec, privacy=replace(spec.privacy, max_clients=num_clients))
     return make_draft(spec, draft.domain, num_clients, draft.seed)
+
+
+def of_bytes(draft: Draft, max_bytes: int) -> Draft:
+    """Return the draft with other bytes."""
+    return replace(draft, spec=replace(draft.spec, max_bytes=max_bytes))
 
 
 def of_cohort(draft: Draft, most: int) -> Draft:

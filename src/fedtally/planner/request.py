@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg
-from fedtally.plan import Plan
+from fedtally.plan import Clients, Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.rules import PRIVACY, SIZES, check, given, unmet
 from fedtally.planner.secure_sum import Summation
@@ -331,6 +331,11 @@ class CampaignSpec:
     failure_probability: float
     silos: Silos | None
 
+    @cached_property
+    def clients(self) -> Clients:
+        """Who sends the vectors, and what follows from it."""
+        return Clients(self.people, self.max_items)
+
     @property
     def people(self) -> int:
         """The most people behind one client, as in `Plan`."""
@@ -346,7 +351,7 @@ class CampaignSpec:
     @property
     def hides_clients(self) -> bool:
         """Whether the number of clients is private; that of silos is public."""
-        return self.relation is Relation.ADD_REMOVE and self.silos is None
+        return self.relation is not None and self.clients.hides_number(self.relation)
 
     @property
     def is_private(self) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedtally.domain import Domain
-from fedtally.planner.draft import Chosen, Draft
+from fedtally.planner.design import Chosen, Draft
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8

@@ -15,14 +15,21 @@ from fedtally.errors import InvalidInputError
 from fedtally.planner import hardest
 from fedtally.planner.encodings import histogram
 from fedtally.planner.privacy import resolve_privacy
-from fedtally.planner.proposal import asking, of_clients, of_cohort, propose, ways_to_meet
+from fedtally.planner.proposal import (
+    asking,
+    attempt,
+    of_clients,
+    of_cohort,
+    propose,
+    ways_to_meet,
+)
 from fedtally.privacy.events import Relation
 from fedtally.secagg.config import SecureSum
 
 if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.planner import Frequencies
-    from fedtally.planner.draft import Draft
+    from fedtally.planner.design import Draft
     from fedtally.planner.proposal import Proposal, Way
     from fedtally.planner.request import CampaignSpec
 
@@ -188,5 +195,5 @@ def _with(draft: Draft, way: Way) -> Draft | None:
 def _plan_of(draft: Draft, known: Frequencies | None) -> Plan | None:
     """Return the plan that meets a draft's tau; None: none does."""
     with suppress(InvalidInputError):
-        return propose(draft.spec, draft.domain, draft.clients[0], known, seed=draft.seed).plan
+        return attempt(draft, known).plan
     return None

@@ -270,7 +270,7 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 
 def _shares_counters(merged: Merged) -> bool:
-    return not all(part.plan.is_histogram for part in merged.results)
+    return any(part.plan.vector.shares_counters for part in merged.results)
 
 
 def _short(

@@ -278,7 +278,7 @@ def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) 
     return Listed(
         unit=result.unit,
         confidence=result.confidence,
-        shares_counters=not result.plan.is_histogram,
+        shares_counters=result.plan.vector.shares_counters,
         domain=result.domain,
         draw=lambda narrow: result.plot(estimates=estimates, narrow=narrow),
         truth=result.true_frequencies,

@@ -57,7 +57,7 @@ def error(proposal: Proposal) -> str:
         return "none: each candidate has a counter of its own, and counts are exact"
     often = campaigns(target.failure_probability)
     most = "next to none" if target.linf <= _EXACT else f"at most {wording.points(target.linf)}"
-    whatever = ", whatever the frequencies" if proposal.is_for_any or plan.is_histogram else ""
+    whatever = ", whatever the frequencies" if proposal.is_for_any else ""
     return f"{most} in {often}{whatever}"
 
 

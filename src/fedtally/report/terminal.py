@@ -302,7 +302,7 @@ def _of(result: Result) -> dict[str, Any]:
     return {
         "unit": result.unit,
         "item": escaped(names[0]) if len(names) == 1 else "item",
-        "shares_counters": not result.plan.is_histogram,
+        "shares_counters": result.plan.vector.shares_counters,
     }
 
 
@@ -468,7 +468,7 @@ def _how(
         *([("Ledger", escaped(charged))] if charged else []),
         *secure_sum_rows(result.secure_sum, part_of_sum(result), who(plan)),
         ("Candidates", candidates(result.domain)),
-        ("People" if plan.is_of_silos else "Clients", _attended(result, most)),
+        (plan.nouns[1].capitalize(), _attended(result, most)),
         (heading, f"{sketch}, {result.recovery} recovery{shrunk}"),
         *sizing_rows(result.sizing),
         *target_rows(plan),
@@ -527,7 +527,7 @@ def certainty(
     before = " before shrinkage" if result.objective == "l2" else ""
     expected = f"largest error of all candidates{before} about ± {expected_error(intervals)}"
     # no items share a counter of a histogram: its noise is all that may be wrong
-    source = "the plan's noise" if result.plan.is_histogram else "the sums"
+    source = "the sums" if result.plan.vector.shares_counters else "the plan's noise"
     return [*rows, ("Expected", f"{expected}, predicted from {source}")]
 
 

@@ -198,7 +198,7 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
 
 def who(plan: Plan) -> str:
     """Return what a client of a plan is called: a silo holds the items of many people."""
-    return "silo" if plan.is_of_silos else "client"
+    return plan.clients.senders[0]
 
 
 def encoded(plan: Plan) -> tuple[str, str]:

@@ -145,7 +145,7 @@ class Result(Tabular):
         command: str = "",
     ) -> None:
         self.plan = plan
-        self.domain = domain.with_seed(plan.seed) if isinstance(domain, OpenStrings) else domain
+        self.domain = domain.with_seed(plan.seed)
         self.sketches = list(sketches)
         _check_planned(plan, self.domain, self.sketches)
         _check_noised(plan, self.sketches)
@@ -901,7 +901,7 @@ class Result(Tabular):
 def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
     """Refuse sums that count clients where the plan counts people, or the other way round."""
     for sketch in sketches:
-        if (sketch.num_silos > 0) != plan.is_of_silos:
+        if not plan.clients.fits(sketch.num_silos):
             counted = "people in silos" if plan.is_of_silos else "clients, none of them a silo"
             raise InvalidInputError(
                 f"the plan counts {counted}, and the sum of round {sketch.round} says"

@@ -55,7 +55,7 @@ from fedtally.engines.local.tally import (
 from fedtally.errors import InvalidInputError, MemoryLimitError, opt
 from fedtally.plan import Plan
 from fedtally.planner import rare_names
-from fedtally.planner.draft import Draft, fit_existing
+from fedtally.planner.design import Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.rules import check, given, unmet

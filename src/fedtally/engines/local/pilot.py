@@ -21,7 +21,7 @@ from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target
 from fedtally.planner import encodings
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.names import Names
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of

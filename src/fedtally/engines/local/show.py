@@ -21,7 +21,7 @@ from fedtally.engines.local.cohorts import policy_of
 from fedtally.engines.local.seeds import campaign_seed, key_bytes, population_rng
 from fedtally.engines.local.simulation import Simulation
 from fedtally.plan import Plan
-from fedtally.planner.draft import Draft
+from fedtally.planner.design import Draft
 from fedtally.planner.secure_sum import Keys
 from fedtally.privacy.accounting import most_detected, privacy_loss
 from fedtally.result import Result

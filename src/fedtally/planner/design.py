@@ -12,7 +12,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Protection, Target
+from fedtally.plan import Plan, Protection, Target, Vector
 from fedtally.planner import encodings
 from fedtally.planner.paper_sizes import Size
 from fedtally.planner.privacy import (
@@ -238,10 +238,11 @@ class Draft:
         The arguments are those of `Chosen`.
         """
         asked, summation = self.spec.privacy, self.spec.summation
-        first_id = self.domain.first_id if encoding is Encoding.HISTOGRAM else None
+        first_id = Vector(encoding).first_id(self.domain)
         sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling, first_id)
         agreed, counters = None, sketch.vector_length
-        entries, largest = counters + (self.spec.people > 1), self._largest_entry(encoding)
+        clients = self.spec.clients
+        entries, largest = counters + clients.entries, clients.largest_entry(encoding)
         folds, signed = self.folds_sums, encoding.is_signed
         if not summation.is_ideal:
             agreed = terms(summation, self.sums(schedule), largest, entries, signed=signed)
@@ -265,7 +266,7 @@ class Draft:
                 noise = added.bound(entries, agreed.most_clients)
                 agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
         if agreed is not None:
-            items = self._most_items
+            items = clients.most_items
             agreed = with_validity(agreed, summation, items, folds=folds, signed=signed)
         target = None
         if self.spec.tau is not None:
@@ -286,14 +287,10 @@ class Draft:
             encoding=encoding,
         )
 
-    def _largest_entry(self, encoding: Encoding = Encoding.SKETCH) -> int:
-        """Return the most that one client adds to an entry of its vector, as in `Plan`."""
-        return self.spec.people * encoding.most_of_counter(self.spec.max_items)
-
     @property
-    def _most_items(self) -> int:
-        """The most items that one client contributes, as in `Plan`."""
-        return self.spec.people * self.spec.max_items
+    def _largest_entry(self) -> int:
+        """The most that one client adds to an entry of a sketch."""
+        return self.spec.clients.largest_entry(Encoding.SKETCH)
 
     @property
     def expected(self) -> int:
@@ -403,13 +400,15 @@ class Draft:
                 else 0
             )
             if summation.is_ideal:
-                most, largest = self.clients[1], self._largest_entry()
+                most, largest = self.clients[1], self._largest_entry
                 return None, params.modulus_bits(most, largest, noise, multiple=1)
-            largest = self._largest_entry()
+            largest = self._largest_entry
             agreed = terms(summation, self.sums(schedule), largest, counters, signed=True)
             folds = self.folds_sums
             agreed = with_noise(agreed, largest, noise, folds=folds, signed=True)
-            agreed = with_validity(agreed, summation, self._most_items, folds=folds, signed=True)
+            agreed = with_validity(
+                agreed, summation, self.spec.clients.most_items, folds=folds, signed=True
+            )
             return agreed, agreed.bits
 
         @cache
@@ -489,7 +488,7 @@ class Draft:
         summation = self.spec.summation
         if summation.is_ideal:
             return honest_clients(summation, self.sizes)
-        sums, largest = self.sums(self.example), self._largest_entry()
+        sums, largest = self.sums(self.example), self._largest_entry
         agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
         return agreed.honest_survivors
 
@@ -658,9 +657,8 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
     """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
     if plan.num_rounds != len(sizes):
         raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
-    privacy, noun = plan.privacy, "silos" if plan.is_of_silos else "clients"
-    hides_people = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
-    hidden = hides_people and not plan.is_of_silos  # the number of silos is public
+    privacy, (_, noun) = plan.privacy, plan.clients.senders
+    hidden = plan.clients.hides_number(None if privacy is None else privacy.event.relation)
     if max(sizes) > plan.max_round_clients and not hidden:
         raise InvalidInputError(
             f"the plan allows {plan.max_round_clients:,} {noun} in a round, the input has"

@@ -1,0 +1,188 @@
+"""What may be counted: listed candidates, or any string, of which nobody has the list.
+
+>>> Candidates({"kind": "range", "size": 9, "public": True}).kind
+'listed'
+>>> from fedtally.domain import OpenStrings
+>>> Candidates(OpenStrings().describe()).kind
+'open'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+from fedtally.base import validate
+from fedtally.errors import InvalidInputError, opt
+from fedtally.kernels import MAX_WIDTH
+from fedtally.sketch import Spelling
+
+_OPEN = "open"  # the kind of domain whose names are spelled
+_NFC = "nfc"  # the one normal form of strings that such a domain may ask for
+# the kinds of domain whose ids follow each other from one on that their description says
+_IN_ORDER = ("range", "dictionary", "grid")
+
+Kind = Literal["listed", "open"]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What follows from what may be counted.
+
+    Args:
+        description: the public description of the candidates, as of `checked_domain`.
+
+    Attributes:
+        kind: "listed" or "open".
+    """
+
+    description: Mapping[str, Any]
+    kind: Kind = field(init=False)
+
+    def __post_init__(self) -> None:
+        kind = "open" if self.description["kind"] == _OPEN else "listed"
+        object.__setattr__(self, "kind", kind)
+
+    @property
+    def first_id(self) -> int:
+        """The id of the first candidate of those whose ids follow each other.
+
+        A range says its first integer, whose id it is mod 2^64. Other ids begin at 0.
+        """
+        return int(self.description.get("first", 0)) % 2**64
+
+    def check_spelling(self, spelling: Spelling | None) -> None:
+        """Refuse an open domain without a spelling, and the other way round.
+
+        Args:
+            spelling: the size of what names are read from; None: there is none.
+
+        Raises:
+            InvalidInputError: an entry of the description is not that of an open domain, or the
+                spelling does not go with it.
+        """
+        if (self.kind == "open") != (spelling is not None):
+            raise InvalidInputError(
+                "an open domain needs a spelling, the size of the sketches that names are read from"
+                if spelling is None
+                else f"spelling goes with an open domain, got the kind {self.description['kind']!r}"
+            )
+        if spelling is not None:
+            self._check_open(spelling)
+
+    def _check_open(self, spelling: Spelling) -> None:
+        domain = self.description
+        entries = ["kind", "size", "public", "max_length", "bits", "normalise"]
+        validate.table("domain", dict(domain), entries, optional=["normalise"])
+        if domain.get("normalise", _NFC) != _NFC:
+            raise InvalidInputError(
+                f"domain.normalise must be {_NFC}, got {domain['normalise']!r}; leave the entry out"
+                " where strings are hashed as they are"
+            )
+        if domain["max_length"] != spelling.max_length:
+            raise InvalidInputError(
+                f"domain.max_length must be {spelling.max_length}, that of the spelling, got"
+                f" {domain['max_length']!r}"
+            )
+        bits = validate.integer(8, 28, **{"domain.bits": domain["bits"]})
+        if domain["size"] != 1 << bits or not domain["public"]:
+            raise InvalidInputError(
+                f"an open domain of {bits} bits is public and has {1 << bits} candidates, got"
+                f" public {domain['public']} and size {domain['size']}"
+            )
+
+
+def check_histogram_domain(domain: Mapping[str, Any]) -> None:
+    """Refuse a histogram over candidates that a client does not know, or that are too many.
+
+    Args:
+        domain: the description of the candidates.
+
+    Raises:
+        InvalidInputError: they are not written in the plan, or more than a row has counters.
+
+    >>> check_histogram_domain({"kind": "strings", "size": 9, "public": False})
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: a histogram has a counter for each candidate, ...
+    """
+    if domain["kind"] not in _IN_ORDER:
+        raise InvalidInputError(
+            f"a histogram has a counter for each candidate, and candidates of kind {domain['kind']}"
+            f" have no places that clients know: declare them ({opt.domain('FILE')}, range:A..B,"
+            " grid:...), or take the encoding sketch"
+        )
+    if domain["kind"] == "range":
+        validate.integer(**{"domain.first": domain.get("first")})
+    elif "first" in domain:
+        raise InvalidInputError(f"domain.first is for a range, got the kind {domain['kind']!r}")
+    if domain["size"] > MAX_WIDTH:
+        raise InvalidInputError(
+            f"a histogram has a counter for each candidate, at most {MAX_WIDTH:,}, got"
+            f" {domain['size']:,}: take the encoding sketch"
+        )
+
+
+def checked_domain(domain: Any) -> Mapping[str, Any]:
+    """Return the description of candidate items, which nothing can change.
+
+    Args:
+        domain: a table with the entries kind, size, public and others of its kind.
+
+    Raises:
+        InvalidInputError: it lacks an entry, or has a value that no file of a plan can hold.
+
+    >>> dict(checked_domain({"kind": "range", "size": 9, "public": True}))
+    {'kind': 'range', 'size': 9, 'public': True}
+    """
+    if not isinstance(domain, Mapping) or not all(isinstance(name, str) for name in domain):
+        raise InvalidInputError(
+            f"domain must be a table with text as keys, got {type(domain).__name__}"
+        )
+    # a number of NumPy is no JSON value
+    plain = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in domain.items()
+    }
+    if not {"kind", "size", "public"} <= plain.keys():
+        raise InvalidInputError(f"domain must say its kind, size and public, got {sorted(plain)}")
+    validate.integer(1, 2**64, domain_size=plain["size"])
+    for name, value in plain.items():
+        _check_entry(name, value)
+    if not isinstance(plain["kind"], str) or not isinstance(plain["public"], bool):
+        raise InvalidInputError("domain.kind must be a text and domain.public true or false")
+    # these are printed before anybody has decided to trust the plan
+    for text in (*plain, plain["kind"]):
+        if not (text.isascii() and text.isprintable()):
+            raise InvalidInputError(
+                "domain.kind and the names of the domain's entries must be printable ASCII, got"
+                f" {text!a:.80}"
+            )
+    return MappingProxyType(plain)
+
+
+def _check_entry(name: str, value: Any) -> None:
+    """Refuse an entry that no file of a plan can hold."""
+    if not isinstance(value, (bool, int, float, str)):
+        raise InvalidInputError(
+            f"domain.{name} must be a number, a text or a truth value, got {value!r}"
+        )
+    if not _is_unicode(name) or not _is_unicode(value):  # no file of UTF-8 can hold it
+        raise InvalidInputError(
+            f"domain must have no half of a surrogate pair, got {name!a}: {value!a}"
+        )
+    # The integer is not quoted: Python refuses to write very long ones.
+    if isinstance(value, int) and abs(value) > 2**64:
+        raise InvalidInputError(f"domain.{name} must be an integer from -2^64 to 2^64")
+    if isinstance(value, float) and not math.isfinite(value):  # it has no JSON
+        raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
+
+
+def _is_unicode(value: Any) -> bool:
+    # half of a surrogate pair: Python's text may hold one, UTF-8 may not
+    return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)

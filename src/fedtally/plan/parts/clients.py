@@ -1,0 +1,90 @@
+"""Who sends the vectors: persons, or silos, such as hospitals, each with the items of many people.
+
+>>> persons, silos = Clients(1, 3), Clients(5000, 3)
+>>> persons.kind, persons.senders, persons.counted, persons.entries, persons.most_items
+('persons', ('client', 'clients'), ('client', 'clients'), 0, 3)
+>>> silos.kind, silos.senders, silos.counted, silos.entries, silos.most_items
+('silos', ('silo', 'silos'), ('person', 'people'), 1, 15000)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from fedtally.base.encoding import Encoding
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from fedtally.privacy.events import Relation
+
+Kind = Literal["persons", "silos"]
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What follows from who sends the vectors.
+
+    Args:
+        people: the most people whose items one client holds; 1: clients are persons.
+        max_items: the most items of one person.
+
+    Attributes:
+        kind: "persons" or "silos".
+    """
+
+    people: int
+    max_items: int
+    kind: Kind = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", "persons" if self.people == 1 else "silos")
+
+    @property
+    def senders(self) -> tuple[str, str]:
+        """The noun for those who send a vector, in the singular and in the plural."""
+        return ("client", "clients") if self.kind == "persons" else ("silo", "silos")
+
+    @property
+    def counted(self) -> tuple[str, str]:
+        """The noun for those whom the answer counts, in the singular and in the plural."""
+        return ("client", "clients") if self.kind == "persons" else ("person", "people")
+
+    @property
+    def entries(self) -> int:
+        """The entries of a vector besides its counters: a silo sends its number of people."""
+        return 0 if self.kind == "persons" else 1
+
+    @property
+    def most_items(self) -> int:
+        """The most items that one client contributes, those of all its people."""
+        return self.people * self.max_items
+
+    def largest_entry(self, encoding: Encoding) -> int:
+        """Return the most that one client adds to an entry of its vector, without noise."""
+        return self.people * encoding.most_of_counter(self.max_items)
+
+    def hides_number(self, relation: Relation | None) -> bool:
+        """Whether nobody may know how many clients there are; the number of silos is public.
+
+        Args:
+            relation: the neighbours of the guarantee; None: there is none.
+        """
+        return self.kind == "persons" and relation is not None and relation.hides_number
+
+    def people_and_silos(self, entries: npt.NDArray[np.int64], num_clients: int) -> tuple[int, int]:
+        """Return the people in a sum of vectors, and the silos among its clients.
+
+        Args:
+            entries: int64 [entries], the sum of the entries besides the counters.
+            num_clients: the clients in the sum.
+        """
+        if self.kind == "persons":
+            return num_clients, 0
+        return int(entries[0]), num_clients
+
+    def fits(self, num_silos: int) -> bool:
+        """Return whether a sum that says how many silos are in it may be of these clients."""
+        return (num_silos > 0) == (self.kind == "silos")
