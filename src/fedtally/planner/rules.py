@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError, opt
 from fedtally.recovery.decoders import OPEN, Recovery
 
@@ -95,7 +96,8 @@ _OR_NO_PLAN = "leave {} out, or the plan"
 _EITHER = "give one, or leave {} out"
 _PILOT = ("sizing", "pilot_share")
 _OF_OPEN = ("max_length", "normalise", "name_length", "allow_rare_names")
-_OF_SKETCHES = ("median", "joint", "belief")
+_OF_SKETCHES = tuple(str(name) for name in Recovery if name.encoding is Encoding.SKETCH)
+_OF_HISTOGRAMS = tuple(str(name) for name in Recovery if name.encoding is Encoding.HISTOGRAM)
 _MARK = f"leave it out, or mark it with {opt.not_private(True)}"
 
 RULES = (
@@ -238,7 +240,7 @@ RULES = (
         values=_OF_SKETCHES,
     ),
     Rule(("recovery",), Need.SKETCH, values=_OF_SKETCHES),
-    Rule(("recovery",), Need.HISTOGRAM, values=("direct",)),
+    Rule(("recovery",), Need.HISTOGRAM, values=_OF_HISTOGRAMS),
     Rule(("width",), Need.LIST, f"its sketches share {opt.max_bytes}, or follow from {opt.tau}"),
     Rule(("certify",), Need.LIST, "there is no list of candidates to look at"),
     Rule(
