@@ -22,10 +22,12 @@ from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, ma
 
 from fedtally.campaign.aggregate import AggregateFolder, landed_name
 from fedtally.campaign.closings import Closings, Schedule
+from fedtally.campaign.server import RejectedSumError
 from fedtally.campaign.transports.https import channel, collecting
+from fedtally.campaign.transports.https import closing as closing_module
 from fedtally.campaign.transports.https.channel import Asking, ChannelError
 from fedtally.campaign.transports.https.closing import Tending
-from fedtally.campaign.transports.https.listen import served
+from fedtally.campaign.transports.https.listen import new_event_loop, served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.reporting import Begin, Beginning, Never, Sending, carried
 from fedtally.campaign.transports.https.resource import (
@@ -102,6 +104,24 @@ def test_a_release_lands_and_nothing_of_its_reports_is_left(tmp_path: Path, vali
     check_landed(world, *ALL)
 
 
+def test_under_central_trust_the_leader_waits_for_all_releases(tmp_path: Path) -> None:
+    """Its noise is drawn once, for all of them."""
+    world = World(tmp_path, epsilon=4.0, trust="central", num_rounds=2, schedule="fresh")
+    assert len(world.plan.releases) == 2
+
+    async def lands() -> None:
+        for release in range(2):
+            round = world.plan.releases[release].start
+            people = range(world.plan.summing.most_clients)  # rounds are drawn
+            await world.send(*people, round=round, release=release)
+            world.close(release)
+            await world.land(release)
+            there = (world.folders["leader"].path / "result.fed").exists()
+            assert there == (release == 1)
+
+    asyncio.run(lands())
+
+
 @pytest.mark.parametrize("trust", ["distributed", "central"])
 def test_a_plan_with_privacy_is_charged_to_both_ledgers(tmp_path: Path, trust: str) -> None:
     world = World(tmp_path, epsilon=4.0, trust=trust)
@@ -144,6 +164,24 @@ def test_each_release_closes_by_itself(tmp_path: Path) -> None:
     asyncio.run(lands())
     assert [each.num_clients for each in world.result().sketches] == [5, 3]
     assert world.folders["leader"].landed() == world.folders["helper"].landed() == {0, 1}
+
+
+def test_reports_are_judged_a_page_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing_module, "PAGE", 2)
+    monkeypatch.setattr(closing_module, "LAST_PAGE", 2)
+
+    async def judged() -> None:
+        await world.send(*ALL)
+        tending, left = world.tending(), []
+        while await tending.step() == 0.0:
+            left.append(tending.leader.unjudged)
+        assert left == [3, 1, 0]
+        world.start("leader")
+        world.close()
+        await world.land()
+
+    asyncio.run(judged())
+    check_landed(world, *ALL)
 
 
 def test_reports_are_judged_while_they_come_and_again_after_a_restart(world: World) -> None:
@@ -649,6 +687,46 @@ def test_a_leader_that_heard_the_answer_needs_no_helper_to_land(
         world.folders["helper"].retire(1)
 
 
+def test_a_sum_that_no_clients_can_have_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejects(*_: Any) -> None:
+        raise RejectedSumError("no clients have this sum")
+
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        server = world.processes["leader"].claimed.server
+        monkeypatch.setattr(server, "land_batch", rejects)
+        tending = await world.land()
+        assert tending.collecting.is_lost
+
+    asyncio.run(lands())
+    found = Closings(world.folders["leader"].path).read().releases[0]
+    assert found.lost == "no clients have this sum"
+
+
+def test_a_leader_that_dies_before_its_result_is_saved_saves_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lands() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        with monkeypatch.context() as dying:
+
+            def dies(*_: Any, **__: Any) -> None:
+                raise KeyboardInterrupt
+
+            dying.setattr(AggregateFolder, "save_result", dies)
+            with pytest.raises(KeyboardInterrupt):
+                await world.land()
+        world.start("leader")
+        await world.land()
+
+    asyncio.run(lands())
+    check_landed(world, 0, 1, 2)
+
+
 def test_a_result_that_could_not_be_saved_is_saved_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -881,15 +959,79 @@ def test_an_answer_that_does_not_fit_may_be_followed_by_the_right_one(
     check_landed(world, 0, 1, 2)
 
 
+def test_a_helper_that_is_away_or_answers_something_else_is_asked_again(world: World) -> None:
+    class Odd(httpx.AsyncBaseTransport):  # type: ignore[misc, name-defined]
+        said = [
+            None,
+            httpx.Response(202, stream=httpx.ByteStream(b"")),
+            httpx.Response(200, stream=httpx.ByteStream(b"a portal")),
+            httpx.Response(202, stream=httpx.ByteStream(b"")),
+        ]
+
+        async def handle_async_request(self, request: Any) -> Any:
+            if not self.said:
+                app = world.processes["helper"].channel.application()
+                return await httpx.ASGITransport(app).handle_async_request(request)
+            if (found := self.said.pop(0)) is None:
+                raise httpx.ConnectError("away")
+            return found
+
+    async def asks() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        tending = world.tending()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        await tending.step()
+        async with httpx.AsyncClient(transport=Odd()) as http:
+            asking = world.processes["leader"].tending(0, http).asking
+            query = tending.leader.resume()
+            with pytest.raises(ChannelError, match="cannot be reached .away"):
+                await asking.answer(query)
+            with pytest.raises(ChannelError, match="answers query with HTTP 200"):
+                await asking.answer(query)
+            answer = await asking.answer(query)
+        assert answer == world.processes["helper"].releases[0].server.answer(query)
+
+    asyncio.run(asks())
+
+
+def test_a_client_that_goes_away_costs_nobody_else_an_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = world.processes["helper"].releases[0]
+    go, receive = threading.Event(), one.server.receive
+
+    def slow(frame: bytes, now: int) -> Any:
+        assert go.wait(20)
+        return receive(frame, now)
+
+    monkeypatch.setattr(one.server, "receive", slow)
+
+    async def goes() -> None:
+        first, second = (asyncio.create_task(one.take(world.report(i).helper)) for i in range(2))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        idle = asyncio.create_task(one.idle())
+        await asyncio.sleep(0.01)
+        assert not idle.done()  # a process that is told to go waits for the group
+        go.set()
+        assert await second == "accepted" and len(one.server) == 2
+        await idle
+
+    asyncio.run(goes())
+
+
 @pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("at", [-1, -40])  # of a checksum, and of a counter
 def test_a_sum_that_is_wrong_is_lost_and_its_reports_are_erased(
-    world: World, monkeypatch: pytest.MonkeyPatch, dies: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, at: int, dies: bool
 ) -> None:
     answer = Asking.answer
 
     async def wrong(self: Asking, query: bytes) -> bytes:
         found = bytearray(await answer(self, query))
-        found[-40] ^= 1
+        found[at] ^= 1
         return bytes(found)
 
     monkeypatch.setattr(Asking, "answer", wrong)
@@ -908,6 +1050,16 @@ def test_a_sum_that_is_wrong_is_lost_and_its_reports_are_erased(
                     await world.land()
             world.start(*SIDES)
             assert await standing(world, "leader") is Release.CLOSED
+        else:  # the disk is full when it is to be written down
+            fails = iter([InvalidInputError("full")])
+            change = Closings.change
+
+            def changed(self: Any, number: int, **values: Any) -> Any:
+                if "lost" in values and (error := next(fails, None)) is not None:
+                    raise error
+                return change(self, number, **values)
+
+            monkeypatch.setattr(Closings, "change", changed)
         tending = await world.land()
         assert tending.has_told and tending.collecting.is_lost
         assert await standing(world, "leader") is Release.CLOSED
@@ -1094,7 +1246,8 @@ def test_each_server_believes_the_certificate_of_the_other_and_no_stranger(tmp_p
                     with pytest.raises(httpx.TransportError):
                         await call(stranger)
 
-    asyncio.run(calls())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(calls())
 
 
 def test_a_folder_that_is_made_twice_or_of_the_other_side(world: World, tmp_path: Path) -> None:

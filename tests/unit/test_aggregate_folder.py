@@ -213,6 +213,28 @@ def test_candidates_that_the_plan_has_a_digest_of_are_copied(
     assert folder.domain is not None and folder.domain.labels(range(3)) == ["tea", "coffee", "milk"]
 
 
+def test_nginx_gets_its_conf_from_the_plan(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in SIDES:
+        assert run([word if word != "at" else f"at-{side}" for word in words(side)]) == 0
+    capsys.readouterr()
+    confs = []
+    for side in SIDES:
+        folder = AggregateFolder.open(Path(f"at-{side}"), side)
+        asked = ["aggregate", side, "nginx", str(folder.path), "--socket", f"{side}.sock"]
+        assert run([*asked, "--host", "sums.example.org"]) == 0
+        found = capsys.readouterr().out
+        assert f"client_max_body_size {folder.report_bytes};" in found
+        assert f"server unix:{place}/{side}.sock" in found
+        assert f"/v1/plans/{folder.plan.fingerprint}/releases/[0-9]+(/reports)?$ {{" in found
+        assert "limit_req" not in found and "access_log off" in found
+        confs.append(found)
+    assert confs[0] != confs[1]
+    assert "would mean something else to nginx" in refused(capsys, [*asked, "--host", "a b"])
+    long = "x" * 120
+    said = refused(capsys, ["aggregate", "helper", "nginx", "at-helper", "--socket", long])
+    assert "choose a shorter" in said
+
+
 def test_a_lock_that_cannot_be_had_is_refused(place: Path) -> None:
     assert run(words("leader")) == 0
     folder = AggregateFolder.open(Path("at"), "leader")
@@ -334,6 +356,8 @@ def test_status_says_what_waits_and_what_closes_it(
     assert run(["aggregate", "leader", "result", str(place), "-o", str(out)]) == 0
     assert "3 of 3 clients in the sums" in " ".join(capsys.readouterr().out.split())
     assert out.read_bytes() == (place / RESULT).read_bytes()
+    leader.releases[0].is_lost = True
+    assert standing.of_release(0)["state"] == "lost"
     Closings(place).change(0, lost="the sum was wrong")
     _, text = shown(capsys, "leader", place)
     assert "release 0: lost; 3 reports; the sum was wrong" in text

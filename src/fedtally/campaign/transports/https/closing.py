@@ -64,11 +64,6 @@ class Tending:
         self._cycle = self.oldest = self._now()
         self._look(self.closings.read())
 
-    @property
-    def schedule(self) -> Closing:
-        """When the release closes."""
-        return self.closings.read().releases[self.number]
-
     async def run(self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
         """Tend the release until it is over and the helper knows.
 

@@ -96,7 +96,6 @@ class Collecting:
     Attributes:
         is_closing: whether clients that have not begun must not begin.
         is_lost: whether there will be no sum.
-        accepted: the number of reports that were accepted, copies too.
         store_fails: whether the last group met an error of the store.
         overtaken: set once another process has the store.
     """
@@ -108,7 +107,6 @@ class Collecting:
     watcher: Watcher = field(default_factory=Watcher)
     is_closing: bool = field(default=False, init=False)
     is_lost: bool = field(default=False, init=False)
-    accepted: int = field(default=0, init=False)
     store_fails: bool = field(default=False, init=False)
     overtaken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -165,7 +163,6 @@ class Collecting:
         except OvertakenError as error:
             self.overtaken.set()
             return [error] * len(frames)
-        self.accepted += sum(outcome is Outcome.ACCEPTED for outcome in said)
         self.store_fails = any(isinstance(outcome, StoreError) for outcome in said)
         self.watcher.took(said, self.steady() - began)
         return said

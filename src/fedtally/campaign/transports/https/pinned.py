@@ -65,8 +65,6 @@ class Certificates:
         place = self.other
         try:
             context.load_verify_locations(cafile=os.fspath(place))
-            if len(context.get_ca_certs()) + context.cert_store_stats()["x509"] == 0:
-                raise ssl.SSLError("it holds no certificate")
             place = self.own
             context.load_cert_chain(os.fspath(self.own), os.fspath(self.key), password=_no_password)
         except (OSError, ValueError) as error:

@@ -1,0 +1,205 @@
+"""What `fedtally aggregate ... run` does in its process: it serves, closes, hears SIGTERM, ends."""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+httpx = pytest.importorskip("httpx")
+
+from aggregate_world import SIDES, World, certificate
+from benchmarks.federation import free_ports
+
+from fedtally.campaign.closings import Closings, Schedule
+from fedtally.campaign.transports.https.aggregating import Places, Process
+from fedtally.campaign.transports.https.closing import Tending
+from fedtally.campaign.transports.https.listen import Address, new_event_loop, served
+from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
+from fedtally.cli import aggregate
+from fedtally.cli.app import run
+from fedtally.errors import MissingExtraError, OvertakenError
+
+pytestmark = [
+    pytest.mark.usefixtures("no_sync"),
+    pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl"),
+]
+
+
+class Operator(World):
+    """The world whose helper is asked at a port, with certificates of both."""
+
+    def __init__(self, folder: Path) -> None:
+        for name in ("leader", "helper"):
+            certificate(name, folder)
+        super().__init__(folder)
+        self.now = time.time()
+        self.port, self.metrics, self.peer = free_ports(3)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def places(self, side: str) -> Places:
+        leader = PeerAddress("127.0.0.1", self.peer) if side == "helper" else None
+        return Places(Address(None, self.port), leader, Address(None, self.metrics), "info")
+
+    def process(self, side: Any, notes: list[str]) -> Process:
+        folder = self.folders[side]
+        if side == "leader":
+            text = (folder.path / "aggregate.toml").read_text()
+            (folder.path / "aggregate.toml").write_text(text.replace("8443", str(self.peer)))
+            folder = type(folder).open(folder.path, side)
+        return Process(folder, self.places(side), notes.append)
+
+    def ask(self, method: str, path: str, content: bytes = b"", port: int | None = None) -> Any:
+        end = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                url = f"http://127.0.0.1:{port or self.port}{path}"
+                return httpx.request(method, url, content=content)
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+@contextmanager
+def meanwhile(do: Callable[[], None], *, ends: bool = True) -> Iterator[None]:
+    """Do something in a thread while this one runs a process, then end that by SIGTERM.
+
+    A process that ends by itself gets no signal: it could come when nobody hears it any more.
+    """
+    errors: list[BaseException] = []
+
+    def done() -> None:
+        try:
+            do()
+        except BaseException as error:
+            errors.append(error)
+        if ends or errors:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # until the process hears it
+    thread = threading.Thread(target=done)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGTERM, before)
+    if errors:
+        raise errors[0]
+
+
+def test_a_helper_serves_until_sigterm_and_says_that_it_is_over_without_its_key(
+    tmp_path: Path,
+) -> None:
+    world, notes = Operator(tmp_path), list[str]()
+
+    def looks() -> None:
+        assert world.ask("GET", world.path_of()).json() == {"server": "helper", "state": "open"}
+        found = world.ask("PUT", f"{world.path_of()}/reports", world.report(0).helper)
+        assert found.status_code == 201
+        for path in ("/healthz", "/readyz"):
+            assert world.ask("GET", path, port=world.metrics).json() == {"status": "pass"}
+        text = world.ask("GET", "/metrics", port=world.metrics).text
+        assert 'fedtally_reports_total{outcome="accepted"} 1.0' in text
+        assert 'fedtally_release_is_open{release="0"} 1.0' in text
+
+    with meanwhile(looks):
+        world.process("helper", notes).run()
+    assert notes == [f"the helper takes reports on 127.0.0.1:{world.port}"]
+    world.folders["helper"].retire(1, give_up=True)
+
+    def is_over() -> None:
+        found = world.ask("GET", world.path_of()).json()
+        assert found == {"server": "helper", "state": "closed"}
+
+    with meanwhile(is_over):
+        world.process("helper", notes).run()
+    assert "the key was destroyed" in notes[-1]
+
+
+def test_a_leader_asks_the_helper_over_tls_and_saves_the_result(tmp_path: Path) -> None:
+    world, notes = Operator(tmp_path), list[str]()
+    closings = Closings(world.folders["leader"].path)
+    closings.write(Schedule(closings.read().releases, 3, 0))
+    files = [tmp_path / name for name in ("helper.crt", "helper-tls.key", "leader.crt")]
+
+    async def helps() -> None:
+        channel = world.processes["helper"].channel.application()
+        tls = Certificates(*files).of_listener()
+        with PeerAddress("127.0.0.1", world.peer).bound() as listening:
+            async with served(channel, listening, tls):
+                async with asyncio.timeout(60):
+                    while not world.folders["helper"].landed():
+                        await asyncio.sleep(0.05)
+
+    def reports() -> None:
+        async def helper_first() -> None:
+            for i in range(3):
+                assert (await world.put("helper", world.report(i).helper)).status_code == 201
+
+        asyncio.run(helper_first())
+        for i in range(3):
+            frame = world.report(i).leader
+            assert world.ask("PUT", f"{world.path_of()}/reports", frame).status_code == 201
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(helps())
+        assert world.ask("GET", world.path_of()).json()["state"] == "closed"
+
+    with meanwhile(reports):
+        world.process("leader", notes).run()
+    [sketch] = world.result().sketches
+    assert sketch.vector.tolist() == world.expected(0, 1, 2)
+    assert "release 0 has landed: 3 reports are in its sum" in notes
+
+
+def test_a_process_that_is_overtaken_ends_and_says_so(tmp_path: Path) -> None:
+    world, notes = Operator(tmp_path), list[str]()
+
+    def overtakes() -> None:
+        world.ask("GET", world.path_of())
+        world.start("leader")
+        found = world.ask("PUT", f"{world.path_of()}/reports", world.report(0).leader)
+        assert found.status_code == 503
+
+    with meanwhile(overtakes, ends=False), pytest.raises(OvertakenError, match="this one ended"):
+        world.process("leader", notes).run()
+
+
+def test_a_fault_that_nobody_expected_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: Any) -> float:
+        raise ZeroDivisionError("a fault")
+
+    world = Operator(tmp_path)
+    monkeypatch.setattr(Tending, "step", fails)
+    with pytest.raises(ZeroDivisionError):
+        world.process("leader", []).run()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_run_refuses_what_is_wrong_before_it_claims_anything(
+    tmp_path: Path, side: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Operator(tmp_path)
+    leader = ["--leader-listen", "nowhere"] if side == "helper" else ["--operate", "0.0.0.0:1"]
+    words = ["aggregate", side, "run", str(world.folders[side].path), "--listen"]
+    for listen, more in (("0.0.0.0:80", leader), ("127.0.0.1:0", leader)):
+        assert run([*words, listen, *more]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: cannot listen on") and said.count("\n") == 1
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"fedtally\[https\]"):
+        aggregate._check_extra()
