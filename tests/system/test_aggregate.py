@@ -27,7 +27,7 @@ from fedtally.campaign.transports.https import channel, collecting
 from fedtally.campaign.transports.https import closing as closing_module
 from fedtally.campaign.transports.https.channel import Asking, ChannelError
 from fedtally.campaign.transports.https.closing import Tending
-from fedtally.campaign.transports.https.listen import new_event_loop, served
+from fedtally.campaign.transports.https.listen import served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.reporting import Begin, Beginning, Never, Sending, carried
 from fedtally.campaign.transports.https.resource import (
@@ -1246,8 +1246,7 @@ def test_each_server_believes_the_certificate_of_the_other_and_no_stranger(tmp_p
                     with pytest.raises(httpx.TransportError):
                         await call(stranger)
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(calls())
+    asyncio.run(calls())
 
 
 def test_a_folder_that_is_made_twice_or_of_the_other_side(world: World, tmp_path: Path) -> None:

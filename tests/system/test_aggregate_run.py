@@ -27,7 +27,7 @@ from benchmarks.federation import free_ports
 from fedtally.campaign.closings import Closings, Schedule
 from fedtally.campaign.transports.https.aggregating import Places, Process
 from fedtally.campaign.transports.https.closing import Tending
-from fedtally.campaign.transports.https.listen import Address, new_event_loop, served
+from fedtally.campaign.transports.https.listen import Address, served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.cli import aggregate
 from fedtally.cli.app import run
@@ -133,6 +133,7 @@ def test_a_leader_asks_the_helper_over_tls_and_saves_the_result(tmp_path: Path) 
     world, notes = Operator(tmp_path), list[str]()
     closings = Closings(world.folders["leader"].path)
     closings.write(Schedule(closings.read().releases, 3, 0))
+    has_ended = threading.Event()
     files = [tmp_path / name for name in ("helper.crt", "helper-tls.key", "leader.crt")]
 
     async def helps() -> None:
@@ -140,9 +141,8 @@ def test_a_leader_asks_the_helper_over_tls_and_saves_the_result(tmp_path: Path) 
         tls = Certificates(*files).of_listener()
         with PeerAddress("127.0.0.1", world.peer).bound() as listening:
             async with served(channel, listening, tls):
-                async with asyncio.timeout(60):
-                    while not world.folders["helper"].landed():
-                        await asyncio.sleep(0.05)
+                while not has_ended.is_set():
+                    await asyncio.sleep(0.05)
 
     def reports() -> None:
         async def helper_first() -> None:
@@ -153,12 +153,20 @@ def test_a_leader_asks_the_helper_over_tls_and_saves_the_result(tmp_path: Path) 
         for i in range(3):
             frame = world.report(i).leader
             assert world.ask("PUT", f"{world.path_of()}/reports", frame).status_code == 201
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(helps())
+        end = time.monotonic() + 60
+        while not world.folders["helper"].landed():
+            assert time.monotonic() < end, notes
+            time.sleep(0.05)
         assert world.ask("GET", world.path_of()).json()["state"] == "closed"
 
-    with meanwhile(reports):
-        world.process("leader", notes).run()
+    helping = threading.Thread(target=lambda: asyncio.run(helps()))
+    helping.start()
+    try:
+        with meanwhile(reports):
+            world.process("leader", notes).run()
+    finally:
+        has_ended.set()  # after the leader has closed its connections
+        helping.join()
     [sketch] = world.result().sketches
     assert sketch.vector.tolist() == world.expected(0, 1, 2)
     assert "release 0 has landed: 3 reports are in its sum" in notes
