@@ -24,6 +24,7 @@ from benchmarks import (
     serve,
     silos,
     tables,
+    two_servers,
 )
 
 
@@ -52,6 +53,7 @@ for module in (
     serve,
     silos,
     tables,
+    two_servers,
 ):
     main.add_command(module.command)
 
