@@ -25,6 +25,7 @@ from benchmarks import (
     serve,
     silos,
     tables,
+    two_servers,
 )
 
 
@@ -54,6 +55,7 @@ for module in (
     serve,
     silos,
     tables,
+    two_servers,
 ):
     main.add_command(module.command)
 

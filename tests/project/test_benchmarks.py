@@ -117,6 +117,14 @@ def test_two_servers_on_disk_are_measured() -> None:
         assert goal["met"] or "peak" not in name
 
 
+def test_two_servers_over_http_are_measured() -> None:
+    """The sum of each release is looked at by the benchmark itself."""
+    pytest.importorskip("uvicorn")
+    measured = document("two-servers", "--quick")
+    assert len(measured["goals"]) == 8
+    assert [note.partition(":")[0] for note in measured["notes"]] == ["helper", "leader"]
+
+
 def test_reports_of_prio3_stand_beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def peer(folder: Path, kind: str, length: int, turns: int) -> prio3_peer.PeerReport:
         assert folder == tmp_path

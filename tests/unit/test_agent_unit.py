@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 UNIT = Path(__file__).parents[2] / "deploy" / "fedtally-agent.service"
+AGGREGATE = UNIT.with_name("fedtally-aggregate@.service")
 CAMPAIGN = UNIT.with_name("fedtally-campaign@.service")
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
@@ -52,6 +53,22 @@ def test_systemd_takes_the_unit_of_a_campaign(tmp_path):
     made = tmp_path / "fedtally-campaign@survey.service"
     shutil.copy(CAMPAIGN, made)
     assert verified(made) == ""
+
+
+@needs_systemd
+def test_systemd_takes_the_unit_of_one_of_two_servers(tmp_path):
+    made = tmp_path / "fedtally-aggregate@survey.service"
+    shutil.copy(AGGREGATE, made)
+    assert verified(made) == ""
+
+
+def test_one_of_two_servers_goes_on_after_a_crash_and_keeps_its_key_to_itself():
+    said = AGGREGATE.read_text().splitlines()
+    for line in (
+        *("Restart=on-failure", "RestartPreventExitStatus=2", "UMask=0077", "LimitNOFILE=65536"),
+        *("MemorySwapMax=0", "LimitCORE=0", "NoNewPrivileges=yes", "ProtectSystem=strict"),
+    ):
+        assert line in said
 
 
 def test_a_campaign_goes_on_after_a_crash_and_reads_its_tokens_again():

@@ -471,7 +471,7 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
 def _facts(proposal: Proposal) -> list[str]:
     """Return the notes that limit what a plan is good for."""
     from fedtally.recovery.decoding import kind_of
-    from fedtally.secagg.config import SecAggConfig, TwoServerConfig
+    from fedtally.secagg.config import TwoServerConfig
 
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
@@ -483,8 +483,8 @@ def _facts(proposal: Proposal) -> list[str]:
             f"a sum needs all {agreed.n_max:,} clients: if one stays away, there is no sum"
             " (--max-dropout allows for more, and so do more clients)"
         )
-    if not isinstance(agreed, SecAggConfig):
-        notes.append("for simulations: fedtally campaign runs plans of --secure-sum secagg alone")
+    if agreed is None:
+        notes.append("for simulations: devices run plans of --secure-sum secagg or two-server")
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more
