@@ -125,7 +125,7 @@ def _columns() -> int:
 
 
 def _folded(text: str, columns: int, indent: int) -> list[str]:
-    """Return a text in lines of at most so many columns, the later ones indented."""
+    """Return a text in lines of at most `columns` columns, the later ones indented."""
     folds = textwrap.TextWrapper(
         columns,
         subsequent_indent=" " * indent,

@@ -938,7 +938,7 @@ def ways_to_meet(
     Args:
         draft: the plan that was to be.
         distribution: the frequencies for which it cannot be.
-        keeps: as for `unreachable`.
+        keeps: whether a plan can be made of another draft; by default what looks enough is one.
     """
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
