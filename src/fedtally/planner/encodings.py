@@ -22,7 +22,7 @@ from fedtally.planner.sizes import RISK
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner.design import Chosen, Draft
+    from fedtally.planner.design import Design
     from fedtally.planner.frequencies import Frequencies
 
 # Where no bytes were asked for: how many times the usual ones a histogram may cost.
@@ -48,7 +48,7 @@ class Histogram(NamedTuple):
         return Size("histogram", 1, self.plan.width, self.linf)
 
 
-def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
+def histogram(draft: Design, most: float = float("inf")) -> Histogram | None:
     """Return the histogram of a draft; None where request, candidates or bytes rule it out.
 
     Args:
@@ -68,7 +68,9 @@ def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
         return None
     try:
         check_histogram_domain(draft.domain.describe())
-        plan = draft.plan(Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM)
+        plan = draft.with_size(
+            Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM
+        ).plan()
     except InvalidInputError:
         if is_named:
             raise
@@ -82,11 +84,11 @@ def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
 
 
 def for_bytes(
-    draft: Draft,
+    draft: Design,
     usual: int,
-    sketch: Callable[[], tuple[Chosen, Size]],
+    sketch: Callable[[], tuple[Design, Size]],
     distribution: Callable[[], Frequencies],
-) -> tuple[Chosen, Size]:
+) -> tuple[Design, Size]:
     """Return what has the smaller error within the bytes that are asked for, or the usual ones.
 
     Args:
@@ -105,21 +107,21 @@ def for_bytes(
         return sketch()
     cost = found.plan.bytes_per_client
     if cost <= budget or (draft.spec.encoding is Encoding.HISTOGRAM and given is None):
-        return draft.chosen_of(found.plan), found.size
+        return draft.like(found.plan), found.size
     if draft.spec.encoding is Encoding.HISTOGRAM:
         raise InvalidInputError(
             f"{arg.max_bytes} must be at least {cost:,} for a histogram of {draft.domain.size:,}"
             f" candidates, got {given:,}: give more bytes, or take the encoding sketch"
         )
-    chosen, size = sketch()
-    question = draft.question(distribution(), chosen.rows)
-    error = question.linf(chosen.schedule, chosen.rows, chosen.width)
-    if found.linf**2 * cost < error**2 * draft.plan(*chosen).bytes_per_client:
-        return draft.chosen_of(found.plan), found.size
-    return chosen, size
+    design, size = sketch()
+    schedule, rows, width, *_ = design.chosen
+    error = draft.question(distribution(), rows).linf(schedule, rows, width)
+    if found.linf**2 * cost < error**2 * design.bytes_per_client:
+        return draft.like(found.plan), found.size
+    return design, size
 
 
-def meets_target(draft: Draft, most: float = float("inf")) -> Histogram | None:
+def meets_target(draft: Design, most: float = float("inf")) -> Histogram | None:
     """Return the histogram, if it keeps the draft's tau within its bytes; None: none does.
 
     Args:
