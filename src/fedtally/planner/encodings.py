@@ -34,11 +34,13 @@ class Histogram(NamedTuple):
     """A histogram that a request may get.
 
     Attributes:
+        design: the design with its size.
         plan: the plan with it.
         linf: its largest error, exceeded with the share of the failure probability that is planned
             for.
     """
 
+    design: Design
     plan: Plan
     linf: float
 
@@ -68,9 +70,8 @@ def histogram(draft: Design, most: float = float("inf")) -> Histogram | None:
         return None
     try:
         check_histogram_domain(draft.domain.describe())
-        plan = draft.with_size(
-            Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM
-        ).plan()
+        design = draft.with_size(Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM)
+        plan = design.plan()
     except InvalidInputError:
         if is_named:
             raise
@@ -80,7 +81,7 @@ def histogram(draft: Design, most: float = float("inf")) -> Histogram | None:
     # what the noise does needs no frequencies
     campaign = Campaign.from_plan(plan, Recovery.DIRECT)
     probability = draft.spec.failure_probability * RISK
-    return Histogram(plan, campaign.error_of_noise(size, probability, draft.expected))
+    return Histogram(design, plan, campaign.error_of_noise(size, probability, draft.expected))
 
 
 def for_bytes(
@@ -107,7 +108,7 @@ def for_bytes(
         return sketch()
     cost = found.plan.bytes_per_client
     if cost <= budget or (draft.spec.encoding is Encoding.HISTOGRAM and given is None):
-        return draft.like(found.plan), found.size
+        return found.design, found.size
     if draft.spec.encoding is Encoding.HISTOGRAM:
         raise InvalidInputError(
             f"{arg.max_bytes} must be at least {cost:,} for a histogram of {draft.domain.size:,}"
@@ -117,7 +118,7 @@ def for_bytes(
     schedule, rows, width, *_ = design.chosen
     error = draft.question(distribution(), rows).linf(schedule, rows, width)
     if found.linf**2 * cost < error**2 * design.bytes_per_client:
-        return draft.like(found.plan), found.size
+        return found.design, found.size
     return design, size
 
 

@@ -623,10 +623,10 @@ def chosen_for(
     if spec.encoding is Encoding.HISTOGRAM:
         if exact is None:
             raise unreachable(draft, distribution)
-        return draft.like(exact.plan), exact.size
+        return exact.design, exact.size
     if exact is None:
         return _sketch_for(draft, distribution, with_linf=with_linf)
-    found = draft.like(exact.plan), exact.size
+    found = exact.design, exact.size
     try:
         design, size = _sketch_for(draft, distribution, with_linf=with_linf)
     except InvalidInputError:

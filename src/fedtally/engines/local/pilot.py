@@ -208,7 +208,7 @@ def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
         found = encodings.meets_target(draft)
         if found is None:
             raise unreachable(draft, Frequencies.assumed(draft.domain.size))
-    return None if found is None else Sized(draft.like(found.plan).chosen, found.size, None, [])
+    return None if found is None else Sized(found.design.chosen, found.size, None, [])
 
 
 def possible_events(draft: Design) -> list[Event]:
