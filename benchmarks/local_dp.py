@@ -224,7 +224,8 @@ def ours(
     plan = result.plan
     if not is_central:
         asked = Request(secure_sum="secagg", max_cohort=COHORT + COHORT // 10, **options).resolve()
-        plan = make_draft(asked, domain, cell.clients, plan.seed).plan(plan.schedule, ROWS, WIDTH)
+        design = make_draft(asked, domain, cell.clients, plan.seed)
+        plan = design.with_size(plan.schedule, ROWS, WIDTH).plan()
     cost, shrunk = bill(plan, host), result.decoded(objective="l2")
     return Row(
         epsilon,

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from experiments import options, study
 from fedtally.domain import IntegerRange
-from fedtally.planner.design import Draft
+from fedtally.planner.design import Design
 from fedtally.planner.request import Request
 from fedtally.planner.seeds import with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
@@ -75,12 +75,11 @@ def measure(task: Task) -> list[study.Row]:
     domain = IntegerRange(1, cell.items)
     asked = Request(rows=cell.rows, width=cell.width, epsilon=1.0, delta=1e-6).resolve()
     first = rng.bytes(32)
-    draft = Draft.fit(asked, domain, [cell.clients], seed=first)
-    chosen = draft.for_bytes()
-    plan = with_even_seed(draft, chosen).plan(*chosen)
+    design = Design.fit(asked, domain, [cell.clients], seed=first).for_bytes()
+    plan = with_even_seed(design).plan()
     assert plan.privacy is not None
     start = time.process_time()
-    with_even_seed(draft, chosen)
+    with_even_seed(design)
     seconds = time.process_time() - start
     errors = np.empty((task.campaigns, 2))
     for campaign in range(task.campaigns):

@@ -43,7 +43,7 @@ def planned(name: str) -> Plan:
         silos=Silos(2000, each)
     )
     draft = make_draft(spec, IntegerRange(1, 50), silos, bytes(32))
-    return draft.plan(draft.example, 3, 320)
+    return draft.with_size(draft.example, 3, 320).plan()
 
 
 def audited(name: str, **changed: Any) -> AuditResult:
@@ -70,7 +70,7 @@ def test_what_silos_release_has_the_noise_of_their_plan(name: str) -> None:
 def test_silos_that_drop_out_take_their_people_along() -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg", max_dropout=0.2).resolve(silos=Silos(2000))
     draft = make_draft(spec, IntegerRange(1, 50), 10, bytes(32))
-    found = run(Audit(draft.plan(draft.example, 3, 320), dropout=0.1, campaigns=10))
+    found = run(Audit(draft.with_size(draft.example, 3, 320).plan(), dropout=0.1, campaigns=10))
     assert found.passed, found.failures
 
 
@@ -147,4 +147,4 @@ def test_silos_that_no_audit_can_fill() -> None:
     spec = Request(epsilon=0.1).resolve(silos=Silos(5))
     draft = make_draft(spec, IntegerRange(1, 50), 6, bytes(32))
     with pytest.raises(InvalidInputError, match="silos of 5 people are too small for an audit"):
-        run(Audit(draft.plan(draft.example, 3, 320)))
+        run(Audit(draft.with_size(draft.example, 3, 320).plan()))

@@ -27,7 +27,7 @@ from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan, Target
 from fedtally.planner import Frequencies, encodings
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Draft
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Design
 from fedtally.planner.encodings import Histogram
 from fedtally.planner.proposal import (
     Proposal,
@@ -401,7 +401,7 @@ def test_a_secure_sum_of_histograms_takes_no_byte_for_a_sign(clients: int) -> No
     def bits_of(**asked: Any) -> int:
         spec = Request(secure_sum="secagg", **asked).resolve()
         draft = make_draft(spec, IntegerRange(1, 14), clients, SEED)
-        return draft.plan(*draft.for_bytes()).modulus_bits
+        return draft.for_bytes().plan().modulus_bits
 
     # a cohort of secagg: no round is larger
     assert bits_of(encoding="sketch") == 16
@@ -611,7 +611,7 @@ def test_a_histogram_that_is_worth_its_bytes_is_taken() -> None:
     assert not proposal_of(20_000, epsilon=1.0, max_bytes=32_000).plan.is_histogram
 
 
-def draft_of(size: int, clients: int = 100_000, **asked: Any) -> Draft:
+def draft_of(size: int, clients: int = 100_000, **asked: Any) -> Design:
     return make_draft(
         Request(num_rounds=1, **asked).resolve(), IntegerRange(1, size), clients, SEED
     )
@@ -621,8 +621,8 @@ def test_a_target_gets_the_cheaper_of_the_two() -> None:
     found = {}
     for size in (14, 3000):
         draft = draft_of(size, tau=0.05)
-        chosen, _ = chosen_for(draft, Frequencies.assumed(size), with_linf=False)
-        found[size] = chosen.encoding
+        design, _ = chosen_for(draft, Frequencies.assumed(size), with_linf=False)
+        found[size] = design.chosen.encoding
     assert found == {14: "histogram", 3000: "sketch"}
 
 
@@ -650,7 +650,7 @@ def test_an_epsilon_at_which_a_histogram_meets_a_target_is_enough(encoding: str)
 def test_two_servers_take_a_histogram_where_they_can() -> None:
     spec = Request(num_rounds=2, secure_sum="two-server", epsilon=1.0).resolve()
     draft = make_draft(spec, IntegerRange(1, 14), 2000, SEED)
-    plan = draft.plan(*draft.for_bytes())
+    plan = draft.for_bytes().plan()
     assert plan.is_histogram and len(plan.releases) == 1
 
 

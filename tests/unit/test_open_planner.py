@@ -103,14 +103,14 @@ def test_the_prediction_of_a_plan_says_who_is_named():
 
 def test_the_smallest_size_keeps_the_target_and_no_smaller_one_does():
     asked = search(tau=0.01)
-    draft, chosen = asked.smallest()
-    plan = draft.plan(*chosen)
-    found = asked.predicted(plan, draft)
+    design = asked.smallest()
+    chosen, plan = design.chosen, design.plan()
+    found = asked.predicted(plan, design)
     assert found.least <= 0.02
     narrower = replace(chosen.spelling, width=int(0.9 * chosen.spelling.width))
-    assert asked.predicted(draft.plan(*chosen[:3], narrower), draft).least > 0.02
+    assert asked.predicted(design.with_size(*chosen[:3], narrower).plan(), design).least > 0.02
     # the finder is 1.1 times 1.6 times as wide as it must be, and its counters are whole
-    few = draft.plan(chosen.schedule, chosen.rows, chosen.width // 2, chosen.spelling)
+    few = design.with_size(chosen.schedule, chosen.rows, chosen.width // 2, chosen.spelling).plan()
     assert fedtally_linf(few) > 0.01 >= fedtally_linf(plan)
 
 
@@ -240,7 +240,7 @@ def test_secure_sums_are_sized(method):
 def test_a_guess_has_the_bytes_of_its_plan(validity):
     """A proof grows with all rows, those that spell names too."""
     for guess in search(200_000, tau=0.02, secure_sum="two-server", validity=validity)._guesses:
-        assert guess.size == guess.draft.plan(*guess.chosen).bytes_per_client
+        assert guess.size == guess.design.bytes_per_client
 
 
 def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
@@ -666,4 +666,4 @@ def test_names_are_the_same_under_another_seed():
 
 def test_schedules_of_a_search_without_rounds():
     asked = search(tau=0.05, schedule=Schedule.parse("shared"))
-    assert asked.smallest()[0].num_rounds == 1
+    assert asked.smallest().num_rounds == 1

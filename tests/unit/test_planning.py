@@ -21,7 +21,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies, hardest
-from fedtally.planner.design import Draft, round_size_bounds
+from fedtally.planner.design import Design, round_size_bounds
 from fedtally.planner.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
 from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
@@ -449,9 +449,9 @@ def test_a_pilot_that_tells_nothing_leaves_the_plan_for_any_frequencies():
     sketch.add_range(1, np.ones(DOMAIN.size, np.int64))
     told = Frequencies.from_pilot([sketch], DOMAIN)
     assert told.uncertainty(0.01) > TOO_UNCERTAIN
-    chosen, size = chosen_for(draft, told)
+    design, size = chosen_for(draft, told)
     plan = propose(spec, DOMAIN, 20_000, None, seed=bytes(32)).plan
-    assert chosen == draft.chosen_of(plan)
+    assert design == draft.like(plan)
     assert (size.rows, size.width) == (plan.rows, plan.width)
     assert "the hardest frequencies are assumed, as without a pilot" in size.message
 
@@ -548,10 +548,10 @@ def test_a_draft_knows_its_bytes():
         {"epsilon": 0.5, "trust": "distributed"},
     ):
         spec = Request(num_rounds=3, **options).resolve()  # type: ignore[arg-type]
-        draft: Draft = make_draft(spec, DOMAIN, CLIENTS, bytes(32))
+        draft: Design = make_draft(spec, DOMAIN, CLIENTS, bytes(32))
         schedule = draft.usual_schedule
         for rows, width in ((3, 700), (16, 90)):
-            exact = draft.plan(schedule, rows, width).bytes_per_client
+            exact = draft.with_size(schedule, rows, width).plan().bytes_per_client
             assert draft.bytes_of()(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
 
 

@@ -12,7 +12,7 @@ from fedtally.cli.app import run
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.engines.local.seeds import campaign_seed
 from fedtally.plan import Plan
-from fedtally.planner.design import Draft
+from fedtally.planner.design import Design
 from fedtally.planner.request import Request
 from fedtally.planner.seeds import DRAWS, draws, unevenness, with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
@@ -25,8 +25,8 @@ DOMAIN = IntegerRange(1, 1000)
 def even(domain=DOMAIN, seed=FIRST, clients=(4000,), **asked):
     """Return the seed of a draft of 60 counters, unless other ones are asked."""
     asked = {"rows": 5, "width": 12, "schedule": "shared"} | asked
-    draft = Draft.fit(Request(**asked).resolve(), domain, list(clients), seed=seed)
-    return with_even_seed(draft, draft.for_bytes()).seed
+    draft = Design.fit(Request(**asked).resolve(), domain, list(clients), seed=seed)
+    return with_even_seed(draft.for_bytes()).seed
 
 
 def spec(seed, rows=5, width=12, rounds=1):

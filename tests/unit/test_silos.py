@@ -696,7 +696,7 @@ def test_a_planned_campaign_of_silos_runs(asked: dict[str, Any]) -> None:
 def test_a_sketch_is_sized_with_the_noise_that_its_plan_has(each: int) -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg").resolve(silos=Silos(5000, each))
     draft = make_draft(spec, DOMAIN, 10, bytes(32))
-    plan = draft.plan(draft.example, 7, 100)
+    plan = draft.with_size(draft.example, 7, 100).plan()
     assert plan.privacy is not None
     assert plan.privacy.event.silos_per_person == each
     # Gaussian accounting is close to that of the plan
@@ -708,7 +708,7 @@ def test_a_sketch_is_sized_with_the_noise_that_its_plan_has(each: int) -> None:
 def test_delta_is_small_beside_the_people_that_there_may_be() -> None:
     spec = Request(epsilon=1.0, secure_sum="secagg").resolve(silos=Silos(40_000))
     draft = make_draft(spec, DOMAIN, 100, bytes(32))
-    plan = draft.plan(draft.example, 3, 16)
+    plan = draft.with_size(draft.example, 3, 16).plan()
     assert plan.privacy is not None
     assert plan.privacy.delta == pytest.approx(0.1 / 4_000_000)
 

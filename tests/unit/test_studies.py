@@ -21,7 +21,7 @@ from fedtally.engines.local.seeds import key_bytes
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target
-from fedtally.planner.design import Draft
+from fedtally.planner.design import Design
 from fedtally.planner.request import Request
 from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.config import propose
@@ -273,8 +273,8 @@ def noised_plan(secure_sum: str, clients: int, epsilon: float = 1.0, **more: Any
         **more,
     )
     domain, sizes, keys = IntegerRange(0, 199), [clients // 4] * 4, key_bytes(1, b"keys")
-    draft = Draft.fit(request.resolve(not_private=True), domain, sizes, seed=bytes(32))
-    return draft.finish(draft.for_bytes(), keys, lambda *_: None)[0]
+    draft = Design.fit(request.resolve(not_private=True), domain, sizes, seed=bytes(32))
+    return draft.for_bytes().finish(keys, lambda *_: None)[0]
 
 
 def test_a_target_that_is_met_and_one_that_is_missed() -> None:
@@ -418,13 +418,13 @@ def test_neighbouring_widths_cost_what_such_plans_cost(
 ) -> None:
     def fit(width: int) -> Plan:
         request = Request(secure_sum=secure_sum, rows=3, width=width, epsilon=epsilon, num_rounds=1)
-        draft = Draft.fit(
+        draft = Design.fit(
             request.resolve(not_private=epsilon is not None),
             IntegerRange(1, 9),
             [90],
             seed=bytes(32),
         )
-        return draft.finish(draft.for_bytes(), key_bytes(1, b"keys"), lambda *_: None)[0]
+        return draft.for_bytes().finish(key_bytes(1, b"keys"), lambda *_: None)[0]
 
     for width in (100, 120, 300):
         assert validation._bytes(fit(100), width) == pytest.approx(
@@ -518,10 +518,9 @@ def test_rounds_that_a_plan_does_not_allow_are_counted() -> None:
 def test_a_table_is_read_with_the_candidates_of_a_histogram_plan() -> None:
     """Numbers in a text table are texts, which have no places in a histogram."""
     request = Request(epsilon=1.0, encoding="histogram").resolve(not_private=True)
-    draft = Draft.fit(request, IntegerRange(1, 40), [300], seed=bytes(32))
-    chosen = draft.for_bytes()
-    assert chosen.encoding is Encoding.HISTOGRAM
-    plan = draft.finish(chosen, key_bytes(1, b"keys"), lambda *_: None)[0]
+    design = Design.fit(request, IntegerRange(1, 40), [300], seed=bytes(32)).for_bytes()
+    assert design.chosen.encoding is Encoding.HISTOGRAM
+    plan = design.finish(key_bytes(1, b"keys"), lambda *_: None)[0]
     found = tried(plan, from_items(["7", "9", "7"], counts=[100, 150, 50]), repeats=1)
     assert found.domain == IntegerRange(1, 40) and found.num_clients == 300
 

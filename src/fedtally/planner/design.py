@@ -53,14 +53,14 @@ _USUAL_WIDTH = 1000
 
 
 class Chosen(NamedTuple):
-    """A schedule, a size and an encoding.
+    """The size of a design: what is chosen for a target, or for bytes.
 
     Attributes:
-        schedule: of the rounds.
-        rows: of the sketch.
-        width: of the sketch.
-        spelling: of names, where the domain is open.
-        encoding: how items become counters.
+        schedule: the hashes of each round.
+        rows: rows of the sketch, 1 of a histogram.
+        width: counters of a row.
+        spelling: the size of what names are read from, where the domain is open.
+        encoding: the way in which items become counters.
     """
 
     schedule: Schedule
@@ -71,8 +71,8 @@ class Chosen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A plan to be: everything but its schedule, rows, width and keys.
+class Design:
+    """A plan to be, without its keys: with a size, or before there is one.
 
     Args:
         spec: what is asked.
@@ -83,6 +83,7 @@ class Draft:
         participations: the most rounds of one client.
         has_room: whether rounds may be of other sizes, as many clients being drawn at random, than
             those in `sizes`.
+        size: what was chosen; None: nothing yet.
     """
 
     spec: CampaignSpec
@@ -92,6 +93,7 @@ class Draft:
     clients: tuple[int, int]
     participations: int = 1
     has_room: bool = False
+    size: Chosen | None = None
 
     @classmethod
     def fit(
@@ -125,13 +127,38 @@ class Draft:
                 participations = min(len(sizes), asked.max_rounds or len(sizes))
         return cls(spec, domain, sizes, seed, clients, participations)
 
+    def with_size(
+        self,
+        schedule: Schedule,
+        rows: int,
+        width: int,
+        spelling: Spelling | None = None,
+        encoding: Encoding = Encoding.SKETCH,
+    ) -> Design:
+        """Return this design with a size: the arguments are those of `Chosen`."""
+        return replace(self, size=Chosen(schedule, rows, width, spelling, encoding))
+
+    def like(self, plan: Plan) -> Design:
+        """Return this design with the size of a plan."""
+        return self.with_size(plan.schedule, plan.rows, plan.width, plan.spelling, plan.encoding)
+
+    @property
+    def chosen(self) -> Chosen:
+        """The size, which there must be."""
+        assert self.size is not None
+        return self.size
+
+    @property
+    def bytes_per_client(self) -> int:
+        """The bytes that a client sends in its round."""
+        return self.plan().bytes_per_client
+
     def finish(
-        self, chosen: Chosen, random: Callable[[int], bytes], report: Callable[..., None]
+        self, random: Callable[[int], bytes], report: Callable[..., None]
     ) -> tuple[Plan, Keys | None]:
-        """Return the plan, now that its schedule and size are chosen, and the keys that it names.
+        """Return the plan of a design with a size, and the keys that it names.
 
         Args:
-            chosen: schedule, rows and width.
             random: returns as many bytes as it is asked for, for the keys.
             report: called for what takes long.
 
@@ -141,9 +168,11 @@ class Draft:
         """
         summation, asked = self.spec.summation, self.spec.privacy
         keys = (
-            None if summation.is_ideal else make_keys(summation, self.sums(chosen.schedule), random)
+            None
+            if summation.is_ideal
+            else make_keys(summation, self.sums(self.chosen.schedule), random)
         )
-        plan = self.plan(*chosen)
+        plan = self.plan()
         if plan.secure_sum is not None and keys is not None:
             plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
         if asked is None or not asked.certify:
@@ -220,23 +249,12 @@ class Draft:
         least, most = round_size_bounds(expected)
         return max(1, least), min(total, most)
 
-    @staticmethod
-    def chosen_of(plan: Plan) -> Chosen:
-        """Return what a plan has chosen."""
-        return Chosen(plan.schedule, plan.rows, plan.width, plan.spelling, plan.encoding)
+    def plan(self) -> Plan:
+        """Return the plan of a design with a size.
 
-    def plan(
-        self,
-        schedule: Schedule,
-        rows: int,
-        width: int,
-        spelling: Spelling | None = None,
-        encoding: Encoding = Encoding.SKETCH,
-    ) -> Plan:
-        """Return the plan, without the keys of a secure sum: its sizes do not depend on them.
-
-        The arguments are those of `Chosen`.
+        It has no keys of a secure sum: its sizes do not depend on them.
         """
+        schedule, rows, width, spelling, encoding = self.chosen
         asked, summation = self.spec.privacy, self.spec.summation
         first_id = Vector(encoding).first_id(self.domain)
         sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling, first_id)
@@ -492,17 +510,19 @@ class Draft:
         agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
         return agreed.honest_survivors
 
-    def for_bytes(self) -> Chosen:
-        """Return what was given, or what a budget of bytes buys: a histogram, or a sketch.
+    def for_bytes(self) -> Design:
+        """Return this design with the size that was given, or that a budget of bytes buys.
+
+        It is a histogram, or a sketch.
 
         Nothing is known of the frequencies: where a schedule, or the median's rows, are to be
         chosen, they are for `Frequencies.assumed`. Of an open domain
         `fedtally.planner.open_domain.Search` says it.
         """
 
-        def sketch() -> tuple[Chosen, Size]:
-            chosen = self._sketch_for_bytes()
-            return chosen, Size("budget", chosen.rows, chosen.width)
+        def sketch() -> tuple[Design, Size]:
+            design = self._sketch_for_bytes()
+            return design, Size("budget", design.chosen.rows, design.chosen.width)
 
         return encodings.for_bytes(self, DEFAULT_MAX_BYTES, sketch, self._assumed)[0]
 
@@ -511,7 +531,7 @@ class Draft:
 
         return planner.Frequencies.assumed(self.domain.size, max_items=self.spec.max_items)
 
-    def _sketch_for_bytes(self) -> Chosen:
+    def _sketch_for_bytes(self) -> Design:
         asked = self.spec
         rows = asked.rows or (
             DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None
@@ -528,17 +548,15 @@ class Draft:
                 schedule, size = planner.best(question, budget)
                 rows = size.rows
         if asked.width:
-            return Chosen(schedule, rows, asked.width)
-        return Chosen(
-            schedule,
-            rows,
-            find_widest(lambda width: self.plan(schedule, rows, width), budget).width,
+            return self.with_size(schedule, rows, asked.width)
+        return self.like(
+            find_widest(lambda width: self.with_size(schedule, rows, width).plan(), budget)
         )
 
     @property
     def usual_schedule(self) -> Schedule:
         """The schedule where nothing is known of the frequencies, and no width is given."""
-        return self._only_schedule or self._sketch_for_bytes().schedule
+        return self._only_schedule or self._sketch_for_bytes().chosen.schedule
 
     @property
     def _only_schedule(self) -> Schedule | None:

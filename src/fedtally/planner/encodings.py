@@ -23,7 +23,7 @@ from fedtally.recovery.decoders import SIMPLEST
 from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner.design import Chosen, Draft
+    from fedtally.planner.design import Design
     from fedtally.planner.frequencies import Frequencies
 
 # Where no bytes were asked for: how many times the usual ones a histogram may cost.
@@ -35,11 +35,13 @@ class Histogram(NamedTuple):
     """A histogram that a request may get.
 
     Attributes:
+        design: the design with its size.
         plan: the plan with it.
         linf: its largest error, exceeded with the share of the failure probability that is planned
             for.
     """
 
+    design: Design
     plan: Plan
     linf: float
 
@@ -49,7 +51,7 @@ class Histogram(NamedTuple):
         return Size("histogram", 1, self.plan.width, self.linf)
 
 
-def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
+def histogram(draft: Design, most: float = float("inf")) -> Histogram | None:
     """Return the histogram of a draft; None where request, candidates or bytes rule it out.
 
     Args:
@@ -69,7 +71,8 @@ def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
         return None
     try:
         check_histogram_domain(draft.domain.describe())
-        plan = draft.plan(Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM)
+        design = draft.with_size(Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM)
+        plan = design.plan()
     except InvalidInputError:
         if is_named:
             raise
@@ -79,15 +82,15 @@ def histogram(draft: Draft, most: float = float("inf")) -> Histogram | None:
     # what the noise does needs no frequencies
     campaign = Campaign.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
     probability = draft.spec.failure_probability * RISK
-    return Histogram(plan, campaign.error_of_noise(size, probability, draft.expected))
+    return Histogram(design, plan, campaign.error_of_noise(size, probability, draft.expected))
 
 
 def for_bytes(
-    draft: Draft,
+    draft: Design,
     usual: int,
-    sketch: Callable[[], tuple[Chosen, Size]],
+    sketch: Callable[[], tuple[Design, Size]],
     distribution: Callable[[], Frequencies],
-) -> tuple[Chosen, Size]:
+) -> tuple[Design, Size]:
     """Return what has the smaller error within the bytes that are asked for, or the usual ones.
 
     Args:
@@ -106,21 +109,21 @@ def for_bytes(
         return sketch()
     cost = found.plan.bytes_per_client
     if cost <= budget or (draft.spec.encoding is Encoding.HISTOGRAM and given is None):
-        return draft.chosen_of(found.plan), found.size
+        return found.design, found.size
     if draft.spec.encoding is Encoding.HISTOGRAM:
         raise InvalidInputError(
             f"{arg.max_bytes} must be at least {cost:,} for a histogram of {draft.domain.size:,}"
             f" candidates, got {given:,}: give more bytes, or take the encoding sketch"
         )
-    chosen, size = sketch()
-    question = draft.question(distribution(), chosen.rows)
-    error = question.linf(chosen.schedule, chosen.rows, chosen.width)
-    if found.linf**2 * cost < error**2 * draft.plan(*chosen).bytes_per_client:
-        return draft.chosen_of(found.plan), found.size
-    return chosen, size
+    design, size = sketch()
+    schedule, rows, width, *_ = design.chosen
+    error = draft.question(distribution(), rows).linf(schedule, rows, width)
+    if found.linf**2 * cost < error**2 * design.bytes_per_client:
+        return found.design, found.size
+    return design, size
 
 
-def meets_target(draft: Draft, most: float = float("inf")) -> Histogram | None:
+def meets_target(draft: Design, most: float = float("inf")) -> Histogram | None:
     """Return the histogram, if it keeps the draft's tau within its bytes; None: none does.
 
     Args:

@@ -27,7 +27,7 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.campaign import Campaign
 from fedtally.planner.choice import numbers_of_batches
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.planner.proposal import (
@@ -76,28 +76,24 @@ class _Guess(NamedTuple):
     Attributes:
         risk: 0 where single clients hardly show, 1 where they do, 2 where that must be allowed.
         size: bytes of a client.
-        draft: for its number of rounds.
-        chosen: schedule, rows and widths.
+        design: the plan to be, with its number of rounds and its size.
     """
 
     risk: int
     size: int
-    draft: Draft
-    chosen: Chosen
+    design: Design
 
 
 class Bought(NamedTuple):
     """What bytes buy.
 
     Attributes:
-        draft: the plan to be.
-        chosen: its size.
+        design: the plan to be, with its size.
         linf: the predicted largest error, with a margin and without the finder's spare width.
         names: that are predicted to be read, with twice that error as the threshold.
     """
 
-    draft: Draft
-    chosen: Chosen
+    design: Design
     linf: float
     names: Names
 
@@ -132,8 +128,8 @@ class Search:
     allow_rare_names: bool = False
     spare: float = FINDER_SPARE
 
-    def smallest(self) -> tuple[Draft, Chosen]:
-        """Return the plan to be, and the size that meets the target with the fewest bytes.
+    def smallest(self) -> Design:
+        """Return the plan to be, with the size that meets the target with the fewest bytes.
 
         Raises:
             InvalidInputError: nothing does, within the bytes that are given if there are; what
@@ -181,9 +177,9 @@ class Search:
             )
         return self._with_epsilon(epsilon)
 
-    def _found(self, tries: int = _REFINED) -> tuple[Draft, Chosen] | None:
+    def _found(self, tries: int = _REFINED) -> Design | None:
         """Return what `smallest` does, of so many guesses; None: nothing meets the target."""
-        best: tuple[int, int, Draft, Chosen] | None = None
+        best: tuple[int, int, Design] | None = None
         for number, guess in enumerate(self._guesses):
             if number >= tries and (best is None or best[0] <= guess.risk):
                 break  # a size may show more than its guess, and another one less
@@ -193,7 +189,7 @@ class Search:
         if best is None:
             return None
         budget = self.spec.max_bytes
-        return None if budget is not None and best[1] > budget else best[2:]
+        return None if budget is not None and best[1] > budget else best[2]
 
     # ---- what bytes buy ----
 
@@ -241,29 +237,32 @@ class Search:
 
     def _bought(self, guess: _Guess, risk: int) -> Bought | None:
         """Return the size of a guess, as wide as fits; None: it does not fit."""
-        draft, chosen = guess.draft, guess.chosen
+        design = guess.design
 
-        def fits(chosen: Chosen) -> bool:
-            plan = draft.plan(*chosen)
-            rare = of_plan(plan, draft.sizes, draft.people)
+        def fits(design: Design) -> bool:
+            plan = design.plan()
+            rare = of_plan(plan, design.sizes, design.people)
             shown = 0 if rare is None else rare.is_warned + rare.is_refused
             return plan.bytes_per_client <= self._budget and shown <= risk
 
         for _ in range(_TURNS):  # guesses are right to a few bytes
-            if fits(chosen):
+            if fits(design):
                 break
-            chosen = _scaled(chosen, _NARROWER, _NARROWER)
+            design = design.with_size(*_scaled(design.chosen, _NARROWER, _NARROWER))
         else:
             return None
         for finder, spelling in ((_CLOSE, _CLOSE), (_CLOSE, 1.0)):  # both, and then what is left
-            while fits(wider := _scaled(chosen, finder, spelling)) and wider != chosen:
-                chosen = wider
-        plan = draft.plan(*chosen)
+            while True:
+                wider = design.with_size(*_scaled(design.chosen, finder, spelling))
+                if not fits(wider) or wider.size == design.size:
+                    break
+                design = wider
+        plan = design.plan()
         planned = self.spec.failure_probability * RISK
-        needed = draft.plan(*_scaled(chosen, 1.0 / self.spare, 1.0))
-        linf = predict_linf(needed, self.law, draft.recovery, planned, expected=draft.expected)
-        names = predict(plan, self.law, 2 * linf, self.name_length, draft.expected)
-        return Bought(draft, chosen, linf, names)
+        needed = design.with_size(*_scaled(design.chosen, 1.0 / self.spare, 1.0)).plan()
+        linf = predict_linf(needed, self.law, design.recovery, planned, expected=design.expected)
+        names = predict(plan, self.law, 2 * linf, self.name_length, design.expected)
+        return Bought(design, linf, names)
 
     def _buys_nothing(self) -> InvalidInputError:
         """Return the error for bytes that buy no name, not even one that all clients hold."""
@@ -278,8 +277,8 @@ class Search:
             return InvalidInputError(
                 f"with {self._budget:,} bytes {nothing}: give at least {enough:,} bytes"
             )
-        for guess in sorted(free._guesses, key=lambda guess: guess.draft.num_rounds):
-            _checked(free, guess.draft.plan(*guess.chosen), guess.draft)  # it shows too much
+        for guess in sorted(free._guesses, key=lambda guess: guess.design.num_rounds):
+            _checked(free, guess.design.plan(), guess.design)  # it shows too much
         way = "have more clients" + " or a larger epsilon" * self._is_private
         return InvalidInputError(f"{nothing}, whatever the bytes: {way}")
 
@@ -292,12 +291,13 @@ class Search:
         # a size is tried with one number of rows of the spelling: that of the fewest bytes
         best: dict[tuple[int, str, int], _Guess] = {}
         for guess in sorted(found, key=lambda guess: (guess.risk, guess.size)):
-            key = (guess.draft.num_rounds, str(guess.chosen.schedule), guess.chosen.rows)
+            size = guess.design.chosen
+            key = (guess.design.num_rounds, str(size.schedule), size.rows)
             best.setdefault(key, guess)
         return list(best.values())
 
     @cached_property
-    def _drafts(self) -> list[Draft]:
+    def _drafts(self) -> list[Design]:
         drafts, refused = [], None
         for number in self._numbers_of_rounds():
             try:
@@ -308,7 +308,7 @@ class Search:
             raise refused
         return drafts
 
-    def draft(self, num_rounds: int) -> Draft:
+    def draft(self, num_rounds: int) -> Design:
         """Return the plan to be, for so many rounds.
 
         Raises:
@@ -329,7 +329,7 @@ class Search:
         blocks = {-(-positions // rounds) for rounds in range(1, positions + 1)}
         return sorted({-(-positions // number) for number in blocks if number} | {1})
 
-    def _of_draft(self, draft: Draft) -> Iterator[_Guess]:
+    def _of_draft(self, draft: Design) -> Iterator[_Guess]:
         try:
             tau = draft.tau_of_sketch(self.law)
         except UnreachableError:
@@ -358,8 +358,9 @@ class Search:
                         yield _Guess(
                             self._risk(draft, counters),
                             sent(touched, counters, schedule),
-                            draft,
-                            Chosen(schedule, rows, width, Spelling(spelled, columns, longest)),
+                            draft.with_size(
+                                schedule, rows, width, Spelling(spelled, columns, longest)
+                            ),
                         )
 
     @property
@@ -367,7 +368,7 @@ class Search:
         assert self.spec.tau is not None
         return self.spec.tau
 
-    def _schedules(self, draft: Draft) -> list[Schedule]:
+    def _schedules(self, draft: Design) -> list[Schedule]:
         name, rounds = draft.spec.schedule, draft.num_rounds
         if name != AUTO:
             return [Schedule.parse(name)]
@@ -394,7 +395,7 @@ class Search:
         found = max(self.spare * max(spread / left, 2.0), frequent / (most * rows))
         return math.ceil(found) if found < MAX_WIDTH else None
 
-    def _risk(self, draft: Draft, counters: int) -> int:
+    def _risk(self, draft: Design, counters: int) -> int:
         """Return about how much the sums show of single clients, as in `_Guess`."""
         if self._is_private:
             return 0
@@ -407,39 +408,37 @@ class Search:
 
     # ---- the widths of a guess ----
 
-    def _refined(self, guess: _Guess) -> tuple[int, int, Draft, Chosen] | None:
+    def _refined(self, guess: _Guess) -> tuple[int, int, Design] | None:
         """Return risk and bytes, and the size with widths that keep the target; None: none do."""
-        draft, (schedule, rows, width, spelling, _) = guess.draft, guess.chosen
+        design, (schedule, rows, width, spelling, _) = guess.design, guess.design.chosen
         assert spelling is not None
         if guess.risk == 2 and not self.allow_rare_names:
             return None
-        plan, tau = draft.plan(*guess.chosen), self._tau
-        campaign = replace(Campaign.from_plan(plan, OPEN), num_clients=draft.expected)
-        found = self._exact_width(campaign, rows, width, draft.tau_of_sketch(self.law))
-        speller = Speller.of(plan, self.law, draft.expected)
+        plan, tau = design.plan(), self._tau
+        campaign = replace(Campaign.from_plan(plan, OPEN), num_clients=design.expected)
+        found = self._exact_width(campaign, rows, width, design.tau_of_sketch(self.law))
+        speller = Speller.of(plan, self.law, design.expected)
         columns = speller.width(2 * tau, min(self.name_length, self.domain.max_length))
         if found is None or columns is None:
             return None
-        chosen = Chosen(schedule, rows, found, replace(spelling, width=columns))
+        design = design.with_size(schedule, rows, found, replace(spelling, width=columns))
         for _ in range(_TURNS):
-            plan = draft.plan(*chosen)
-            names = self.predicted(plan, draft)
+            plan = design.plan()
+            names = self.predicted(plan, design)
             if names.least <= 2 * tau:
                 break
-            chosen = _scaled(
-                chosen,
-                _WIDER if names.theta_find > 2 * tau else 1.0,
-                _WIDER if names.theta_name > 2 * tau else 1.0,
-            )
+            finder = _WIDER if names.theta_find > 2 * tau else 1.0
+            spelled = _WIDER if names.theta_name > 2 * tau else 1.0
+            design = design.with_size(*_scaled(design.chosen, finder, spelled))
         else:
             return None
-        rare = of_plan(plan, draft.sizes, draft.people)
+        rare = of_plan(plan, design.sizes, design.people)
         if rare is not None and rare.is_refused and not self.allow_rare_names:
             return None
         risk = 0 if rare is None else rare.is_warned + rare.is_refused
-        return risk, plan.bytes_per_client, draft, chosen
+        return risk, plan.bytes_per_client, design
 
-    def predicted(self, plan: Plan, draft: Draft) -> Names:
+    def predicted(self, plan: Plan, draft: Design) -> Names:
         """Return the names that a plan of this target is predicted to read."""
         return predict(plan, self.law, 2 * self._tau, self.name_length, draft.expected)
 
@@ -507,7 +506,7 @@ class Search:
         if self.spec.max_bytes is not None:
             free = replace(self, spec=replace(self.spec, max_bytes=None))._found()
             if free is not None:
-                yield f"{free[0].plan(*free[1]).bytes_per_client:,} bytes"
+                yield f"{free.bytes_per_client:,} bytes"
 
     def _least(self, name: str, low: float, high: float) -> float | None:
         """Return the least value of two digits that meets the target; None: none up to `high`."""
@@ -557,7 +556,7 @@ class Search:
 
 
 def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
-    """Return a size whose finder and spelling have so many times their widths.
+    """Return a size whose widths of finder and spelling are multiplied by two factors.
 
     >>> _scaled(Chosen(Schedule.parse("shared"), 5, 100, Spelling(4, 30, 64)), 1.05, 0.99)[2:4]
     (105, Spelling(rows=4, width=29, max_length=64))
@@ -593,7 +592,7 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
     spec, law, p = search.spec, search.law, search.spec.failure_probability
     if spec.tau is None:
         bought = search.for_bytes()
-        draft, plan = bought.draft, bought.draft.plan(*bought.chosen)
+        draft, plan = bought.design, bought.design.plan()
         rare = _checked(search, plan, draft)
         check_learns(bought.linf)
         tau = max(bought.linf, min(_LARGEST_TAU, bought.names.least / 2))
@@ -601,8 +600,8 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
         size = Size("budget", plan.rows, plan.width, None, _left_over(search, plan))
     else:
         search = search.least_private() if find_epsilon else search
-        draft, chosen = search.smallest()
-        plan = draft.plan(*chosen)
+        draft = search.smallest()
+        plan = draft.plan()
         rare = _checked(search, plan, draft)
         size = Size("model", plan.rows, plan.width)
     assert plan.target is not None
@@ -614,7 +613,9 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
             alone, batches = search.draft(1), plan.schedule.num_batches(plan.num_rounds)
             # collisions of hashes cancel over batches: a wider sketch has as few of them
             width = min(MAX_WIDTH, batches * plan.width)
-            shared = alone.plan(Schedule.parse("shared"), plan.rows, width, plan.spelling)
+            shared = alone.with_size(
+                Schedule.parse("shared"), plan.rows, width, plan.spelling
+            ).plan()
             named = predict(shared, law, threshold, length, draft.expected)
             one = (shared.bytes_per_client, named)
     return Proposal(
@@ -643,7 +644,7 @@ def _left_over(search: Search, plan: Plan) -> str:
     )
 
 
-def _checked(search: Search, plan: Plan, draft: Draft) -> RareNames | None:
+def _checked(search: Search, plan: Plan, draft: Design) -> RareNames | None:
     """Return what the smallest sum shows, refused if that is too much."""
     rare = of_plan(plan, draft.sizes, draft.people)
     if rare is not None and not search.allow_rare_names:

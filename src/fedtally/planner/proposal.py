@@ -16,7 +16,13 @@ from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest
 from fedtally.planner.choice import descend
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
+from fedtally.planner.design import (
+    DEFAULT_MAX_BYTES,
+    Chosen,
+    Design,
+    find_widest,
+    round_size_bounds,
+)
 from fedtally.planner.names import Names
 from fedtally.planner.rare_names import RareNames
 from fedtally.planner.request import CampaignSpec
@@ -72,7 +78,7 @@ class OutOfReachError(UnreachableError):
         distribution: the frequencies for which it cannot be.
     """
 
-    def __init__(self, draft: Draft, distribution: Frequencies) -> None:
+    def __init__(self, draft: Design, distribution: Frequencies) -> None:
         super().__init__(f"tau {draft.spec.tau:g} {why_unreachable(draft)}")
         self.draft = draft
         self.distribution = distribution
@@ -118,7 +124,7 @@ class Proposal:
     found: str
     minimax: tuple[Size, int] | None
     expected: int
-    draft: Draft
+    draft: Design
     rare: RareNames | None = None
     names: Names | None = None
     one_release: tuple[int, Names] | None = None
@@ -197,7 +203,7 @@ class Proposal:
         if draft.spec.tau is None or self.plan.max_items > 1:
             return None
         assumed = Frequencies.assumed(self.plan.domain_size, max_items=self.plan.max_items)
-        return draft.plan(*chosen_for(draft, assumed, with_linf=False)[0])
+        return chosen_for(draft, assumed, with_linf=False)[0].plan()
 
     def relying_on(self, recovery: Recovery) -> Plan | None:
         """Return the plan for the same target that rests on this decoder, if it is smaller.
@@ -302,7 +308,7 @@ def propose(
     except OutOfReachError as error:
         failed, law = error.draft, error.distribution
 
-    def keeps(other: Draft) -> bool:
+    def keeps(other: Design) -> bool:
         is_found = find_epsilon and _epsilon(other) == _epsilon(failed)  # else it is the change
         return _is_made(lambda: _make(other, distribution, find_epsilon=is_found))
 
@@ -310,7 +316,7 @@ def propose(
 
 
 def attempt(
-    draft: Draft,
+    draft: Design,
     distribution: Frequencies | None = None,
     *,
     is_drawn: bool = False,
@@ -331,7 +337,7 @@ def attempt(
     if plan.is_histogram:  # its error is that of the noise, whatever the frequencies
         like = hardest.ANY
     if is_drawn:
-        draft = with_even_seed(draft, draft.chosen_of(plan))
+        draft = with_even_seed(draft.like(plan))
     plan = replace(plan, target=replace(plan.target, frequencies=like), seed=draft.seed)
     return Proposal(
         plan,
@@ -348,14 +354,14 @@ def attempt(
 class _Made(NamedTuple):
     """A plan with its target, the draft it is of, and the frequencies with its error for them."""
 
-    draft: Draft
+    draft: Design
     plan: Plan
     size: Size
     linf: float
     distribution: Frequencies
 
 
-def _make(draft: Draft, distribution: Frequencies | None, *, find_epsilon: bool) -> _Made:
+def _make(draft: Design, distribution: Frequencies | None, *, find_epsilon: bool) -> _Made:
     """Return the plan for some frequencies, or (None) for any."""
     if distribution is None:
         return _for_any(draft, find_epsilon=find_epsilon)
@@ -364,7 +370,7 @@ def _make(draft: Draft, distribution: Frequencies | None, *, find_epsilon: bool)
     return _Made(draft, *_made_for(draft, distribution), distribution)
 
 
-def _epsilon(draft: Draft) -> float | None:
+def _epsilon(draft: Design) -> float | None:
     return None if draft.spec.privacy is None else draft.spec.privacy.epsilon
 
 
@@ -376,19 +382,19 @@ def _is_made(make: Callable[[], object]) -> bool:
     return False
 
 
-def _made_for(draft: Draft, distribution: Frequencies) -> tuple[Plan, Size, float]:
+def _made_for(draft: Design, distribution: Frequencies) -> tuple[Plan, Size, float]:
     """Return the plan for some frequencies with its target, its size, and its error for them."""
     if draft.spec.tau is not None:
         # The error of the plan is predicted with its own noise.
-        chosen, size = _chosen_for(draft, distribution, with_linf=False)
-        plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
+        design, size = _chosen_for(draft, distribution, with_linf=False)
+        plan, linf = _with_exact_noise(draft, design.plan(), distribution)
         return plan, size, linf
-    chosen, size = _for_bytes(draft, distribution)
-    plan, linf = _promising(draft, draft.plan(*chosen), distribution)
+    design, size = _for_bytes(draft, distribution)
+    plan, linf = _promising(draft, design.plan(), distribution)
     return plan, size, linf
 
 
-def _promising(draft: Draft, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
+def _promising(draft: Design, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
     """Return a plan of given bytes with the target that it keeps, and its error."""
     p, recovery = draft.spec.failure_probability, recovery_with(draft, plan)
     linf = predict_linf(plan, distribution, recovery, p, expected=draft.expected)
@@ -397,7 +403,7 @@ def _promising(draft: Draft, plan: Plan, distribution: Frequencies) -> tuple[Pla
     return replace(plan, target=make_target(careful, p, recovery)), linf
 
 
-def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
+def _for_any(draft: Design, *, find_epsilon: bool) -> _Made:
     """Return the plan whose target holds whatever the frequencies are: that for the hardest ones.
 
     The hardest frequencies depend on the plan, and the plan on them: both are found in turn.
@@ -425,7 +431,7 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
     while worst.linf > spec.tau:
         is_smooth = not kind_of(draft.recovery).fits_items
         wider = max(_WIDER, worst.linf / spec.tau) if is_smooth else _WIDER
-        plan = draft.plan(plan.schedule, plan.rows, math.ceil(wider * plan.width))
+        plan = draft.with_size(plan.schedule, plan.rows, math.ceil(wider * plan.width)).plan()
         steps += 1
         is_dear = spec.max_bytes is not None and plan.bytes_per_client > spec.max_bytes
         if is_dear or steps > _STEPS:
@@ -436,7 +442,7 @@ def _for_any(draft: Draft, *, find_epsilon: bool) -> _Made:
     )
 
 
-def _linf_for_any(draft: Draft, plan: Plan, worst: Frequencies) -> float:
+def _linf_for_any(draft: Design, plan: Plan, worst: Frequencies) -> float:
     """Return the error of a plan whose hardest frequencies are known.
 
     Campaigns that are tried may fit the very items that the model takes for too rare to be seen. A
@@ -457,20 +463,20 @@ class _Tried(NamedTuple):
     worst: hardest.Hardest
 
 
-def _for_any_of_bytes(draft: Draft, known: Frequencies) -> _Made:
+def _for_any_of_bytes(draft: Design, known: Frequencies) -> _Made:
     """Return the plan of given bytes with the smallest error for its hardest frequencies."""
     p, careful = draft.spec.failure_probability, draft.spec.failure_probability * planner.RISK
     tried: dict[Chosen, _Tried] = {}
     for _ in range(_TURNS):
-        chosen, size = _for_bytes(draft, known, compared=False)
-        if chosen in tried:  # the hardest for it are known
+        design, size = _for_bytes(draft, known, compared=False)
+        if design.chosen in tried:  # the hardest for it are known
             break
-        plan = draft.plan(*chosen)
+        plan = design.plan()
         if plan.is_histogram:
             plan, linf = _promising(draft, plan, known)
             return _Made(draft, plan, size, linf, known)
-        tried[chosen] = _Tried(plan, size, _hardest(draft, plan, careful))
-        known = tried[chosen].worst.distribution
+        tried[design.chosen] = _Tried(plan, size, _hardest(draft, plan, careful))
+        known = tried[design.chosen].worst.distribution
     plan, size, worst = _nearby_for_any(draft, min(tried.values(), key=lambda one: one.worst.linf))
     # what it promises is predicted once the hardest are found
     recovery = recovery_with(draft, plan)
@@ -483,7 +489,7 @@ def _for_any_of_bytes(draft: Draft, known: Frequencies) -> _Made:
     )
 
 
-def _nearby_for_any(draft: Draft, found: _Tried) -> _Tried:
+def _nearby_for_any(draft: Design, found: _Tried) -> _Tried:
     """Return the plan with the smallest error, of the schedules on the way down from one.
 
     The hardest frequencies for one schedule are not those for another. A schedule that is best for
@@ -499,10 +505,10 @@ def _nearby_for_any(draft: Draft, found: _Tried) -> _Tried:
             return found
         only = replace(question, schedules=listed[place : place + 1])
         try:
-            chosen, size = _best_sketch(draft, only)
+            design, size = _best_sketch(draft, only)
         except InvalidInputError:  # the bytes buy none
             return None
-        plan = draft.plan(*chosen)
+        plan = design.plan()
         return _Tried(plan, size, _hardest(draft, plan, careful))
 
     def price(place: int) -> float:
@@ -512,7 +518,7 @@ def _nearby_for_any(draft: Draft, found: _Tried) -> _Tried:
     return tried(descend(price, listed.index(found.plan.schedule), len(listed))) or found
 
 
-def _hardest(draft: Draft, plan: Plan, probability: float) -> hardest.Hardest:
+def _hardest(draft: Design, plan: Plan, probability: float) -> hardest.Hardest:
     """Return the hardest frequencies for a plan, and its error for them with a probability."""
     recovery = recovery_with(draft, plan)
 
@@ -522,7 +528,7 @@ def _hardest(draft: Draft, plan: Plan, probability: float) -> hardest.Hardest:
     return hardest.find_hardest(linf, plan.domain_size, draft.expected, max_items=plan.max_items)
 
 
-def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
+def _with_exact_noise(draft: Design, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
     """Return the plan, and its error.
 
     The plan is made wider where exact accounting asks for more noise than was planned with.
@@ -532,19 +538,20 @@ def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tu
     recovery = recovery_with(draft, plan)
     linf = predict_linf(plan, distribution, recovery, p, tau=tau, expected=draft.expected)
     while linf > tau and not plan.is_histogram:  # the noise of a histogram is that of its plan
-        plan, before = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)), linf
+        before, wider = linf, math.ceil(_WIDER * plan.width)
+        plan = draft.with_size(plan.schedule, plan.rows, wider).plan()
         linf = predict_linf(plan, distribution, recovery, p, tau=tau, expected=draft.expected)
         if linf > 0.999 * before or (budget is not None and plan.bytes_per_client > budget):
             raise OutOfReachError(draft, distribution)
     return plan, linf
 
 
-def recovery_with(draft: Draft, plan: Plan) -> str:
+def recovery_with(draft: Design, plan: Plan) -> str:
     """Return how the sums of a draft's plan are decoded."""
     return draft.spec.recovery_of(draft.domain.size, plan.rows, plan.encoding)
 
 
-def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Draft:
+def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Design:
     """Return what is known of a plan for so many clients, over rounds drawn at random."""
     rounds = spec.num_rounds or 1
     if num_clients < rounds:
@@ -560,13 +567,13 @@ def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes
     largest = num_clients
     if not spec.hides_clients:  # else how many there are in a round is hidden
         largest = min(num_clients, max(sizes[-1], round_size_bounds(num_clients / rounds)[1]))
-    draft = Draft(spec, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
+    draft = Design(spec, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
     if spec.silos is not None:
         _check_number_of_silos(draft)
     return draft
 
 
-def check_even_rounds(draft: Draft) -> None:
+def check_even_rounds(draft: Design) -> None:
     """Refuse cohorts that were asked for, where they do not fit the rounds.
 
     A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
@@ -575,7 +582,7 @@ def check_even_rounds(draft: Draft) -> None:
     check_rounds(draft.spec.summation, [clients // rounds, -(-clients // rounds)])
 
 
-def _check_number_of_silos(draft: Draft) -> None:
+def _check_number_of_silos(draft: Design) -> None:
     """Refuse a number of silos that no secure sum protects, and say which numbers fit."""
     summation = draft.spec.summation
     if summation.is_ideal:
@@ -658,8 +665,8 @@ def predict_linf(
 
 
 def chosen_for(
-    draft: Draft, distribution: Frequencies, *, with_linf: bool = True
-) -> tuple[Chosen, Size]:
+    draft: Design, distribution: Frequencies, *, with_linf: bool = True
+) -> tuple[Design, Size]:
     """Return what meets the draft's tau with the fewest bytes, and within max_bytes, if there are.
 
     Args:
@@ -671,7 +678,7 @@ def chosen_for(
         InvalidInputError: nothing does; what would is named.
     """
 
-    def keeps(other: Draft) -> bool:
+    def keeps(other: Design) -> bool:
         return _is_made(lambda: _chosen_for(other, distribution, with_linf=False))
 
     try:
@@ -680,7 +687,9 @@ def chosen_for(
         raise unreachable(error.draft, error.distribution, keeps) from None
 
 
-def _chosen_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> tuple[Chosen, Size]:
+def _chosen_for(
+    draft: Design, distribution: Frequencies, *, with_linf: bool
+) -> tuple[Design, Size]:
     """Return what `chosen_for` returns, or raise OutOfReachError."""
     spec = draft.spec
     assert spec.tau is not None
@@ -691,19 +700,18 @@ def _chosen_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> 
     if spec.encoding is Encoding.HISTOGRAM:
         if exact is None:
             raise OutOfReachError(draft, distribution)
-        return draft.chosen_of(exact.plan), exact.size
+        return exact.design, exact.size
     if exact is None:
         return _sketch_for(draft, distribution, with_linf=with_linf)
-    found = draft.chosen_of(exact.plan), exact.size
+    found = exact.design, exact.size
     try:
-        chosen, size = _sketch_for(draft, distribution, with_linf=with_linf)
+        design, size = _sketch_for(draft, distribution, with_linf=with_linf)
     except InvalidInputError:
         return found
-    is_cheaper = exact.plan.bytes_per_client <= draft.plan(*chosen).bytes_per_client
-    return found if is_cheaper else (chosen, size)
+    return found if exact.plan.bytes_per_client <= design.bytes_per_client else (design, size)
 
 
-def _chosen_for_any(draft: Draft) -> tuple[Chosen, Size]:
+def _chosen_for_any(draft: Design) -> tuple[Design, Size]:
     """Return what meets the draft's tau whatever the frequencies, where a pilot tells too little.
 
     The worst case of the median decoder is much larger: joint recovery finds frequent items.
@@ -711,16 +719,18 @@ def _chosen_for_any(draft: Draft) -> tuple[Chosen, Size]:
     made = _for_any(draft, find_epsilon=False)
     plan = made.plan
     if plan.is_histogram:
-        return draft.chosen_of(plan), made.size
+        return draft.like(plan), made.size
     message = (
         f"the pilot does not tell the width for tau {draft.spec.tau:g}: the hardest frequencies are"
         " assumed, as without a pilot; take more clients"
     )
     size = Size(made.size.method, plan.rows, plan.width, made.linf, message)
-    return draft.chosen_of(plan), size
+    return draft.like(plan), size
 
 
-def _sketch_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> tuple[Chosen, Size]:
+def _sketch_for(
+    draft: Design, distribution: Frequencies, *, with_linf: bool
+) -> tuple[Design, Size]:
     """Return the sketch that meets the draft's tau, as `chosen_for` does."""
     spec = draft.spec
     assert spec.tau is not None
@@ -728,20 +738,20 @@ def _sketch_for(draft: Draft, distribution: Frequencies, *, with_linf: bool) -> 
     try:
         tau = draft.tau_of_sketch(distribution)
         schedule, size = planner.smallest(question, tau, with_linf=with_linf)
-        chosen = Chosen(schedule, size.rows, size.width)
-        if spec.max_bytes is None or draft.plan(*chosen).bytes_per_client <= spec.max_bytes:
-            return chosen, size
-        chosen, size = _sketch_for_bytes(draft, distribution)  # its margin is smaller
+        design = draft.with_size(schedule, size.rows, size.width)
+        if spec.max_bytes is None or design.bytes_per_client <= spec.max_bytes:
+            return design, size
+        design, size = _sketch_for_bytes(draft, distribution)  # its margin is smaller
     except UnreachableError:
         raise OutOfReachError(draft, distribution) from None
     if (size.linf or 0.0) > spec.tau:
         raise OutOfReachError(draft, distribution)
-    return chosen, size
+    return design, size
 
 
 def _for_bytes(
-    draft: Draft, distribution: Frequencies, *, compared: bool = True
-) -> tuple[Chosen, Size]:
+    draft: Design, distribution: Frequencies, *, compared: bool = True
+) -> tuple[Design, Size]:
     """Return what has the smallest error within max_bytes, or the usual bytes.
 
     Args:
@@ -758,19 +768,19 @@ def _for_bytes(
 
 
 def _sketch_for_bytes(
-    draft: Draft, distribution: Frequencies, *, compared: bool = True
-) -> tuple[Chosen, Size]:
+    draft: Design, distribution: Frequencies, *, compared: bool = True
+) -> tuple[Design, Size]:
     """Return the sketch with the smallest error within max_bytes, or the usual bytes."""
     return _best_sketch(draft, draft.question(distribution, draft.spec.rows), compared=compared)
 
 
 def _best_sketch(
-    draft: Draft, question: Question, *, compared: bool = False
-) -> tuple[Chosen, Size]:
+    draft: Design, question: Question, *, compared: bool = False
+) -> tuple[Design, Size]:
     budget = draft.spec.max_bytes or DEFAULT_MAX_BYTES
     schedule, size = planner.best(question, budget, compared=compared)
-    width = find_widest(lambda width: draft.plan(schedule, size.rows, width), budget).width
-    return Chosen(schedule, size.rows, width), replace(size, width=width)
+    widest = find_widest(lambda width: draft.with_size(schedule, size.rows, width).plan(), budget)
+    return draft.like(widest), replace(size, width=widest.width)
 
 
 def check_learns(linf: float) -> None:
@@ -794,7 +804,7 @@ def make_target(linf: float, probability: float, recovery: str) -> Target:
 
 
 def neighbours_of(
-    draft: Draft, plan: Plan, distribution: Frequencies, *, is_for_any: bool = False
+    draft: Design, plan: Plan, distribution: Frequencies, *, is_for_any: bool = False
 ) -> Iterator[tuple[Plan, float]]:
     """Yield sketches of other widths, each with its predicted error.
 
@@ -814,7 +824,7 @@ def neighbours_of(
     }
     for width, spelling in sizes:  # a histogram of a few counters has equal ones
         with suppress(InvalidInputError):  # wider than a sketch may be
-            other = draft.plan(schedule, rows, width, spelling)
+            other = draft.with_size(schedule, rows, width, spelling).plan()
             yield (
                 other,
                 _hardest(draft, other, draft.spec.failure_probability).linf
@@ -830,13 +840,13 @@ def neighbours_of(
             )
 
 
-def _of_sketches(draft: Draft) -> Draft:
+def _of_sketches(draft: Design) -> Design:
     """Return the draft for sketches, whatever encoding and decoder are asked for."""
     decoding = replace(draft.spec.decoding, recovery=AUTO)
     return replace(draft, spec=replace(draft.spec, encoding=Encoding.SKETCH, decoding=decoding))
 
 
-def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
+def _minimax(draft: Design, schedule: Schedule, tau: float) -> tuple[Size, int]:
     size = planner.minimax(
         tau,
         num_clients=draft.expected,
@@ -849,7 +859,7 @@ def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
 # ---- what is out of reach ----
 
 
-def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
+def _least_private(draft: Design, distribution: Frequencies) -> Design:
     """Return the draft with the least epsilon, of two digits, that meets its tau.
 
     Its sketch keeps max_bytes.
@@ -870,7 +880,7 @@ def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
     return asking(draft, epsilon=float(rounded_up(found)))
 
 
-def reaches(draft: Draft, distribution: Frequencies) -> bool:
+def reaches(draft: Design, distribution: Frequencies) -> bool:
     """Whether some sketch meets the draft's tau, within max_bytes if there are.
 
     Only the usual rows are tried, to be quick. A histogram needs no such search.
@@ -878,7 +888,7 @@ def reaches(draft: Draft, distribution: Frequencies) -> bool:
     return _sketch_reaches(draft, distribution) or encodings.meets_target(draft) is not None
 
 
-def _sketch_reaches(draft: Draft, distribution: Frequencies) -> bool:
+def _sketch_reaches(draft: Design, distribution: Frequencies) -> bool:
     """Whether some sketch does what `reaches` asks."""
     if draft.spec.encoding is Encoding.HISTOGRAM:
         return False
@@ -891,7 +901,7 @@ def _sketch_reaches(draft: Draft, distribution: Frequencies) -> bool:
 
 
 def unreachable(
-    draft: Draft, distribution: Frequencies, keeps: Callable[[Draft], bool] = lambda _: True
+    draft: Design, distribution: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
 ) -> InvalidInputError:
     """Return the error for a target out of reach, with the smallest changes that help.
 
@@ -915,7 +925,7 @@ def ways_out(ways: Sequence[str]) -> str:
     return f"{'any of these' if len(ways) > 1 else 'this'} would do: {'; '.join(ways)}"
 
 
-def why_unreachable(draft: Draft) -> str:
+def why_unreachable(draft: Design) -> str:
     """Return with what a target cannot be met, in words."""
     spec, clients = draft.spec, f"{draft.clients[0]:,} clients"
     if spec.silos is not None:
@@ -929,7 +939,7 @@ def why_unreachable(draft: Draft) -> str:
 
 
 def ways_to_meet(
-    draft: Draft, distribution: Frequencies, keeps: Callable[[Draft], bool] = lambda _: True
+    draft: Design, distribution: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
 ) -> Iterator[Way]:
     """Yield the smallest changes, one at a time, with which a draft's target is met.
 
@@ -949,7 +959,7 @@ def ways_to_meet(
         return hardest.usual_plateau(error, draft.domain.size, max_items=spec.max_items)
 
     def least(
-        changed: Callable[[float], Draft],
+        changed: Callable[[float], Design],
         low: float,
         high: float,
         law: Callable[[float], Frequencies] = lambda _: distribution,
@@ -1027,7 +1037,7 @@ def _way(what: str, value: float, text: str) -> Way:
     return Way(what, float(rounded), text.format(int(float(rounded)) if is_whole else rounded))
 
 
-def asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = None) -> Draft:
+def asking(draft: Design, *, tau: float | None = None, epsilon: float | None = None) -> Design:
     """Return the draft with another target, or another epsilon."""
     spec = draft.spec if tau is None else replace(draft.spec, tau=tau)
     if epsilon is not None:
@@ -1036,7 +1046,7 @@ def asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = No
     return replace(draft, spec=spec)
 
 
-def of_clients(draft: Draft, num_clients: int) -> Draft:
+def of_clients(draft: Design, num_clients: int) -> Design:
     """Return the draft for so many clients, or silos of as many people each."""
     spec = draft.spec
     if spec.silos is not None and spec.silos.expected is not None:
@@ -1047,12 +1057,12 @@ def of_clients(draft: Draft, num_clients: int) -> Draft:
     return make_draft(spec, draft.domain, num_clients, draft.seed)
 
 
-def of_bytes(draft: Draft, max_bytes: int) -> Draft:
+def of_bytes(draft: Design, max_bytes: int) -> Design:
     """Return the draft with other bytes."""
     return replace(draft, spec=replace(draft.spec, max_bytes=max_bytes))
 
 
-def of_cohort(draft: Draft, most: int) -> Draft:
+def of_cohort(draft: Design, most: int) -> Design:
     """Return the draft with cohorts of up to so many clients."""
     spec = replace(draft.spec, summation=replace(draft.spec.summation, max_cohort=most))
     return make_draft(spec, draft.domain, draft.clients[0], draft.seed)

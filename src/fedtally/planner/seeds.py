@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedtally.domain import Domain
-from fedtally.planner.design import Chosen, Draft
+from fedtally.planner.design import Design
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8
@@ -26,32 +26,30 @@ MOST_COUNTERS = 150  # of all batches, up to which a draw is worth others
 MOST_CANDIDATES = 1 << 17  # of more, the sums of rare items hardly differ between draws
 
 
-def with_even_seed(draft: Draft, chosen: Chosen) -> Draft:
-    """Return the draft with the most even of `DRAWS` seeds, the first of which is its own.
+def with_even_seed(design: Design) -> Design:
+    """Return the design with the most even of `DRAWS` seeds, the first of which is its own.
 
     It keeps its own where it has more than `MOST_COUNTERS` counters, where not everybody may know
     the candidates, and where it has no hashes: in a histogram.
 
     Args:
-        draft: the plan to be; its seed was drawn, and nobody chose it.
-        chosen: its schedule, rows and width.
+        design: a plan to be, with its size, whose seed was drawn, and nobody chose it.
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.planner.request import Request
     >>> spec, domain = Request(rows=5, width=12).resolve(), IntegerRange(1, 500)
-    >>> draft = Draft.fit(spec, domain, [4000], seed=bytes(32))
-    >>> found = with_even_seed(draft, draft.for_bytes())
-    >>> draws(bytes(32)).index(found.seed)
+    >>> design = Design.fit(spec, domain, [4000], seed=bytes(32)).for_bytes()
+    >>> draws(bytes(32)).index(with_even_seed(design).seed)
     7
     """
-    domain, plan = draft.domain, draft.plan(*chosen)
+    domain, plan = design.domain, design.plan()
     batches = plan.schedule.num_batches(plan.num_rounds)
     is_small = plan.rows * plan.width * batches <= MOST_COUNTERS
     is_listed = domain.public and not plan.is_open and domain.size <= MOST_CANDIDATES
     if not is_small or not is_listed:
-        return draft
-    specs = [replace(plan.spec, seed=seed) for seed in draws(draft.seed)]
-    return replace(draft, seed=min(specs, key=lambda spec: unevenness(spec, domain)).seed)
+        return design
+    specs = [replace(plan.spec, seed=seed) for seed in draws(design.seed)]
+    return replace(design, seed=min(specs, key=lambda spec: unevenness(spec, domain)).seed)
 
 
 def draws(seed: bytes) -> list[bytes]:

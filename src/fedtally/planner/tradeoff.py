@@ -29,7 +29,7 @@ from fedtally.secagg.config import SecureSum
 if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.planner import Frequencies
-    from fedtally.planner.design import Draft
+    from fedtally.planner.design import Design
     from fedtally.planner.proposal import Proposal, Way
     from fedtally.planner.request import CampaignSpec
 
@@ -183,7 +183,7 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
                 yield Halved(way, plan)
 
 
-def _with(draft: Draft, way: Way) -> Draft | None:
+def _with(draft: Design, way: Way) -> Design | None:
     """Return the draft with one thing changed; None where another error or bytes are named."""
     if way.what == "epsilon":
         return asking(draft, epsilon=way.value)
@@ -192,7 +192,7 @@ def _with(draft: Draft, way: Way) -> Draft | None:
     return of_cohort(draft, int(way.value)) if way.what == "cohort" else None
 
 
-def _plan_of(draft: Draft, known: Frequencies | None) -> Plan | None:
+def _plan_of(draft: Design, known: Frequencies | None) -> Plan | None:
     """Return the plan that meets a draft's tau; None: none does."""
     with suppress(InvalidInputError):
         return attempt(draft, known).plan

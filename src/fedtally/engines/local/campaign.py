@@ -56,7 +56,7 @@ from fedtally.engines.local.tally import (
 from fedtally.errors import InvalidInputError, MemoryLimitError, opt
 from fedtally.plan import Plan
 from fedtally.planner import rare_names
-from fedtally.planner.design import Draft, fit_existing
+from fedtally.planner.design import Design, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.rules import check, given, unmet
@@ -102,7 +102,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         # out, so that pilot and campaign have the same one.
         spec = spec.with_delta(sum(part.num_clients for part in rounds))
         if simulation.pilots and any(r.num_vectors for r in rounds):
-            everybody = Draft.fit(
+            everybody = Design.fit(
                 spec,
                 domain,
                 [r.num_vectors for r in rounds],
@@ -140,13 +140,13 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
                 spec.plan, spec, domain, sizes, random=site.keys, report=report
             )
         else:
-            draft = Draft.fit(spec, domain, sizes, seed=seed, by_client=tally.is_bounded_by_client)
+            draft = Design.fit(spec, domain, sizes, seed=seed, by_client=tally.is_bounded_by_client)
             if spec.tau is not None and sized is None:
                 sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
-            chosen = draft.for_bytes() if sized is None else sized.chosen
+            design = draft.for_bytes() if sized is None else draft.with_size(*sized.chosen)
             if simulation.seed is None:
-                draft = with_even_seed(draft, chosen)
-            plan, keys = draft.finish(chosen, site.keys, report)
+                design = with_even_seed(design)
+            plan, keys = design.finish(site.keys, report)
     # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
     _check_memory(plan, len(rounds), tally.columns if tally.is_natural else None)
     rare = rare_names.of_plan(plan, sizes, [r.num_clients for r in rounds])
@@ -319,7 +319,7 @@ def _draw_pilot(
 
 
 def _choose_size(
-    draft: Draft,
+    draft: Design,
     simulation: Simulation,
     site: _Site,
     pilot: list[RoundTally],
@@ -346,7 +346,7 @@ def _choose_size(
     if plan is not None and sizing is Sizing.MODEL:
         distribution = frequencies_of(plan, sketches, draft.domain)
         try:
-            chosen, size = chosen_for(draft, distribution)
+            design, size = chosen_for(draft, distribution)
         except InvalidInputError as error:
             # There is no campaign, and yet the budget is smaller than before: the reader must know.
             spent = (
@@ -356,14 +356,14 @@ def _choose_size(
             )
             raise InvalidInputError(f"{error.marked}{spent}") from None
     else:
-        chosen, size = paper_size(
+        design, size = paper_size(
             draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds)
         )
-    return Sized(chosen, size, plan, sketches)
+    return Sized(design.chosen, size, plan, sketches)
 
 
 def _run_pilot(
-    draft: Draft, simulation: Simulation, site: _Site, pilot: list[RoundTally]
+    draft: Design, simulation: Simulation, site: _Site, pilot: list[RoundTally]
 ) -> tuple[Plan, list[CountSketch]]:
     """Plan a pilot and run it; return its plan, and its sums with their noise."""
     check_enough(pilot)
@@ -371,11 +371,11 @@ def _run_pilot(
     assert tau is not None
     share = sum(clients) / (sum(clients) + draft.clients[0])
 
-    def planned(protocol: int) -> Draft:
+    def planned(protocol: int) -> Design:
         method, most = simulation.sizing_method, draft.spec.max_bytes
         size = pilot_size(method, most, tau, share, protocol)
         spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
-        return Draft.fit(spec, site.domain, clients, seed=site.seed)
+        return Design.fit(spec, site.domain, clients, seed=site.seed)
 
     of_pilot = planned(0)
     if not draft.spec.summation.is_ideal:
@@ -383,7 +383,7 @@ def _run_pilot(
         assert rows is not None
         # without counters: what the protocol sends beside them
         of_pilot = planned(of_pilot.bytes_of_counters()(rows, 0, of_pilot.example))
-    plan, keys = of_pilot.finish(of_pilot.for_bytes(), site.keys, site.report)
+    plan, keys = of_pilot.for_bytes().finish(site.keys, site.report)
     if simulation.ledger is not None:  # before anything of the pilot is released
         site.books.check_pilot(plan, possible_events(draft))
     return plan, site.land(plan, keys, pilot, {}).sketches

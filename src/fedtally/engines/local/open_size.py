@@ -62,15 +62,16 @@ def size_open(
         simulation.allow_rare_names,
     )
     if spec.tau is None:
-        draft, chosen, linf, _ = search.for_bytes()
-        sized = Sized(chosen, Size("budget", chosen.rows, chosen.width, linf), None, [])
+        design, linf, _ = search.for_bytes()
+        size = Size("budget", design.chosen.rows, design.chosen.width, linf)
+        sized = Sized(design.chosen, size, None, [])
     else:
-        draft, chosen = search.smallest()
-        plan, planned = draft.plan(*chosen), spec.failure_probability * RISK
-        linf = predict_linf(plan, search.law, draft.recovery, planned, expected=draft.expected)
-        size = Size("model", chosen.rows, chosen.width, linf)
-        sized = Sized(chosen, size, None, [], search.predicted(plan, draft))
-    if draft.num_rounds == len(rounds):
+        design = search.smallest()
+        plan, planned = design.plan(), spec.failure_probability * RISK
+        linf = predict_linf(plan, search.law, design.recovery, planned, expected=design.expected)
+        size = Size("model", plan.rows, plan.width, linf)
+        sized = Sized(design.chosen, size, None, [], search.predicted(plan, design))
+    if design.num_rounds == len(rounds):
         return sized, spec, list(rounds)
-    spec = replace(spec, num_rounds=draft.num_rounds)  # it was not asked for
-    return sized, spec, split_clients(rounds[0], draft.num_rounds, rng)
+    spec = replace(spec, num_rounds=design.num_rounds)  # it was not asked for
+    return sized, spec, split_clients(rounds[0], design.num_rounds, rng)

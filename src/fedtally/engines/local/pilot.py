@@ -21,7 +21,7 @@ from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target
 from fedtally.planner import encodings
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Draft
+from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.planner.names import Names
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
@@ -185,7 +185,7 @@ def pilot_size(
     }
 
 
-def without_pilot(draft: Draft, max_bytes: int | None) -> Sized | None:
+def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
     """Return the histogram that meets the target, if it costs a client no more than a small pilot.
 
     Its error needs no frequencies, and so no pilot.
@@ -208,10 +208,10 @@ def without_pilot(draft: Draft, max_bytes: int | None) -> Sized | None:
         found = encodings.meets_target(draft)
         if found is None:
             raise unreachable(draft, Frequencies.assumed(draft.domain.size))
-    return None if found is None else Sized(draft.chosen_of(found.plan), found.size, None, [])
+    return None if found is None else Sized(found.design.chosen, found.size, None, [])
 
 
-def possible_events(draft: Draft) -> list[Event]:
+def possible_events(draft: Design) -> list[Event]:
     """Return the events that the campaign after a pilot may have, with the fewest and most rows.
 
     A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
@@ -222,7 +222,8 @@ def possible_events(draft: Draft) -> list[Event]:
     paper = theory.rows_for(draft.domain.size, spec.failure_probability)
     rows = {spec.rows} if spec.rows else {paper, *kind_of(draft.recovery).planned_rows}
     plans = [
-        draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})
+        draft.with_size(draft.example, each, _USUAL_WIDTH).plan()
+        for each in sorted({min(rows), max(rows)})
     ]
     if (whole := encodings.meets_target(draft)) is not None:
         plans.append(whole.plan)
@@ -246,9 +247,9 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
 
 
 def paper_size(
-    draft: Draft, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
-) -> tuple[Chosen, Size]:
-    """Return the size of the sketch by one of the paper's ways.
+    draft: Design, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
+) -> tuple[Design, Size]:
+    """Return the design with the size of the sketch by one of the paper's ways.
 
     Args:
         draft: the draft of the campaign's plan, with a target.
@@ -278,15 +279,15 @@ def paper_size(
         size = planner.minimax(tau, domain_size=domain.size, **given)
     else:
         size = planner.linear(domain_size=domain.size, **given)
-    chosen = Chosen(draft.usual_schedule, size.rows, size.width)
-    needed = draft.plan(*chosen).bytes_per_client
+    design = draft.with_size(draft.usual_schedule, size.rows, size.width)
+    needed = design.bytes_per_client
     if spec.max_bytes is not None and needed > spec.max_bytes:
         raise InvalidInputError(
             f"sizing {sizing} takes {needed:,} bytes of a client for tau {tau:g}, and"
             f" {opt.max_bytes} is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing"
             " model"
         )
-    return chosen, size
+    return design, size
 
 
 class Sized(NamedTuple):

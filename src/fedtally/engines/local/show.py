@@ -21,7 +21,7 @@ from fedtally.engines.local.cohorts import policy_of
 from fedtally.engines.local.seeds import campaign_seed, key_bytes, population_rng
 from fedtally.engines.local.simulation import Simulation
 from fedtally.plan import Plan
-from fedtally.planner.design import Draft
+from fedtally.planner.design import Design
 from fedtally.planner.secure_sum import Keys
 from fedtally.privacy.accounting import most_detected, privacy_loss
 from fedtally.result import Result
@@ -171,8 +171,8 @@ def _planned(
         seed=seed,
         **asked,
     )
-    draft = Draft.fit(simulation.spec, domain, [PHONES], seed=hashes)
-    return draft.finish(draft.for_bytes(), key_bytes(seed, b"show keys"), lambda *_: None)
+    design = Design.fit(simulation.spec, domain, [PHONES], seed=hashes).for_bytes()
+    return design.finish(key_bytes(seed, b"show keys"), lambda *_: None)
 
 
 def _parameters(plan: Plan) -> Parameters:
