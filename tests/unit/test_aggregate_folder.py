@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +20,14 @@ pytest.importorskip("httpx")
 from aggregate_world import NOW, SIDES, World, certificate, made, plan_of, settings
 
 import fedtally
+from fedtally.campaign import aggregate
 from fedtally.campaign.aggregate import RESULT, AggregateFolder
 from fedtally.campaign.closings import Closing, Closings, Schedule
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress, checked_helper
 from fedtally.campaign.transports.https.standing import Standing
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.privacy.budget import OverspentError
 from fedtally.store import Ledger
 
 pytestmark = [
@@ -179,6 +182,32 @@ def test_a_plan_with_privacy_needs_a_ledger_that_covers_it(
     assert folder.settings.ledger == str(tmp_path / "large.db")
     url = "postgresql://user@host/books"
     assert settings(tmp_path, "leader", ledger=url).absolute().ledger == url
+
+
+def test_a_ledger_that_has_too_little_left_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, without a plan that takes seconds to size."""
+    folder = made(place, "leader")
+    privacy = SimpleNamespace(population="phones", event=None)
+    plan: Any = SimpleNamespace(privacy=privacy, fingerprint="plan-0")
+    charged = replace(folder, plan=plan, settings=replace(folder.settings, ledger="books.db"))
+
+    class Books:
+        def check_charge(self, charge: Any) -> None:
+            raise OverspentError(f"{charge} is too much")
+
+    monkeypatch.setattr(aggregate, "Charge", lambda *parts: parts[0])
+    monkeypatch.setattr(AggregateFolder, "_ledger", lambda _: Books())
+    with pytest.raises(InvalidInputError, match="books.db does not cover this plan: phones is too"):
+        charged._check_budget()
+
+
+def test_there_is_no_result_before_a_sum_has_landed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    leader = world.processes["leader"]
+    leader.folder.save_result(leader.claimed, lambda size: bytes(size))
+    assert not (leader.folder.path / RESULT).exists()
 
 
 def test_a_damaged_folder_is_refused_in_a_line(place: Path) -> None:
