@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -298,10 +299,11 @@ def shown(capsys: pytest.CaptureFixture[str], side: str, place: Path) -> tuple[A
 
 
 def test_status_says_what_waits_and_what_closes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import asyncio
 
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     world = World(tmp_path)
     leader, place = world.processes["leader"], world.folders["leader"].path
     (new, text) = shown(capsys, "leader", place)

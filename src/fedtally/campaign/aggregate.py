@@ -39,7 +39,7 @@ from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_
 from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire_key
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError, opt
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Sums
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.result import Result
@@ -72,7 +72,7 @@ class Settings:
         other_certificate: the path of the certificate of the other server, which alone is believed.
         policy: the operator's own.
         ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
-        helper: of a leader: the address of the helper, `https://HOST:PORT`.
+        helper: the address of the helper, `https://HOST:PORT`, for a leader.
     """
 
     key: Path
@@ -119,7 +119,7 @@ class AggregateFolder:
         plan: the published plan, summed by two servers.
         allow_list: the registered clients.
         settings: what the operator decided.
-        domain: of a leader: the candidate items.
+        domain: the candidate items, for a leader.
     """
 
     path: Path
@@ -152,8 +152,8 @@ class AggregateFolder:
             allow_list: the path of the list that the plan names.
             settings: what the operator decided.
             candidates: the list of the candidate items, where the plan holds only their digest.
-            schedule: of a leader: when its releases close; None: when `close` says so, or when they
-                are full.
+            schedule: the times at which the releases of a leader close; None: when `close` says so,
+                or when they are full.
 
         Raises:
             InvalidInputError: the folder exists, or something is missing or does not fit the plan.
@@ -384,7 +384,7 @@ class AggregateFolder:
 
         Args:
             claimed: what this process runs.
-            random: as for `claim`.
+            random: the source of randomness, as for `claim`.
             command: the command line that runs it, for a reader of the result.
         """
         landed = claimed.books.status(self.plan).landed
@@ -482,11 +482,7 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
     """Return a published plan that two servers sum."""
     plan = Plan.load(path)
     plan.check_published()
-    if not plan.is_two_server:
-        raise InvalidInputError(
-            f"{os.fspath(path)} is not summed by two servers: plan it with"
-            f" {opt.secure_sum('two-server')}, or run it by fedtally campaign"
-        )
+    plan.summing.of_servers()
     return plan
 
 

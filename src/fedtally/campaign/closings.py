@@ -1,9 +1,9 @@
 """When the releases of a leader close: a file that its process and `close` write.
 
-A release *closes* when its time is there, or it has so many reports, or its operator says so; and
-never before it has the fewest reports of a sum. From then on nobody begins a report. A grace later
-it stops, and takes none. The moment is in the file, so that a release that was closing is not open
-again after a restart.
+A release *closes* when its time is there, or it has a number of reports, or its operator says so;
+and never before it has the fewest reports of a sum. From then on nobody begins a report. A grace
+later it stops, and takes none. The moment is in the file, so that a release that was closing is not
+open again after a restart.
 """
 
 from __future__ import annotations

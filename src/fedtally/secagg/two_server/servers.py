@@ -170,11 +170,6 @@ class _Server(ABC):
         return self._rounds
 
     @property
-    def has_proofs(self) -> bool:
-        """Whether reports have proofs, and are judged."""
-        return self._check.proof is not None
-
-    @property
     def num_counted(self) -> int:
         """How many reports are in the closed batch; 0 while it is open."""
         return len(self._counted)

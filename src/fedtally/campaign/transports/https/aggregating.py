@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from starlette.applications import Starlette
 
 from fedtally.campaign.aggregate import AggregateFolder, Claimed
 from fedtally.campaign.closings import Closings
@@ -37,7 +38,7 @@ class Places:
 
     Args:
         listen: for clients.
-        leader: of a helper: for the leader.
+        leader: the address for the leader, of a helper.
         operate: for probes and Prometheus; None: nowhere.
         log: the level of the lines on stderr, a name of `operate.LEVELS`.
     """
@@ -100,16 +101,7 @@ class Process:
                 self._beside(claimed, releases, peer)
             )
             standing = Standing(folder, releases, tendings)
-            counts = Counts(
-                lambda: standing.document()["releases"], time.time, json_log(self.places.log)
-            )
-            for one in releases:
-                one.watcher = counts
-            operated = probed(
-                lambda: not any(event.is_set() for event in overtaken),
-                lambda: intake.is_ready,
-                counts.registry,
-            )
+            operated = self._operated(intake, standing)
             apps = zip((intake.application(), operated), listening, strict=False)
             writing = asyncio.create_task(_kept_up(standing))
             waits: list[asyncio.Future[Any]] = [
@@ -130,6 +122,19 @@ class Process:
         if any(event.is_set() for event in overtaken):
             raise OvertakenError(f"another process runs {folder.path}: this one ended")
         standing.write()
+
+    def _operated(self, intake: Intake, standing: Standing) -> Starlette:
+        """Return what probes and Prometheus ask, and let it count."""
+        counts = Counts(
+            lambda: standing.document()["releases"], time.time, json_log(self.places.log)
+        )
+        for one in intake.releases:
+            one.watcher = counts
+        return probed(
+            lambda: not any(one.overtaken.is_set() for one in intake.releases),
+            lambda: intake.is_ready,
+            counts.registry,
+        )
 
     async def _serve_over(self, listening: list[Listening]) -> None:
         """Say that all is over: the key was destroyed."""

@@ -28,7 +28,7 @@ class Standing:
     Args:
         folder: the folder of the server.
         releases: its releases, in their order.
-        tendings: of a leader: what closes them, in their order; of a helper none.
+        tendings: what closes them at a leader, in their order; none at a helper.
         clock: returns the time, Unix seconds.
     """
 
@@ -42,7 +42,7 @@ class Standing:
         """Return how a release stands, JSON-able.
 
         `waiting` is the number of reports that are not judged, and `oldest` a time before which
-        none of them came. A helper judges nothing.
+        none of them came. A helper judges nothing, and where reports have no proofs none waits.
         """
         server, is_leader = self.releases[number].server, bool(self.tendings)
         reports, refused, waiting = len(server), 0, 0
@@ -56,7 +56,7 @@ class Standing:
             "reports": reports,
             "refused": refused,
             "waiting": waiting,
-            "judged": reports - waiting if is_leader and server.has_proofs else 0,
+            "judged": reports - waiting if is_leader else 0,
             "oldest": int(self.tendings[number].oldest) if waiting else None,
         }
 
@@ -83,7 +83,7 @@ class Standing:
     def write(self) -> None:
         """Write it for `status`, if it has changed; a disk that is full keeps the older one."""
         document = self.document()
-        text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 20 << 20})
+        text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
         if text == self._written:
             return
         try:
