@@ -392,9 +392,11 @@ def requirements(join: bool) -> None:
     "Run",
     "--fingerprint",
     metavar="HEX",
-    help="Report under the plan with these 64 digits [the only one]",
+    help="Use the plan with these 64 digits [the only one]",
 )
-@option("Run", "--release", type=int, metavar="N", help="Report for this release [the only one]")
+@option(
+    "Run", "--release", type=int, metavar="N", help="Use this release of the plan [the only one]"
+)
 @option(
     "Run",
     "--once/--wait",
