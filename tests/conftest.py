@@ -20,6 +20,7 @@ from fedtally import kernels
 
 pytest_plugins = ("databases", "durations")
 PROJECT = Path(__file__).parent / "project"
+collect_ignore = ["light.py"]  # to look for its doctests would hide packages from all other tests
 EXTRAS = {"jinja2", "matplotlib", "pandas", "polars", "psycopg"}
 
 # A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of
