@@ -508,7 +508,8 @@ def test_a_client_believes_what_the_servers_say(world: World, tmp_path: Path) ->
         found = await talk(Beginning(lambda: 0.0, told.append))
         assert isinstance(found, Never) and "closed at the helper" in found.why
         assert await send(4) is Fate.NOT_COUNTED
-        assert told == ["the helper takes no more reports of this release"]
+        news = [f"the {side} has the report" for side in SIDES]
+        assert told == [*news, *news, "the helper takes no more reports of this release"]
 
     asyncio.run(client())
     check_landed(world, 0, 1, 2, 3)
