@@ -796,6 +796,27 @@ def test_a_frame_that_is_missing_or_another_one_stops_the_release_until_it_is_ba
     check_landed(world, 0, 1, 2)
 
 
+@pytest.mark.parametrize("side", SIDES)
+def test_a_report_that_the_disk_lost_is_left_out_if_the_operator_says_so(
+    world: World, side: Any
+) -> None:
+    async def lands() -> None:
+        await world.send(*ALL)
+        with closing(sqlite3.connect(world.folders[side].path / "reports.db")) as file:
+            id = file.execute("SELECT id FROM fedtally_reports ORDER BY id").fetchone()[0]
+            file.execute("DELETE FROM fedtally_reports WHERE id = ?", [id])
+            file.commit()
+        one = world.processes[side].releases[0]
+        one.leaves_out, one.note = True, world.processes[side].notes.append
+        world.close()
+        await world.land()
+        notes = world.processes[side].notes
+        assert f"report {id.hex()} is left out: the disk has lost it" in notes
+
+    asyncio.run(lands())
+    assert world.result().num_clients == 4
+
+
 def test_of_two_processes_the_earlier_one_takes_nothing_any_more(world: World) -> None:
     async def two() -> None:
         await world.send(0, 1, 2)

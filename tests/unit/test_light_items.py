@@ -92,6 +92,14 @@ def test_items_are_read_as_with_pyarrow(name: str, light: Any) -> None:
     check()
 
 
+@each_case(
+    ("name", "item"),
+    [("range", "7\n"), ("range", "7.00"), ("grid", "40,5\n\n"), ("grid", "40,5\v"), ("nfc", "7\n")],
+)
+def test_the_ends_of_a_text_are_read_as_with_pyarrow(light: Any, name: str, item: str) -> None:
+    assert light(read, name, [item]) == read(name, [item])
+
+
 @each_case("items", [np.array([7, 9]), np.array(["7", "9"]), np.array([7, None]), np.array([])])
 def test_arrays_are_read_too(light: Any, items: Any) -> None:
     assert light(read, "range", items) == read("range", items)

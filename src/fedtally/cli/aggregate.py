@@ -269,6 +269,13 @@ _run_options = options(
         default="off",
         help="Write JSON lines, which name nobody, on stderr, by info [off]",
     ),
+    option(
+        "Run",
+        "--leave-out-lost",
+        "leaves_out",
+        is_flag=True,
+        help="Leave reports out that the disk has lost or changed",
+    ),
 )
 
 
@@ -320,6 +327,7 @@ def _run(
     listen: str,
     operate: str | None,
     log: str,
+    leaves_out: bool,
     leader: str | None = None,
 ) -> None:
     _check_extra()
@@ -330,7 +338,7 @@ def _run(
     peer = None if leader is None else PeerAddress.parse(leader)
     shown = None if operate is None else Address.parse(operate)
     places = Places(Address.parse(listen), peer, shown, log)
-    Process(_opened(name, side), places, console.note, console.command_line()).run()
+    Process(_opened(name, side), places, console.note, console.command_line(), leaves_out).run()
 
 
 @click.command(

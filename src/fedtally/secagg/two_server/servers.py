@@ -85,7 +85,16 @@ class BatchState(Enum):
 
 
 class LostReportError(FedtallyError):
-    """Refuse to go on with a report whose frame is gone, or is not the one that was accepted."""
+    """Refuse to go on with a report whose frame is gone, or is not the one that was accepted.
+
+    Args:
+        message: the words.
+        id: the id of the report, for `withdraw`.
+    """
+
+    def __init__(self, message: str, id: bytes) -> None:
+        super().__init__(message)
+        self.id = id
 
 
 class _Server(ABC):
@@ -302,7 +311,8 @@ class _Server(ABC):
         if frame is None or hashlib.sha256(frame).digest() != kept:
             raise LostReportError(
                 f"report {id.hex()} {'is missing' if frame is None else 'is another one'}, and was"
-                " accepted: check the disk; to go on without it, `withdraw` its id"
+                " accepted: check the disk; to go on without it, `withdraw` its id",
+                id,
             )
         part = self._parse(frame)
         assert part is not None  # it was accepted

@@ -28,6 +28,7 @@ from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.process import all_served, run_loop
 from fedtally.campaign.transports.https.standing import WRITE_SECONDS, Standing
 from fedtally.errors import OvertakenError
+from fedtally.store import Batch
 
 ROOM = 64 << 20  # bytes of the disk that stay free: closing needs some
 
@@ -58,12 +59,14 @@ class Process:
         places: where it listens.
         note: takes what the operator should know, in words.
         command: the command line, for a reader of the result.
+        leaves_out: whether reports that the disk has lost are left out of the sum.
     """
 
     folder: AggregateFolder
     places: Places
     note: Callable[[str], None]
     command: str = ""
+    leaves_out: bool = False
 
     def run(self) -> None:
         """Run until SIGTERM.
@@ -91,9 +94,7 @@ class Process:
         folder, stopping = self.folder, asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, stopping.set)
-        releases = [
-            Collecting(folder.side, batch, time.time, time.monotonic) for batch in claimed.batches
-        ]
+        releases = [self._collecting(batch) for batch in claimed.batches]
         intake = Intake(folder.plan.fingerprint, releases, self._has_room)
         overtaken = [one.overtaken for one in releases]
         async with AsyncExitStack() as stack:
@@ -122,6 +123,16 @@ class Process:
         if any(event.is_set() for event in overtaken):
             raise OvertakenError(f"another process runs {folder.path}: this one ended")
         standing.write()
+
+    def _collecting(self, batch: Batch[Any]) -> Collecting:
+        return Collecting(
+            self.folder.side,
+            batch,
+            time.time,
+            time.monotonic,
+            note=self.note,
+            leaves_out=self.leaves_out,
+        )
 
     def _operated(self, intake: Intake, standing: Standing) -> Starlette:
         """Return what probes and Prometheus ask, and let it count."""

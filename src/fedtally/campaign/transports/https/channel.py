@@ -156,13 +156,8 @@ class Channel:
     async def _of(self, number: int, ask: Callable[[Any], _T]) -> _T:
         """Ask the helper, in a thread: a group, or a sum, may hold its lock."""
         one = self.releases[number]
-
-        def asked() -> _T:
-            with one.batch.server() as helper:
-                return ask(helper)
-
         try:
-            return await asyncio.to_thread(asked)
+            return await asyncio.to_thread(one.ask, ask)
         except (BatchRefusedError, LocalProtocolError) as error:
             raise Refused(409, str(error)) from None
         except OvertakenError:

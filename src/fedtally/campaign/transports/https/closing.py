@@ -230,12 +230,7 @@ class Tending:
 
     async def _of(self, ask: Callable[[Any], _T]) -> _T:
         """Ask the leader, in a thread: no group is open meanwhile."""
-
-        def asked() -> _T:
-            with self.collecting.batch.server() as leader:
-                return ask(leader)
-
-        return await asyncio.to_thread(asked)
+        return await asyncio.to_thread(self.collecting.ask, ask)
 
     def _now(self) -> float:
         return self.collecting.clock()

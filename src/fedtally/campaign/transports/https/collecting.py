@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -36,12 +36,13 @@ from fedtally.campaign.transports.https.web import (
     length_of,
 )
 from fedtally.errors import OvertakenError
-from fedtally.secagg.two_server import BatchState, Outcome, Side
+from fedtally.secagg.two_server import BatchState, LostReportError, Outcome, Side
 from fedtally.store import Batch, StoreError
 
 GROUP = 256  # reports in one transaction, at most
 MOST_WAITING = 4096  # reports that wait for their group at once
 FULL = 60, 300  # bounds of the seconds after which a client asks a full server again
+_T = TypeVar("_T")
 UNCACHED = {"cache-control": "no-store"}
 
 
@@ -92,6 +93,8 @@ class Collecting:
         clock: returns the time, Unix seconds.
         steady: returns seconds that nobody sets.
         watcher: counts what comes.
+        note: takes what the operator should know, in words.
+        leaves_out: whether reports that the disk has lost are left out of the sum.
 
     Attributes:
         is_closing: whether clients that have not begun must not begin.
@@ -105,6 +108,8 @@ class Collecting:
     clock: Callable[[], float]
     steady: Callable[[], float]
     watcher: Watcher = field(default_factory=Watcher)
+    note: Callable[[str], None] = lambda _: None
+    leaves_out: bool = False
     is_closing: bool = field(default=False, init=False)
     is_lost: bool = field(default=False, init=False)
     store_fails: bool = field(default=False, init=False)
@@ -166,6 +171,23 @@ class Collecting:
         self.store_fails = any(isinstance(outcome, StoreError) for outcome in said)
         self.watcher.took(said, self.steady() - began)
         return said
+
+    def ask(self, call: Callable[[Any], _T]) -> _T:
+        """Return what the server says to a call; no group is open meanwhile.
+
+        Raises:
+            LostReportError: the disk has lost a report, and it is not left out.
+            FedtallyError: what the call raised.
+        """
+        with self.batch.server() as server:
+            while True:
+                try:
+                    return call(server)
+                except LostReportError as error:
+                    if not self.leaves_out:
+                        raise
+                    server.withdraw([error.id])
+                    self.note(f"report {error.id.hex()} is left out: the disk has lost it")
 
     async def idle(self) -> None:
         """Wait until no group is open."""
