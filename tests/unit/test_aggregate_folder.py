@@ -140,7 +140,7 @@ WRONG: list[tuple[str, dict[str, str | None], Callable[[Path], None] | None, str
     ("leader", {"allow-list": "other/clients.allow"}, _other_list, "allow-list"),
     ("leader", {"mark": "at/mark"}, None, "would be put back with it"),
     ("leader", {"mark": "plan.toml"}, None, "exists already"),
-    ("leader", {"mark": "nowhere/mark"}, None, "cannot make at"),
+    ("leader", {"mark": "nowhere/mark"}, None, "mark (No such file or directory): make its"),
     ("leader", {"ledger": "books.db"}, None, "leave it out"),
     ("leader", {"min-honest": "9"}, None, "min_batch - corrupt must be at least 9"),
     ("leader", {"corrupt": "3"}, None, "corrupt must be at least 3"),

@@ -191,7 +191,11 @@ class AggregateFolder:
         except BaseException as error:
             shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
             if isinstance(error, OSError):
-                raise InvalidInputError(f"cannot make {path}: {error.strerror or error}") from error
+                place = error.filename or path  # it may be a mark, whose folder is not there
+                first = "make its folder, or " if isinstance(error, FileNotFoundError) else ""
+                raise InvalidInputError(
+                    f"cannot make {place} ({error.strerror or error}): {first}name another place"
+                ) from error
             raise
         return made
 
