@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -506,7 +508,8 @@ def test_a_client_believes_what_the_servers_say(world: World, tmp_path: Path) ->
         found = await talk(Beginning(lambda: 0.0, told.append))
         assert isinstance(found, Never) and "closed at the helper" in found.why
         assert await send(4) is Fate.NOT_COUNTED
-        assert told == ["the helper takes no more reports of this release"]
+        news = [f"the {side} has the report" for side in SIDES]
+        assert told == [*news, *news, "the helper takes no more reports of this release"]
 
     asyncio.run(client())
     check_landed(world, 0, 1, 2, 3)
@@ -1268,6 +1271,44 @@ def test_each_server_believes_the_certificate_of_the_other_and_no_stranger(tmp_p
                         await call(stranger)
 
     asyncio.run(calls())
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_nobody_is_believed_because_an_authority_signed_his_certificate(tmp_path: Path) -> None:
+    def openssl(words: str) -> None:
+        subprocess.run(["openssl", *words.split()], cwd=tmp_path, check=True, capture_output=True)
+
+    for name in ("authority", "helper"):
+        certificate(name, tmp_path)
+    for name in ("leader", "stranger"):
+        new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+        openssl(f"req {new} -keyout {name}-tls.key -out {name}.csr -subj /CN={name}")
+        by = "-CA authority.crt -CAkey authority-tls.key -CAcreateserial -days 2"
+        openssl(f"x509 -req -in {name}.csr {by} -out {name}.crt")
+    leader, authority = (tmp_path / f"{name}.crt" for name in ("leader", "authority"))
+    (tmp_path / "chain.crt").write_text(leader.read_text() + authority.read_text())
+
+    def pins(own: str, other: str) -> Certificates:
+        own_files = tmp_path / f"{own}.crt", tmp_path / f"{own}-tls.key"
+        return Certificates(*own_files, tmp_path / f"{other}.crt")
+
+    def meet(caller: str, other: str) -> None:
+        ends = [ssl.MemoryBIO(), ssl.MemoryBIO()]
+        helper = pins("helper", other).of_listener().wrap_bio(*ends, server_side=True)
+        asks = pins(caller, "helper").of_caller().wrap_bio(*reversed(ends))
+        for end in (asks, helper, asks):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+        helper.do_handshake()
+
+    meet("leader", "leader")
+    for caller, other in (("stranger", "leader"), ("stranger", "authority")):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            meet(caller, other)
+    with pytest.raises(InvalidInputError, match=r"chain\.crt holds 2 certificates"):
+        meet("stranger", "chain")
+    with pytest.raises(InvalidInputError, match=r"helper\.crt is the certificate of this server"):
+        pins("helper", "helper").of_listener()
 
 
 def test_a_folder_that_is_made_twice_or_of_the_other_side(world: World, tmp_path: Path) -> None:

@@ -100,6 +100,19 @@ def test_init_makes_a_folder_that_opens(
     assert "exists already" in refused(capsys, words(side))
 
 
+@pytest.mark.parametrize("side", SIDES)
+def test_a_key_is_of_one_folder(place: Path, side: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever retires another one would destroy it; and only one journal knows what was opened."""
+    assert "exists already" in refused(capsys, words(side, mark="plan.toml"))
+    assert not Path(f"{side}.key.folder").exists()  # nothing was made
+    assert run(words(side)) == 0
+    again = words(side, mark="elsewhere")
+    again[again.index("at")] = "other"
+    assert f"{side}.key is the key of {place / 'at'}" in refused(capsys, again)
+    Path(f"{side}.key.folder").write_text(f"{bytes(32).hex()} /gone\n")  # of a key that is gone
+    assert run(again) == 0
+
+
 def _plan_without_keys(place: Path) -> None:
     plan = fedtally.Plan.load(place / "plan.toml")
     plan.without_keys().save(place / "bare.toml")
@@ -130,7 +143,7 @@ WRONG: list[tuple[str, dict[str, str | None], Callable[[Path], None] | None, str
     ("leader", {"allow-list": "other/clients.allow"}, _other_list, "allow-list"),
     ("leader", {"mark": "at/mark"}, None, "would be put back with it"),
     ("leader", {"mark": "plan.toml"}, None, "exists already"),
-    ("leader", {"mark": "nowhere/mark"}, None, "cannot make at"),
+    ("leader", {"mark": "nowhere/mark"}, None, "mark (No such file or directory): make its"),
     ("leader", {"ledger": "books.db"}, None, "leave it out"),
     ("leader", {"min-honest": "9"}, None, "min_batch - corrupt must be at least 9"),
     ("leader", {"corrupt": "3"}, None, "corrupt must be at least 3"),

@@ -16,7 +16,7 @@
       retired         there once the key was destroyed
 
 The key must not be in a backup of the folder, and the marks must not be put back together with it.
-So they lie elsewhere.
+So they lie elsewhere. A file beside the key says which folder it was given to.
 """
 
 from __future__ import annotations
@@ -182,12 +182,20 @@ class AggregateFolder:
             if side == "leader":
                 usual = Schedule((Closing(),) * len(loaded.releases))
                 Closings(draft).write(schedule or usual)
-            with new_mark(absolute.mark), new_mark(_books_mark(absolute.mark)):
+            with (
+                made._given_key(),
+                new_mark(absolute.mark),
+                new_mark(_books_mark(absolute.mark)),
+            ):
                 draft.rename(path)
         except BaseException as error:
             shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
             if isinstance(error, OSError):
-                raise InvalidInputError(f"cannot make {path}: {error.strerror or error}") from error
+                place = error.filename or path  # it may be a mark, whose folder is not there
+                first = "make its folder, or " if isinstance(error, FileNotFoundError) else ""
+                raise InvalidInputError(
+                    f"cannot make {place} ({error.strerror or error}): {first}name another place"
+                ) from error
             raise
         return made
 
@@ -419,6 +427,31 @@ class AggregateFolder:
 
     # ---- checks ----
 
+    @contextmanager
+    def _given_key(self) -> Iterator[None]:
+        """Give the key to this folder, for ever; it is as before if the block fails.
+
+        Only the journal of a key's folder knows which sums were opened with it. And whoever retires
+        one of two folders would destroy the key of the other, whose reports are lost then.
+        """
+        key, place = self.settings.key, _of_key(self.settings.key)
+        public = _LOADERS[self.side](key).public.hex()
+        known = place.read_text(encoding="utf-8") if place.exists() else ""
+        found, _, folder = known.strip().partition(" ")
+        if found == public:
+            raise InvalidInputError(
+                f"{key} is the key of {folder}, and a key is for one folder and one plan: make a"
+                f" new one for a new plan (fedtally keys new {self.side}); if {folder} is gone and"
+                f" no client ever reported to it, remove {place}"
+            )
+        with archive.replacing(place) as temporary:
+            Path(temporary).write_text(f"{public} {self.path.absolute()}\n", encoding="utf-8")
+        try:
+            yield
+        except BaseException:
+            place.unlink(missing_ok=True)
+            raise
+
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""
         settings = self.settings
@@ -472,6 +505,11 @@ def landed_name(rounds: range) -> bytes:
 def _books_mark(mark: Path) -> Path:
     """Return the mark of the books, which belongs to that of the reports."""
     return mark.with_name(f"{mark.name}.books")
+
+
+def _of_key(key: Path) -> Path:
+    """Return the file that says which folder a key was given to."""
+    return Path(f"{os.path.realpath(key)}.folder")
 
 
 def _number_in(file: int) -> int:

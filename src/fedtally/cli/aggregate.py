@@ -230,7 +230,10 @@ def _init(
         candidates=candidates,
         schedule=schedule,
     )
-    console.note(f"made {name}: next: fedtally aggregate {side} run {name} --listen ...", as_json)
+    peer = " --leader-listen ..." if side == "helper" else ""
+    console.note(
+        f"made {name}: next: fedtally aggregate {side} run {name} --listen ...{peer}", as_json
+    )
     if as_json:
         console.show_json(
             {
@@ -303,7 +306,10 @@ def run_leader(name: Path, **given: Any) -> None:
     examples=[
         (
             "behind your nginx, which reaches the socket",
-            "fedtally aggregate helper run survey --listen unix:/run/fedtally/survey.sock",
+            (
+                "fedtally aggregate helper run survey --listen unix:/run/fedtally/survey.sock"
+                " --leader-listen 0.0.0.0:8443"
+            ),
         )
     ],
 )

@@ -311,7 +311,8 @@ class _Server(ABC):
         if frame is None or hashlib.sha256(frame).digest() != kept:
             raise LostReportError(
                 f"report {id.hex()} {'is missing' if frame is None else 'is another one'}, and was"
-                " accepted: check the disk; to go on without it, `withdraw` its id",
+                " accepted: check the disk; to go on without it, `withdraw` its id, as run"
+                " --leave-out-lost does",
                 id,
             )
         part = self._parse(frame)

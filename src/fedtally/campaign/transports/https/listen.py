@@ -93,7 +93,7 @@ class Address:
         except OSError as error:
             raise InvalidInputError(
                 f"cannot listen on {self} ({error.strerror or error}): name another address, or"
-                " end what listens there"
+                f" {'make its folder' if _lacks_folder(error) else 'end what listens there'}"
             ) from None
 
 
@@ -159,6 +159,10 @@ def _is_served(path: Path) -> bool:
                 return False  # a process that died left it
             return True
     return False
+
+
+def _lacks_folder(error: OSError) -> bool:
+    return isinstance(error, (FileNotFoundError, NotADirectoryError))
 
 
 def _check_folder(folder: Path) -> None:

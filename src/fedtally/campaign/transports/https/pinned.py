@@ -23,6 +23,30 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _MOST_PORT = 65_535
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+")
+_PEM = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
+
+
+class _PinnedObject(ssl.SSLObject):
+    """An end of a connection, which believes the certificate of its context alone."""
+
+    def do_handshake(self) -> None:
+        """Refuse what an anchor has signed: an operator may have given that of an authority."""
+        super().do_handshake()
+        context = self.context
+        assert isinstance(context, _PinnedContext)
+        if self.getpeercert(binary_form=True) != context.other:
+            raise ssl.SSLCertVerificationError("it is not the certificate of the other server")
+
+
+class _PinnedContext(ssl.SSLContext):
+    """How one server meets the other.
+
+    Attributes:
+        other: the certificate that it believes, DER.
+    """
+
+    sslobject_class = _PinnedObject
+    other = b""
 
 
 @dataclass(frozen=True)
@@ -44,20 +68,22 @@ class Certificates:
 
         Raises:
             UnreadableFileError: a file cannot be read, or the key is another certificate's.
+            InvalidInputError: the other server's certificate is not one, or is the own.
         """
-        return self._loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        return self._loaded(_PinnedContext(ssl.PROTOCOL_TLS_SERVER))
 
     def of_caller(self) -> ssl.SSLContext:
         """Return how the leader meets the helper.
 
         Raises:
             UnreadableFileError: a file cannot be read, or the key is another certificate's.
+            InvalidInputError: the other server's certificate is not one, or is the own.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = _PinnedContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False  # the certificate is the name: no other one is believed
         return self._loaded(context)
 
-    def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
+    def _loaded(self, context: _PinnedContext) -> _PinnedContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
         # The certificate itself is the anchor, whoever signed it, and nobody else's is one.
@@ -73,7 +99,33 @@ class Certificates:
             raise UnreadableFileError(
                 f"cannot use {place}{with_key} ({why}): give a certificate, and its key, in PEM"
             ) from None
+        context.other = self._believed()
         return context
+
+    def _believed(self) -> bytes:
+        """Return the certificate that is believed, DER.
+
+        Raises:
+            InvalidInputError: the file holds others beside it, or it is the own one.
+        """
+        found, own = _certificates(self.other), _certificates(self.own)
+        if len(found) != 1:
+            raise InvalidInputError(
+                f"{self.other} holds {len(found)} certificates, and the other server has 1: give"
+                " that one alone, without those that signed it"
+            )
+        if found == own[:1]:
+            raise InvalidInputError(
+                f"{self.other} is the certificate of this server: give the one that the other"
+                " server's operator handed over"
+            )
+        return found[0]
+
+
+def _certificates(place: Path) -> list[bytes]:
+    """Return the certificates in a file, DER."""
+    found = _PEM.findall(place.read_text(encoding="ascii", errors="replace"))
+    return [ssl.PEM_cert_to_DER_cert(one) for one in found]
 
 
 def _no_password() -> str:
