@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import hashlib
 import shutil
@@ -433,6 +434,25 @@ def test_a_group_that_was_written_though_it_failed_is_taken_again(
         assert world.send(side, 0, 1, 2) == [Outcome.ACCEPTED] * 3
         assert not fails and len(world.batches[side]._server) == world.rows(side) == 3
     assert world.close().tolist() == world.expected(0, 1, 2)
+
+
+def test_a_batch_has_no_more_reports_on_disk_than_it_may_have(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were written though they failed count: a larger offer could never be read."""
+
+    def marked(*_: Any) -> None:
+        raise StoreError("the disk of the mark")
+
+    for side in (1, 0):
+        with monkeypatch.context() as failing:
+            failing.setattr(claims, "write_mark", marked)
+            said = world.send(side, 0, 1, 2, 3)
+        assert [isinstance(one, StoreError) for one in said] == [True] * 4
+        assert len(world.batches[side]._server) == world.rows(side) == 4
+    most = dataclasses.replace(world.helper._parameters, n_max=3)
+    world.helper._parameters = most  # as of a helper that had more before
+    assert world.send(1, 5) == [Outcome.FULL]
 
 
 def test_a_disk_that_fills_up_within_a_group_leaves_nothing_held(

@@ -817,10 +817,34 @@ def test_a_report_that_the_disk_lost_is_left_out_if_the_operator_says_so(
     assert world.result().num_clients == 4
 
 
+def test_a_helper_that_was_overtaken_makes_no_offer(world: World) -> None:
+    """It would lack what the later process took, and the sum would lack it, too."""
+
+    async def two() -> None:
+        await world.send(0, 1, 2)
+        old = world.processes["helper"]
+        world.start("helper")
+        new = world.processes["helper"]
+        await world.send(3, 4)
+        world.processes["helper"] = old  # the address still leads there
+        world.close()
+        tending = world.tending()
+        for _ in range(3):
+            with suppress(ChannelError):
+                await tending.step()
+            world.now += 1000
+        assert old.releases[0].overtaken.is_set() and not tending.leader.num_counted
+        world.processes["helper"] = new
+        await world.land()
+
+    asyncio.run(two())
+    check_landed(world, *ALL)
+
+
 def test_of_two_processes_the_earlier_one_takes_nothing_any_more(world: World) -> None:
     async def two() -> None:
         await world.send(0, 1, 2)
-        tending, old = world.tending(), dict(world.processes)
+        old = dict(world.processes)
         world.start(*SIDES)
         new = dict(world.processes)
         world.processes = dict(old)
@@ -833,6 +857,7 @@ def test_of_two_processes_the_earlier_one_takes_nothing_any_more(world: World) -
         # it cannot close the release either, and its process ends
         old["leader"].releases[0].overtaken.clear()
         world.close()
+        tending = old["leader"].tending(0, world.channel)
         tending._look(tending.closings.read())
         world.now += 1000
         async with asyncio.timeout(20):

@@ -310,18 +310,20 @@ def test_a_file_of_closings_keeps_what_it_is_told(tmp_path: Path) -> None:
 
 
 def test_close_says_when(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(words("leader", closes="2030-01-31T18:00+01:00", size="6", grace="9")) == 0
+    assert run(words("leader", closes="2130-01-31T18:00+01:00", size="6", grace="9")) == 0
     closings = Closings(Path("at"))
-    assert closings.read() == Schedule((Closing(at=1_896_109_200),), 6, 9)
+    assert closings.read() == Schedule((Closing(at=5_051_782_800),), 6, 9)
     close = ["aggregate", "leader", "close", "at"]
     assert "releases 0 to 0, got 1" in refused(capsys, [*close, "--release", "1"])
-    assert run([*close, "--at", "2029-01-01T00:00Z", "--json"]) == 0
+    assert "2025-01-01T00:00Z' is over" in refused(capsys, [*close, "--at", "2025-01-01T00:00Z"])
+    assert run([*close, "--at", "2129-01-01T00:00Z", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == {"schema": "fedtally-closing/1", "releases": [0], "at": 1_861_920_000}
+    assert found == {"schema": "fedtally-closing/1", "releases": [0], "at": 5_017_593_600}
     before = int(time.time())
     assert run([*close, "--release", "0"]) == 0
-    assert "the release of at will close now; next: fedtally aggregate leader run at" in (
-        capsys.readouterr().err
+    assert (
+        "will close now, or once there are 3 reports; next: fedtally aggregate leader run at"
+        in (capsys.readouterr().err)
     )
     at = closings.read().releases[0].at
     assert at is not None and at >= before

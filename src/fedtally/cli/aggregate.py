@@ -160,8 +160,9 @@ def _time(text: str) -> int:
     """Return a time as Unix seconds.
 
     Raises:
-        InvalidInputError: it is none, or does not say its zone.
+        InvalidInputError: it is none, does not say its zone, or is over.
     """
+    import time
     from datetime import datetime
 
     try:
@@ -171,6 +172,11 @@ def _time(text: str) -> int:
     if found is None or found.tzinfo is None:
         raise InvalidInputError(
             f"{text!r} is no time with its zone: give it as 2027-01-31T18:00Z, or with +01:00"
+        )
+    if found.timestamp() <= time.time():  # by a mistake: it would close over the fewest reports
+        raise InvalidInputError(
+            f"{text!r} is over: give a time that is to come; fedtally aggregate leader close"
+            " closes now, without a time"
         )
     return int(found.timestamp())
 
@@ -382,7 +388,7 @@ def close(name: Path, at: str | None, release: int | None, as_json: bool) -> Non
     ]
     if not changed:
         raise InvalidInputError(
-            f"{name} is closing already: fedtally aggregate leader status {name}"
+            f"{name} is closing already, or is over: fedtally aggregate leader status {name}"
         )
     for number in changed:
         closings.change(number, at=when)
@@ -390,7 +396,9 @@ def close(name: Path, at: str | None, release: int | None, as_json: bool) -> Non
         console.show_json({"schema": "fedtally-closing/1", "releases": changed, "at": when})
     runs = "" if folder.runner() else f"; next: fedtally aggregate leader run {name} --listen ..."
     what = "the release" if len(changed) == 1 else f"{len(changed)} releases"
-    console.note(f"{what} of {name} will close{' now' * (at is None)}{runs}", as_json)
+    least = folder.plan.summing.least_clients
+    now = f" now, or once there are {least:,} reports" * (at is None)
+    console.note(f"{what} of {name} will close{now}{runs}", as_json)
 
 
 @click.command(

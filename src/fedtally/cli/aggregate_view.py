@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from fedtally.base.text import in_number
 from fedtally.cli import console
 from fedtally.cli.campaign_view import about
 
@@ -91,7 +92,7 @@ def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
     """Return what there is to say of a release."""
     parts = [f"release {one['release']}: {one['state']}"]
     if "reports" in one:
-        parts.append(f"{one['reports']:,} reports")
+        parts.append(in_number(one["reports"], "1 report", "{} reports"))
     if one.get("refused"):
         parts.append(f"{one['refused']:,} refused")
     if one.get("waiting"):

@@ -355,8 +355,20 @@ class Batch(Generic[Server]):
                     put = group.put
                     return [self._server.receive(frame, now) for frame in frames]
             except BaseException:  # the process may go on after any of them
-                self._server.withdraw(put)
+                self._server.withdraw(self._not_on_disk(put))
                 raise
+
+    def _not_on_disk(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Return which reports of a group that failed are not in the file.
+
+        It may have failed after its commit, when the mark was written. What is in the file counts
+        at the next start. So it counts now, too: else a batch has room for more than it may have.
+        """
+        try:
+            found = self._store.reports(self._server.rounds).frames(ids)
+        except Exception:  # nobody knows: they may come again
+            return list(ids)
+        return [id for id, frame in zip(ids, found, strict=True) if frame is None]
 
     def _alone(self, frame: bytes, now: int) -> Outcome | Exception:
         try:

@@ -240,7 +240,7 @@ class _Server(ABC):
         id = part.bound.id
         if kept == this and self._knows(id):
             return Outcome.ACCEPTED
-        if len(self) == self._parameters.n_max:
+        if len(self) >= self._parameters.n_max:
             return Outcome.FULL
         # read before it is written into the journal: a report that cannot be read must not keep the
         # identity's right one out

@@ -156,8 +156,14 @@ class Channel:
     async def _of(self, number: int, ask: Callable[[Any], _T]) -> _T:
         """Ask the helper, in a thread: a group, or a sum, may hold its lock."""
         one = self.releases[number]
+
+        def asked(helper: Any) -> _T:
+            # Reports that a later process took are not in an offer of this one, and would be lost.
+            self.store.check_claim()
+            return ask(helper)
+
         try:
-            return await asyncio.to_thread(one.ask, ask)
+            return await asyncio.to_thread(one.ask, asked)
         except (BatchRefusedError, LocalProtocolError) as error:
             raise Refused(409, str(error)) from None
         except OvertakenError:
