@@ -27,6 +27,7 @@ import fedtally
 from fedtally.agent.agent import Agent
 from fedtally.agent.reporter import Reporter
 from fedtally.agent.settings import FILE, Settings
+from fedtally.campaign import transports
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.key_files import load_client_key
@@ -591,6 +592,8 @@ def test_no_session_of_a_plan_of_two_servers_is_joined(owner: Owner, plan: Plan)
 def test_without_httpx_the_extra_is_named(
     owner: Owner, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # also of its package, which would keep the modules that are imported anew
+    monkeypatch.setattr(transports, "https", transports.https)
     for name in [
         one for one in sys.modules if one.startswith("fedtally.campaign.transports.https")
     ]:

@@ -24,11 +24,13 @@ from https_world import Book, Client, HttpsWorld, run  # noqa: E402
 from fedtally.campaign.driver import Receipt, RunningSession  # noqa: E402
 from fedtally.campaign.transports.https.loop import HttpsLoop  # noqa: E402
 from fedtally.campaign.transports.https.operate import (  # noqa: E402
+    Counts,
     Instruments,
     json_log,
     lingering,
     operated,
 )
+from fedtally.secagg.two_server import Outcome  # noqa: E402
 from fedtally.store import EndedSession, StoreError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -220,3 +222,20 @@ def test_probes_follow_the_process(tmp_path: Path) -> None:
             assert (await asked(lingering(), path)).status_code == 200
 
     asyncio.run(check())
+
+
+def test_a_server_of_two_counts_and_says_what_it_takes_and_judges() -> None:
+    lines = io.StringIO()
+    counts = Counts(list, lambda: 0.0, json_log("info", lines))
+    counts.took([Outcome.ACCEPTED, Outcome.ACCEPTED, StoreError("full")], 0.25)
+    counts.judged(2, 0.5)
+    counts.answered(201, 7)
+    found = counts.registry.get_sample_value
+    assert found("fedtally_reports_total", {"outcome": "accepted"}) == 2
+    assert found("fedtally_reports_total", {"outcome": "failed"}) == 1
+    assert found("fedtally_judged_reports_total") == 2
+    assert found("fedtally_group_seconds_sum") == 0.25
+    assert found("fedtally_responses_total", {"status": "201"}) == 1
+    said = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [one["event"] for one in said] == ["group", "judged"]
+    assert said[1]["reports"] == 2

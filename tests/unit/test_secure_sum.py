@@ -138,7 +138,9 @@ def test_noise_counts_on_the_smallest_cohort_without_its_dropouts() -> None:
             DOMAIN,
             200,
             bytes(32),
-        ).plan(Schedule.parse("shared"), 3, 50)
+        )
+        .with_size(Schedule.parse("shared"), 3, 50)
+        .plan()
         for least in (40, 30)
     )
     for plan, n_min, honest in ((full, 40, 40 - 2 - 2), (room, 30, 30 - 2 - 2)):

@@ -717,12 +717,9 @@ def test_noise_on_the_number_of_people_is_in_the_predicted_error() -> None:
     # nearly everybody holds one item: the share of a noised number is off by the noise of both
     heavy, people, runs = 0.99, 400, 200_000
     known = Frequencies.from_frequencies([heavy], 1)
-    plan = make_draft(
-        Request(epsilon=1.0, secure_sum="secagg").resolve(silos=Silos(PEOPLE)),
-        DOMAIN,
-        10,
-        bytes(32),
-    ).plan("shared", 16, 64)
+    asked = Request(epsilon=1.0, secure_sum="secagg").resolve(silos=Silos(PEOPLE))
+    draft = make_draft(asked, DOMAIN, 10, bytes(32))
+    plan = draft.with_size(draft.example, 16, 64).plan()
     assert plan.privacy is not None
     stddev = plan.privacy.largest_stddev(10)
     draws = np.random.default_rng(5).normal(0.0, stddev, (2, runs))
@@ -736,7 +733,8 @@ def test_noise_on_the_number_of_people_is_in_the_predicted_error() -> None:
 
 def test_fewer_people_than_there_may_be_have_the_larger_error() -> None:
     asked = Request(epsilon=2.0, secure_sum="secagg").resolve(silos=Silos(PEOPLE))
-    plan = make_draft(asked, DOMAIN, 10, bytes(32)).plan("shared", 7, 400)
+    draft = make_draft(asked, DOMAIN, 10, bytes(32))
+    plan = draft.with_size(draft.example, 7, 400).plan()
     known = Frequencies.assumed(50)
     few, many = (predict_linf(plan, known, "joint", 0.1, expected=each) for each in (100, 400))
     assert few > 2 * many

@@ -171,17 +171,7 @@ class AggregateFolder:
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700, parents=True)
-            made.plan.save(draft / PLAN)
-            save_allow_list(draft / ALLOW_LIST, listed)
-            if candidates is not None and domain is not None:
-                labels = domain.labels(range(domain.size))
-                text = "".join(f"{label}\n" for label in labels)
-                (draft / CANDIDATES).write_text(text, encoding="utf-8", newline="\n")
-            with archive.replacing(draft / SETTINGS) as temporary:
-                Path(temporary).write_text(made._to_toml(), encoding="utf-8")
-            if side == "leader":
-                usual = Schedule((Closing(),) * len(loaded.releases))
-                Closings(draft).write(schedule or usual)
+            made._write(draft, has_list=candidates is not None, schedule=schedule)
             with (
                 made._given_key(),
                 new_mark(absolute.mark),
@@ -198,6 +188,20 @@ class AggregateFolder:
                 ) from error
             raise
         return made
+
+    def _write(self, folder: Path, *, has_list: bool, schedule: Schedule | None) -> None:
+        """Write the files of a new folder; `has_list`: the plan has only a digest of its list."""
+        self.plan.save(folder / PLAN)
+        save_allow_list(folder / ALLOW_LIST, self.allow_list)
+        if has_list and self.domain is not None:
+            labels = self.domain.labels(range(self.domain.size))
+            text = "".join(f"{label}\n" for label in labels)
+            (folder / CANDIDATES).write_text(text, encoding="utf-8", newline="\n")
+        with archive.replacing(folder / SETTINGS) as temporary:
+            Path(temporary).write_text(self._to_toml(), encoding="utf-8")
+        if self.side == "leader":
+            usual = Schedule((Closing(),) * len(self.plan.releases))
+            Closings(folder).write(schedule or usual)
 
     @classmethod
     def open(cls, path: Path, side: Side) -> Self:

@@ -351,7 +351,7 @@ def requirements(join: bool) -> None:
         needed, _, only = line.partition(";")
         name = re.split(r"[^\w.-]", needed, maxsplit=1)[0]
         if (join and name == "httpx") if only else name not in LIGHT_LACKS.values():
-            click.echo(needed.strip())
+            console.show_script(needed.strip())
 
 
 @click.command(

@@ -58,7 +58,7 @@ def read_csv(
 
 def _check_headless(columns: Columns, name: str) -> None:
     """Refuse a table without a header unless the options say its columns, since no row may."""
-    _check_item(columns, name, f"by its place ({opt.item('1')})")
+    _check_item(columns, name, f" by its place ({opt.item('1')})")
     for column in columns.names():
         if not re.fullmatch("[1-9][0-9]{0,5}", column):
             raise InvalidInputError(
@@ -81,7 +81,7 @@ def _check_headless(columns: Columns, name: str) -> None:
 def _check_item(columns: Columns, name: str, how: str) -> None:
     if columns.item is None:
         raise InvalidInputError(
-            f"{name}: with epsilon a row must not say which columns there are: name the item {how}"
+            f"{name}: with epsilon a row must not say which columns there are: name the item{how}"
         )
 
 
@@ -99,7 +99,7 @@ def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
 
 def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     """Yield the rows of JSON lines."""
-    _check_item(columns, name, f"({opt.item})")
+    _check_item(columns, name, f"'s ({opt.item})")
     columns = columns.with_folders()  # no row may say whether there is such a column
     with _open_lines(path, layout) as stream:
         read = lines.row_of_json(columns)
