@@ -817,6 +817,31 @@ def test_a_report_that_the_disk_lost_is_left_out_if_the_operator_says_so(
     assert world.result().num_clients == 4
 
 
+def test_who_lost_a_report_that_was_checked_hears_that_a_restart_leaves_it_out(
+    world: World,
+) -> None:
+    async def lands() -> None:
+        await world.send(*ALL)
+        helper = world.processes["helper"]
+        helper.releases[0].leaves_out = True
+        await world.tending().step()  # all are checked, and in the helper's sum
+        with closing(sqlite3.connect(world.folders["helper"].path / "reports.db")) as file:
+            file.execute(
+                "DELETE FROM fedtally_reports WHERE id IN (SELECT min(id) FROM fedtally_reports)"
+            )
+            file.commit()
+        world.start("leader")  # asks for all again
+        with pytest.raises(ChannelError, match="HTTP 503"):
+            await world.tending().step()
+        assert helper.notes[-1].endswith("it was added before: restart")
+        world.start("helper")
+        world.close()
+        await world.land()
+
+    asyncio.run(lands())
+    assert world.result().num_clients == 4
+
+
 def test_a_helper_that_was_overtaken_makes_no_offer(world: World) -> None:
     """It would lack what the later process took, and the sum would lack it, too."""
 

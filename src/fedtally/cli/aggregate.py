@@ -146,14 +146,19 @@ def init_leader(
 ) -> None:
     """Make the folder NAME of a leader. Nothing is asked of anybody yet: that is run."""
     _check_extra()
+    from fedtally.base import validate
     from fedtally.campaign.closings import Closing, Schedule
     from fedtally.campaign.transports.https.pinned import checked_helper
     from fedtally.plan import Plan
 
     given["helper"] = checked_helper(given["helper"])
     each = Closing(None if closes is None else _time(closes))
-    number = len(Plan.load(given["plan"]).releases)
-    _init("leader", name, as_json, schedule=Schedule((each,) * number, size, grace), **given)
+    plan = Plan.load(given["plan"])
+    if size is not None:  # it never closes with fewer, and at most so many are taken
+        plan.summing.of_servers()
+        validate.integer(plan.summing.least_clients, plan.summing.most_clients, size=size)
+    schedule = Schedule((each,) * len(plan.releases), size, grace)
+    _init("leader", name, as_json, schedule=schedule, **given)
 
 
 def _time(text: str) -> int:

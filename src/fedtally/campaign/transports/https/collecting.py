@@ -36,6 +36,7 @@ from fedtally.campaign.transports.https.web import (
     length_of,
 )
 from fedtally.errors import OvertakenError
+from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server import BatchState, LostReportError, Outcome, Side
 from fedtally.store import Batch, StoreError
 
@@ -177,6 +178,7 @@ class Collecting:
 
         Raises:
             LostReportError: the disk has lost a report, and it is not left out.
+            StoreError: it is to be left out, and is in the sum: the process must start again.
             FedtallyError: what the call raised.
         """
         with self.batch.server() as server:
@@ -186,7 +188,10 @@ class Collecting:
                 except LostReportError as error:
                     if not self.leaves_out:
                         raise
-                    server.withdraw([error.id])
+                    try:
+                        server.withdraw([error.id])
+                    except LocalProtocolError:  # it is in the sum, which is made anew at a start
+                        raise StoreError(f"{error}; it was added before: restart") from None
                     self.note(f"report {error.id.hex()} is left out: the disk has lost it")
 
     async def idle(self) -> None:
