@@ -1257,6 +1257,9 @@ def test_the_helper_keeps_its_key_until_the_sum_has_landed(world: World) -> None
         assert world.processes["helper"].releases[0].server.state is BatchState.DONE
         with pytest.raises(InvalidInputError, match="release 0 of .* has not landed"):
             folder.retire(1)
+        # a leader that ended now would leave a helper that may never destroy its key
+        with pytest.raises(InvalidInputError, match="the helper has not heard that release 0"):
+            world.folders["leader"].retire(1)
         await tending.step()  # the helper hears of it
         store: BatchStore = world.processes["helper"].claimed.store
         assert store.kept(landed_name(range(1))) == b"landed"

@@ -448,6 +448,9 @@ def test_what_is_lost_counts_as_over(tmp_path: Path) -> None:
     folder = made(tmp_path, "leader")
     Closings(folder.path).change(0, lost="why")
     assert folder.landed() == {0}
+    with pytest.raises(InvalidInputError, match="the helper has not heard that release 0 is over"):
+        folder.retire(os.getpid())
+    Closings(folder.path).change(0, told=True)
     folder.retire(os.getpid())
 
 

@@ -358,6 +358,13 @@ class AggregateFolder:
         rounds = Campaigns.open(self.path / BOOKS).status(self.plan).landed
         return lost | {each for each in numbers if self.plan.releases[each].start in rounds}
 
+    def _untold(self) -> list[int]:
+        """Return the releases of a leader of whose end the helper has not heard."""
+        if self.side == "helper":
+            return []
+        found = Closings(self.path).read().releases
+        return [number for number, each in enumerate(found) if not each.told]
+
     def retire(self, number: int, *, give_up: bool = False) -> None:
         """Destroy the key: nobody reads a report of the plan any more.
 
@@ -366,8 +373,8 @@ class AggregateFolder:
             give_up: whether to destroy it though releases are open, whose reports are lost then.
 
         Raises:
-            InvalidInputError: a process runs the server, or a release is open; or the key cannot be
-                destroyed.
+            InvalidInputError: a process runs the server, or a release is open, or the helper of a
+                leader has not heard of its end; or the key cannot be destroyed.
             UnreadableFileError: there is no key.
         """
         with self.running(number):
@@ -377,6 +384,13 @@ class AggregateFolder:
                     f"release {still[0]} of {self.path} has not landed, and has no sum without the"
                     f" key: fedtally aggregate {self.side} status {self.path}, or --give-up to lose"
                     " it"
+                )
+            untold = [] if still else self._untold()
+            if untold and not give_up:
+                raise InvalidInputError(
+                    f"the helper has not heard that release {untold[0]} is over, and keeps its key"
+                    f" until it has: fedtally aggregate leader run {self.path} tells it, or"
+                    " --give-up to leave that out"
                 )
             if self.is_retired and not self.settings.key.exists():
                 raise InvalidInputError(f"the key of {self.path} was destroyed before")

@@ -23,7 +23,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 CLOSINGS = "closings.json"  # in the folder of a leader
 SCHEMA = "fedtally-closings/1"
 GRACE = 300  # seconds between closing and the stop
-_KEPT = ("at", "since", "lost")
+_KEPT = ("at", "since", "lost", "told")
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Closing:
         at: the time at which it shall close, Unix seconds; None: nobody said a time.
         since: the time at which it began to close; None: it is open.
         lost: why there will be no sum of it, in words; None: there may be.
+        told: whether the helper has heard that the release is over, and may destroy its key.
     """
 
     at: int | None = None
     since: int | None = None
     lost: str | None = None
+    told: bool = False
 
 
 @dataclass(frozen=True)

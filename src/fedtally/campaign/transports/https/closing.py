@@ -94,6 +94,7 @@ class Tending:
             if self.collecting.is_lost:  # an earlier process may have ended before it erased them
                 await self._of(lambda leader: leader.erase())
             await self.asking.landed()
+            await asyncio.to_thread(self.closings.change, self.number, told=True)
             self.has_told = True
             return 0.0
         state = self.leader.state
