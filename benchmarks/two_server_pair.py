@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import ssl
@@ -129,15 +128,18 @@ class Pair:
 
     # ---- processes ----
 
-    def start(self, side: Side, before: Sequence[str] = ("-m", "fedtally")) -> None:
+    def start(
+        self, side: Side, before: Sequence[str] = ("-m", "fedtally"), log: str = "off"
+    ) -> None:
         """Start a server as an operator does; `before` runs the command otherwise."""
         self.starts += 1
         words = ["aggregate", side, "run", str(self.folders[side].path)]
         words += ["--listen", f"unix:{self.socket(side)}"]
         words += ["--leader-listen", f"127.0.0.1:{self._channel}"] if side == "helper" else []
-        with open(self.place / f"{side}.log", "ab") as log:
+        words += ["--log", log]
+        with open(self.place / f"{side}.log", "ab") as said:
             command = [sys.executable, *before, *words]
-            self.processes[side] = subprocess.Popen(command, stdout=log, stderr=log)
+            self.processes[side] = subprocess.Popen(command, stdout=said, stderr=said)
 
     def socket(self, side: Side) -> Path:
         """Return the socket on which a server listens for clients."""
@@ -231,7 +233,11 @@ class Pair:
         return {side: process.poll() is None for side, process in self.processes.items()}
 
 
-def memory_of(pid: int) -> int:
-    """Return the memory of a process, in bytes."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def peak_of(pid: int) -> int:
+    """Return the most memory that a process ever had, in bytes.
+
+    What it has at a moment depends on whether it judges a page just then, or has just given back
+    what that took: megabytes, and as many with a million reports as with a thousand.
+    """
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))

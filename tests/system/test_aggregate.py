@@ -469,6 +469,35 @@ def test_reports_that_come_meanwhile_are_one_group(
     assert sum(groups) == 8 and len(groups) <= 4
 
 
+def test_groups_and_what_a_server_is_asked_share_one_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allocator keeps the memory of a page for each thread that ever judged one."""
+    receive, threads = Leader.receive, list[int]()
+    begun, go = threading.Event(), threading.Event()
+
+    def waits(self: Any, frame: bytes, now: int) -> Any:
+        threads.append(threading.get_ident())
+        begun.set()
+        assert go.wait(20)
+        return receive(self, frame, now)
+
+    monkeypatch.setattr(Leader, "receive", waits)
+
+    async def meet() -> None:
+        one = world.processes["leader"].releases[0]
+        putting = asyncio.create_task(world.put("leader", world.report(0).leader))
+        assert await asyncio.to_thread(begun.wait, 20)
+        asking = asyncio.create_task(one.ask(lambda _: threads.append(threading.get_ident())))
+        await asyncio.sleep(0.01)
+        go.set()
+        assert (await putting).status_code == 201
+        await asking
+
+    asyncio.run(meet())
+    assert len(threads) == 2 and len(set(threads)) == 1
+
+
 def test_a_client_believes_what_the_servers_say(world: World, tmp_path: Path) -> None:
     """By the client's own rules: it begins, sends, ends; and begins none once it is closing."""
 

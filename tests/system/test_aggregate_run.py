@@ -27,7 +27,7 @@ from benchmarks.federation import free_ports
 from fedtally.campaign.closings import Closings, Schedule
 from fedtally.campaign.transports.https.aggregating import Places, Process
 from fedtally.campaign.transports.https.closing import Tending
-from fedtally.campaign.transports.https.listen import Address, served
+from fedtally.campaign.transports.https.listen import Address, _Server, served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.cli import aggregate
 from fedtally.cli.app import run
@@ -170,6 +170,28 @@ def test_a_leader_asks_the_helper_over_tls_and_saves_the_result(tmp_path: Path) 
     [sketch] = world.result().sketches
     assert sketch.vector.tolist() == world.expected(0, 1, 2)
     assert "release 0 has landed: 3 reports are in its sum" in notes
+
+
+def test_a_leader_judges_nothing_before_its_listeners_take_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart it may hold a million reports, and clients must not wait for those."""
+    world, events, startup = Operator(tmp_path), list[str](), _Server.startup
+
+    async def starts(self: Any, sockets: Any = None) -> None:
+        await asyncio.sleep(0.02)
+        await startup(self, sockets)
+        events.append("takes")
+
+    async def tends(self: Tending) -> None:
+        events.append("tends")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(_Server, "startup", starts)
+    monkeypatch.setattr(Tending, "run", tends)
+    world.process("leader", []).run()
+    assert events == ["takes", "takes", "tends"]  # clients, operators
 
 
 def test_a_process_that_is_overtaken_ends_and_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from fedtally.campaign.aggregate import AggregateFolder, Claimed
 from fedtally.campaign.closings import Closings
 from fedtally.campaign.transports.https.channel import Asking, Channel
 from fedtally.campaign.transports.https.closing import Tending
-from fedtally.campaign.transports.https.collecting import Collecting, Intake, over
+from fedtally.campaign.transports.https.collecting import Collecting, Intake, one_thread, over
 from fedtally.campaign.transports.https.listen import Address, Listening, served
 from fedtally.campaign.transports.https.operate import Counts, json_log, lingering, probed
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
@@ -94,12 +95,13 @@ class Process:
         folder, stopping = self.folder, asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, stopping.set)
-        releases = [self._collecting(batch) for batch in claimed.batches]
-        intake = Intake(folder.plan.fingerprint, releases, self._has_room)
-        overtaken = [one.overtaken for one in releases]
         async with AsyncExitStack() as stack:
+            thread = stack.enter_context(one_thread())  # what it does is over when this ends
+            releases = [self._collecting(batch, thread) for batch in claimed.batches]
+            intake = Intake(folder.plan.fingerprint, releases, self._has_room)
+            overtaken, has_begun = [one.overtaken for one in releases], asyncio.Event()
             tendings, beside = await stack.enter_async_context(
-                self._beside(claimed, releases, peer)
+                self._beside(claimed, releases, peer, has_begun)
             )
             standing = Standing(folder, releases, tendings)
             operated = self._operated(intake, standing)
@@ -112,6 +114,7 @@ class Process:
                 *(asyncio.ensure_future(event.wait()) for event in (stopping, *overtaken)),
             ]
             self.note(f"the {folder.side} takes reports on {listening[0].address}")
+            has_begun.set()
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             intake.is_leaving = True
             for one in releases:
@@ -124,7 +127,7 @@ class Process:
             raise OvertakenError(f"another process runs {folder.path}: this one ended")
         standing.write()
 
-    def _collecting(self, batch: Batch[Any]) -> Collecting:
+    def _collecting(self, batch: Batch[Any], thread: Executor) -> Collecting:
         return Collecting(
             self.folder.side,
             batch,
@@ -132,6 +135,7 @@ class Process:
             time.monotonic,
             note=self.note,
             leaves_out=self.leaves_out,
+            thread=thread,
         )
 
     def _operated(self, intake: Intake, standing: Standing) -> Starlette:
@@ -166,11 +170,16 @@ class Process:
 
     @asynccontextmanager
     async def _beside(
-        self, claimed: Claimed, releases: list[Collecting], peer: socket.socket | None
+        self,
+        claimed: Claimed,
+        releases: list[Collecting],
+        peer: socket.socket | None,
+        has_begun: asyncio.Event,
     ) -> AsyncIterator[tuple[list[Tending], list[asyncio.Future[Any]]]]:
         """Serve the leader, or ask the helper, while the block runs.
 
-        Give what closes the releases of a leader, and what ends only by a fault.
+        Give what closes the releases of a leader, and what ends only by a fault. A leader judges
+        nothing before reports are taken, as `has_begun` says: it may hold a million of them.
         """
         settings = self.folder.settings
         pins = Certificates(
@@ -185,7 +194,7 @@ class Process:
             tendings = [
                 self._tending(claimed, number, one, http) for number, one in enumerate(releases)
             ]
-            tends = [asyncio.create_task(one.run()) for one in tendings]
+            tends = [asyncio.create_task(_after(has_begun, one.run)) for one in tendings]
             failed = asyncio.ensure_future(_first_fault(tends))
             try:
                 yield tendings, [failed]
@@ -216,6 +225,12 @@ async def _kept_up(standing: Standing) -> None:
     while True:
         await asyncio.to_thread(standing.write)
         await asyncio.sleep(WRITE_SECONDS)
+
+
+async def _after(event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    """Do something once an event has come."""
+    await event.wait()
+    await work()
 
 
 async def _first_fault(tasks: list[asyncio.Task[None]]) -> None:

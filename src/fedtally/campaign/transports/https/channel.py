@@ -154,7 +154,7 @@ class Channel:
         return Response(status_code=204)
 
     async def _of(self, number: int, ask: Callable[[Any], _T]) -> _T:
-        """Ask the helper, in a thread: a group, or a sum, may hold its lock."""
+        """Ask the helper, after what it was asked before: groups, or a sum."""
         one = self.releases[number]
 
         def asked(helper: Any) -> _T:
@@ -163,7 +163,7 @@ class Channel:
             return ask(helper)
 
         try:
-            return await asyncio.to_thread(one.ask, asked)
+            return await one.ask(asked)
         except (BatchRefusedError, LocalProtocolError) as error:
             raise Refused(409, str(error)) from None
         except OvertakenError:

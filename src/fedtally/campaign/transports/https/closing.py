@@ -230,8 +230,8 @@ class Tending:
         self.note(f"release {self.number} is lost: {why}")
 
     async def _of(self, ask: Callable[[Any], _T]) -> _T:
-        """Ask the leader, in a thread: no group is open meanwhile."""
-        return await asyncio.to_thread(self.collecting.ask, ask)
+        """Ask the leader: no group is open meanwhile."""
+        return await self.collecting.ask(ask)
 
     def _now(self) -> float:
         return self.collecting.clock()

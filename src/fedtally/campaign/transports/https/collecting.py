@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.applications import Starlette
@@ -71,6 +73,16 @@ _SAID = {
 }
 
 
+def one_thread() -> ThreadPoolExecutor:
+    """Return a thread for all that the releases of a server are asked.
+
+    It all waits for one lock, so that more threads would do no more. In one thread a group of
+    reports waits for one page that is judged, and not for those after it. And what the allocator
+    keeps for a page, tens of megabytes, it keeps for each thread that ever judged one.
+    """
+    return ThreadPoolExecutor(1, "fedtally-batch")
+
+
 class Watcher:
     """Whoever counts what comes and goes; this one counts nothing."""
 
@@ -96,6 +108,7 @@ class Collecting:
         watcher: counts what comes.
         note: takes what the operator should know, in words.
         leaves_out: whether reports that the disk has lost are left out of the sum.
+        thread: runs what the server is asked; of `one_thread`, and one for all releases.
 
     Attributes:
         is_closing: whether clients that have not begun must not begin.
@@ -111,6 +124,7 @@ class Collecting:
     watcher: Watcher = field(default_factory=Watcher)
     note: Callable[[str], None] = lambda _: None
     leaves_out: bool = False
+    thread: Executor = field(default_factory=one_thread)
     is_closing: bool = field(default=False, init=False)
     is_lost: bool = field(default=False, init=False)
     store_fails: bool = field(default=False, init=False)
@@ -165,7 +179,7 @@ class Collecting:
     async def _group(self, frames: list[bytes]) -> list[Outcome | Exception]:
         began = self.steady()
         try:
-            said = await asyncio.to_thread(self.batch.take, frames, int(self.clock()))
+            said = await self.apart(partial(self.batch.take, frames, int(self.clock())))
         except OvertakenError as error:
             self.overtaken.set()
             return [error] * len(frames)
@@ -173,7 +187,7 @@ class Collecting:
         self.watcher.took(said, self.steady() - began)
         return said
 
-    def ask(self, call: Callable[[Any], _T]) -> _T:
+    async def ask(self, call: Callable[[Any], _T]) -> _T:
         """Return what the server says to a call; no group is open meanwhile.
 
         Raises:
@@ -181,6 +195,9 @@ class Collecting:
             StoreError: it is to be left out, and is in the sum: the process must start again.
             FedtallyError: what the call raised.
         """
+        return await self.apart(partial(self._ask, call))
+
+    def _ask(self, call: Callable[[Any], _T]) -> _T:
         with self.batch.server() as server:
             while True:
                 try:
@@ -193,6 +210,10 @@ class Collecting:
                     except LocalProtocolError:  # it is in the sum, which is made anew at a start
                         raise StoreError(f"{error}; it was added before: restart") from None
                     self.note(f"report {error.id.hex()} is left out: the disk has lost it")
+
+    async def apart(self, call: Callable[[], _T]) -> _T:
+        """Return what a call returns that waits for the disk; calls run one after the other."""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, call)
 
     async def idle(self) -> None:
         """Wait until no group is open."""

@@ -210,6 +210,8 @@ async def served(
     config.ssl = tls
     server = _Server(config)
     task = asyncio.create_task(server.serve([listening]))
+    while not (server.started or task.done()):
+        await asyncio.sleep(0)  # a few turns: the socket listens already
     try:
         yield task
     finally:
