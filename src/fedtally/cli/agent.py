@@ -703,7 +703,6 @@ def _show_asked(settings: Settings, campaign: Campaign, before: Campaign | None)
 
 
 def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
-
     plan, registrar = campaign.plan, settings.registrar
     signed = (
         [("Signed", "by nobody: agent.toml names no registrar, so your own act is all it needs")]
