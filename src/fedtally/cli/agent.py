@@ -338,7 +338,7 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
         ),
     ],
 )
-@option("Agent", "--join", is_flag=True, help="Add what `fedtally agent join` needs")
+@option("Agent", "--join", is_flag=True, help="Add what `fedtally agent join` and `report` need")
 def requirements(join: bool) -> None:
     """Print what an agent needs beside fedtally itself, one package a line, as pip reads it.
 
@@ -429,7 +429,7 @@ def send_report(
         from fedtally.campaign.transports.https.reporting import Never
         from fedtally.campaign.transports.https.resource import release_path
     except ModuleNotFoundError:
-        raise MissingExtraError("agent report needs httpx: pip install 'fedtally[https]'") from None
+        raise MissingExtraError("agent report needs httpx: pip install httpx") from None
     forbid_dumps()  # before any secret is read
     servers, verify = carry.checked_servers(leader, helper), carry.tls(ca)
     reporter = _reporter(folder, fingerprint, release)
