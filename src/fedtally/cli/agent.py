@@ -360,14 +360,14 @@ def requirements(join: bool) -> None:
     short_help="Send a report to two servers over HTTPS.",
     examples=[
         (
-            "the plan of two servers that you accepted",
+            "your accepted plan of two servers",
             (
                 "fedtally agent report --leader https://leader.example.org"
                 " --helper https://helper.example.net --agent my-agent"
             ),
         ),
         (
-            "what could not be sent, from a timer",
+            "your report that could not be sent, from a timer",
             (
                 "fedtally agent report --leader https://leader.example.org"
                 " --helper https://helper.example.net --agent my-agent --once"

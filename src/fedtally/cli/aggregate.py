@@ -362,7 +362,7 @@ def _run(
     examples=[
         ("your leader survey, now", "fedtally aggregate leader close survey"),
         (
-            "at a time, which you may change until then",
+            "your leader survey, at a time that can change until then",
             "fedtally aggregate leader close survey --at 2027-01-31T18:00Z",
         ),
     ],
