@@ -25,7 +25,7 @@ from typing import Any, Self, dataclass_transform
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-# The names in `fedtally.sketch.Recovery`, `fedtally.base.encoding.Encoding` and
+# The names in `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding` and
 # `fedtally.engines.local.simulation.Sizing`, whose modules import NumPy; a test compares.
 DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")

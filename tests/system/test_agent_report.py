@@ -600,4 +600,4 @@ def test_without_httpx_the_extra_is_named(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "httpx", None)
     assert owner.report() == 2
-    assert "agent report needs httpx: pip install 'fedtally[https]'" in owner.err
+    assert "agent report needs httpx: pip install httpx" in owner.err

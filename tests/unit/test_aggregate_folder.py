@@ -22,9 +22,10 @@ from aggregate_world import NOW, SIDES, World, certificate, made, plan_of, setti
 import fedtally
 from fedtally.campaign import aggregate
 from fedtally.campaign.aggregate import RESULT, AggregateFolder
-from fedtally.campaign.closings import Closing, Closings, Schedule
+from fedtally.campaign.closings import GRACE, Closing, Closings, Schedule
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress, checked_helper
 from fedtally.campaign.transports.https.standing import Standing
+from fedtally.cli import aggregate as commands
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
@@ -501,3 +502,7 @@ def test_a_key_with_a_password_is_refused(files: Path, tmp_path: Path) -> None:
     pins = Certificates(files / "leader.crt", locked, files / "helper.crt")
     with pytest.raises(UnreadableFileError, match="has a password: give one without"):
         pins.of_caller()
+
+
+def test_the_help_and_the_folder_have_one_grace() -> None:
+    assert commands.GRACE == GRACE

@@ -108,7 +108,7 @@ sessions_a_day = 100
 max_items = 1                  # the most of your items that one sketch holds
 central = false                # true: a server may see exact sums and add the noise itself
 domains = ["range", "integers", "dictionary", "grid"]  # or whole ones: "range:1..100"
-# "open" among them takes plans that ask for any text, of which nobody has the list.
+# "open" among them takes plans that ask for any text, which nobody has listed.
 known = []                     # public keys of clients that you know to be honest
 least_known = 0                # so many of them must be in each sum that yours is in
 """

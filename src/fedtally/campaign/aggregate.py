@@ -447,7 +447,7 @@ class AggregateFolder:
 
     @contextmanager
     def _given_key(self) -> Iterator[None]:
-        """Give the key to this folder, for ever; it is as before if the block fails.
+        """Give the key to this folder, for ever; if the block fails, the key is free again.
 
         Only the journal of a key's folder knows which sums were opened with it. And whoever retires
         one of two folders would destroy the key of the other, whose reports are lost then.

@@ -559,8 +559,8 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
     plan.check_published()
     if plan.summing.cohorts is None:
         raise InvalidInputError(
-            f"{os.fspath(path)} is not summed by secagg, and a campaign of real clients is: plan it"
-            f" with {opt.secure_sum('secagg')}"
+            f"{os.fspath(path)} is not summed by secagg, as a campaign is: plan it with"
+            f" {opt.secure_sum('secagg')}; fedtally aggregate runs plans of two servers"
         )
     return plan
 

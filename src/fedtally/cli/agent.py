@@ -338,7 +338,7 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
         ),
     ],
 )
-@option("Agent", "--join", is_flag=True, help="Add what `fedtally agent join` needs")
+@option("Agent", "--join", is_flag=True, help="Add what `fedtally agent join` and `report` need")
 def requirements(join: bool) -> None:
     """Print what an agent needs beside fedtally itself, one package a line, as pip reads it.
 
@@ -360,14 +360,14 @@ def requirements(join: bool) -> None:
     short_help="Send a report to two servers over HTTPS.",
     examples=[
         (
-            "the plan of two servers that you accepted",
+            "your accepted plan of two servers",
             (
                 "fedtally agent report --leader https://leader.example.org"
                 " --helper https://helper.example.net --agent my-agent"
             ),
         ),
         (
-            "what could not be sent, from a timer",
+            "your report that could not be sent, from a timer",
             (
                 "fedtally agent report --leader https://leader.example.org"
                 " --helper https://helper.example.net --agent my-agent --once"
@@ -429,7 +429,7 @@ def send_report(
         from fedtally.campaign.transports.https.reporting import Never
         from fedtally.campaign.transports.https.resource import release_path
     except ModuleNotFoundError:
-        raise MissingExtraError("agent report needs httpx: pip install 'fedtally[https]'") from None
+        raise MissingExtraError("agent report needs httpx: pip install httpx") from None
     forbid_dumps()  # before any secret is read
     servers, verify = carry.checked_servers(leader, helper), carry.tls(ca)
     reporter = _reporter(folder, fingerprint, release)
@@ -703,7 +703,6 @@ def _show_asked(settings: Settings, campaign: Campaign, before: Campaign | None)
 
 
 def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
-
     plan, registrar = campaign.plan, settings.registrar
     signed = (
         [("Signed", "by nobody: agent.toml names no registrar, so your own act is all it needs")]

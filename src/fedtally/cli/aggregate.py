@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
-GRACE = 300  # seconds, of `campaign.closings`
+GRACE = 300  # seconds, as in `campaign.closings`: a test compares
 _OTHER = {"leader": "helper", "helper": "leader"}
 _NEEDS = "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 
@@ -154,7 +154,7 @@ def init_leader(
     given["helper"] = checked_helper(given["helper"])
     each = Closing(None if closes is None else _time(closes))
     plan = Plan.load(given["plan"])
-    if size is not None:  # it never closes with fewer, and at most so many are taken
+    if size is not None:  # a release closes with no fewer, and takes no more
         plan.summing.of_servers()
         validate.integer(plan.summing.least_clients, plan.summing.most_clients, size=size)
     schedule = Schedule((each,) * len(plan.releases), size, grace)
@@ -265,8 +265,6 @@ _listen = option(
     metavar="ADDRESS",
     help="Listen for clients on unix:PATH behind nginx, or on 127.0.0.1:PORT",
 )
-
-
 _run_options = options(
     _folder,
     _listen,
@@ -364,7 +362,7 @@ def _run(
     examples=[
         ("your leader survey, now", "fedtally aggregate leader close survey"),
         (
-            "at a time, which you may change until then",
+            "your leader survey, at a time that can change until then",
             "fedtally aggregate leader close survey --at 2027-01-31T18:00Z",
         ),
     ],

@@ -100,7 +100,6 @@ def asked(place: str, given: dict[str, Any], *doors: Door) -> dict[str, Any]:
 
 
 json_option = _click(OPTIONS["as_json"])
-details_option = _click(OPTIONS["details"])
 
 
 def check_outputs(options: dict[str, Any], *names: str) -> None:
@@ -166,7 +165,7 @@ def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
 def read_open_domain(
     options: dict[str, Any], *more: str
 ) -> Domain | Literal["input", "open"] | None:
-    """Return the candidates, of which nobody has the list where `--domain` is open.
+    """Return the candidates, which nobody has listed where `--domain` is open.
 
     It is "open" where nothing else is said, so that a plan may say it.
 

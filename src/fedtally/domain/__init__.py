@@ -1,6 +1,6 @@
 """Domains turn items into 64-bit ids and back: integers, text, latitude-longitude grids.
 
-`OpenStrings` is the domain of strings of which nobody has the list.
+`OpenStrings` is the domain of strings nobody has listed.
 
 Clients encode their items with a `Domain`, and decoding enumerates it, at positions 0 to
 ``size - 1``. Items come as a column without missing values: a NumPy array, an Arrow array or

@@ -1,4 +1,4 @@
-"""The open domain: strings of which nobody has the list.
+"""The open domain: strings nobody has listed.
 
 A string is found by its hash, an integer of `bits` bits: all 2^bits hashes are the candidates, so
 that the domain is public whatever the clients hold. The names of hashes that are found are read
@@ -30,7 +30,6 @@ MOST_BITS = 28  # candidates that joint recovery looks at by default
 USUAL_LENGTH = 64  # bytes of the longest name that can be read, unless more are asked for
 NFC = "nfc"  # the one normal form that a campaign may ask of its strings
 _MOST_LENGTH = 192  # as in sketch.spelling, which a domain does not know
-_SEED_BYTES = 32
 _BLOCK = 1 << 14  # names that are spelled at once, to bound the memory
 
 

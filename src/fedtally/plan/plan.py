@@ -320,7 +320,7 @@ class Plan:
 
     @property
     def is_open(self) -> bool:
-        """Whether the domain is open: clients spell their items, of which nobody has the list."""
+        """Whether the domain is open: clients spell their items, which nobody has listed."""
         return self.spelling is not None
 
     def clip(self, round: int, spell: Callable[[U64], U64] | None = None) -> Clip | None:

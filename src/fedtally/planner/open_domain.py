@@ -1,4 +1,4 @@
-"""A plan for strings of which nobody has the list: what names need, or what bytes buy.
+"""A plan for strings nobody has listed: what names need, or what bytes buy.
 
 The target is that no frequency is off by more than tau, and that the names of strings above 2 tau
 are read (`fedtally.planner.names` says from which frequency they are). Sizes are first guessed in

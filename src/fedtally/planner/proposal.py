@@ -53,7 +53,7 @@ _STEPS = 8  # of `_WIDER`, at the most
 _TURNS = 3  # plan and hardest frequencies, found in turn
 _PRECISION = 1.02  # of what is said to do instead
 _MORE_CLIENTS = (100, 10, 3)  # times as many, that may do
-_TRIES, _ENOUGH = 5, 1.1  # what looks enough and is not is raised, so many times, and how far first
+_TRIES, _ENOUGH = 5, 1.1  # how often a value that falls short is raised, and how far first
 
 
 class Way(NamedTuple):

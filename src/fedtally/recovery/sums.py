@@ -122,7 +122,7 @@ class Sums(NamedTuple):
 
     @property
     def batches(self) -> float:
-        """The effective number of batches: so many of equal size spread the clients as much."""
+        """The effective number of batches: that many of one size spread the clients as much."""
         return effective(self.sizes)
 
     @property
@@ -153,17 +153,16 @@ def _clients_of_rounds(
 
 
 def effective(sizes: F64) -> float:
-    """Return the effective number of batches: so many of equal size spread the clients as much."""
+    """Return the effective number of batches: that many of one size spread the clients as much."""
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
 
 def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: float) -> float:
     """Return the heterogeneity of batches of rounds: 1 + (h - 1) (B - 1) / (M - 1).
 
-    A batch's distribution is the mean of its rounds'. If these are assigned at random, the variance
-    of the mean of k = M / B of
-    M rounds is the (M - k) / (k (M - 1))-th part of that of one. Exact for items that each occur in
-    one round alone: B.
+    A batch's distribution is the mean of its k = M / B rounds. If these are drawn at random,
+    their mean has (M - k) / (k (M - 1)) times the variance of one. Exact for items that each occur
+    in one round alone: B.
 
     Args:
         heterogeneity: h of the rounds, at least 1; no more than M is used.
@@ -181,7 +180,7 @@ def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: f
 def grouped(values: F64, numbers: F64, ratio: float) -> tuple[F64, F64]:
     """Return means and sizes of groups of values within a ratio of each other.
 
-    The values are positive and rising, and there are so many of each.
+    The values are positive and rising; `numbers` says how many there are of each.
     """
     if not len(values):
         return np.empty(0), np.empty(0)

@@ -678,8 +678,8 @@ class Result(Tabular):
         """
         if self.plan.is_open:
             raise InvalidInputError(
-                "a table of all candidates is not for an open domain, of which nobody has the list:"
-                " ask for the top items, or name strings"
+                "a table of all candidates is not for an open domain, whose strings nobody has"
+                " listed: ask for the top items, or name strings"
             )
 
     def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:

@@ -1,4 +1,4 @@
-"""What may be counted: listed candidates, or any string, of which nobody has the list.
+"""What may be counted: listed candidates, or strings nobody has listed.
 
 >>> Candidates({"kind": "range", "size": 9, "public": True}).kind
 'listed'

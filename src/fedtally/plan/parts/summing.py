@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 
 if TYPE_CHECKING:
     from fedtally.secagg.config import SecAggConfig, Terms, TwoServerConfig
@@ -56,7 +56,8 @@ class Summing:
         """
         if self.cohorts is None:
             raise InvalidInputError(
-                "this plan is not summed by secure aggregation between clients (secure_sum secagg)"
+                "this plan is not summed by secure aggregation between clients: plan it with"
+                f" {opt.secure_sum('secagg')}"
             )
         return self.cohorts
 
@@ -68,7 +69,8 @@ class Summing:
         """
         if self.servers is None:
             raise InvalidInputError(
-                "this plan is not summed by two servers (secure_sum two-server)"
+                "this plan is not summed by two servers: plan it with"
+                f" {opt.secure_sum('two-server')}"
             )
         return self.servers
 

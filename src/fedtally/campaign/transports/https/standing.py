@@ -81,7 +81,7 @@ class Standing:
         }
 
     def write(self) -> None:
-        """Write it for `status`, if it has changed; a disk that is full keeps the older one."""
+        """Write the document for `status`, if it has changed; a full disk keeps the older one."""
         document = self.document()
         text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
         if text == self._written:
