@@ -110,7 +110,12 @@ def test_a_key_is_of_one_folder(place: Path, side: Any, capsys: pytest.CaptureFi
     again = words(side, mark="elsewhere")
     again[again.index("at")] = "other"
     assert f"{side}.key is the key of {place / 'at'}" in refused(capsys, again)
-    Path(f"{side}.key.folder").write_text(f"{bytes(32).hex()} /gone\n")  # of a key that is gone
+    gone = f"{bytes(32).hex()} /gone\n"  # of a key that is gone
+    Path(f"{side}.key.folder").write_text(gone)
+    bad = [*again]
+    bad[bad.index("elsewhere")] = "plan.toml"
+    assert "exists already" in refused(capsys, bad)
+    assert Path(f"{side}.key.folder").read_text() == gone  # as before
     assert run(again) == 0
 
 

@@ -467,7 +467,10 @@ class AggregateFolder:
         try:
             yield
         except BaseException:
-            place.unlink(missing_ok=True)
+            if known:  # of an earlier key that lay there: its folder still counts
+                place.write_text(known, encoding="utf-8")
+            else:
+                place.unlink(missing_ok=True)
             raise
 
     def _check(self) -> None:
