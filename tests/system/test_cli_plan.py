@@ -147,7 +147,7 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
             ("--max-bytes", "2kB", "--rows", "8"),
             {
                 "Privacy": "no differential privacy: the sums of each round are exact",
-                "Note": "for simulations: fedtally campaign runs plans of --secure-sum",
+                "Note": "for simulations: devices run plans of --secure-sum secagg",
             },
         ),
         (
@@ -415,7 +415,7 @@ def test_a_histogram_is_tried_on_other_candidates_by_rank(
     assert run(tried) == 2  # without a list they are read as the plan's candidates
     assert "other items need another domain" in words_of(capsys.readouterr().err)
     assert run([*tried, "--domain", "open"]) == 2
-    assert "name it (--domain), not open" in words_of(capsys.readouterr().err)
+    assert "--domain open goes with a plan for an open domain" in words_of(capsys.readouterr().err)
 
 
 def test_no_frequencies_are_named_that_like_refuses(account: Call) -> None:
@@ -530,8 +530,8 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         (("--clients", "1000"), "--domain-size is missing"),
         ((*FLEET, "--epsilon", "much"), "--epsilon must be a number or none, got 'much'"),
         ((*FLEET, "--width", "5"), "No such option"),
-        ((*FLEET, "--like", "zipf:d=500", "--max-items", "3"), "is of clients of one item each"),
-        ((*FLEET, "--domain", "input"), "give --domain"),
+        ((*FLEET, "--like", "zipf:d=500", "--max-items", "3"), "its clients hold one item each"),
+        ((*FLEET, "--domain", "input"), "--domain-size does not go with --domain"),
         ((*FLEET, "--like", "nothing.here"), "there is no such file"),
         (
             (*FLEET, "--like", "zipf:d=5000"),

@@ -67,6 +67,10 @@ def commands(owner: Owner) -> dict[str, tuple[list[str], int]]:  # noqa: F811
         "init": ([str(owner.place / "new")], 0),
         "requirements": (["--join"], 0),
         "join": (server, 2),
+        "report": (
+            ["--leader", "http://a.example.org", "--helper", "http://b.example.org", *at],
+            2,
+        ),
         "show": (at, 0),
         "run": (["--agent", str(owner.place)], 2),
         "accept": ([plan, "--yes", *owner.files(), *at], 0),

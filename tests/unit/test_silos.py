@@ -749,7 +749,7 @@ def test_fewer_people_than_there_may_be_have_the_larger_error() -> None:
         (6, {"secure_sum": "two-server"}, "not summed by two servers yet"),
         (6, {"epsilon": 1.0, "neighbours": "zero-out"}, "neighbours must be add-remove"),
         (6, {"epsilon": 1.0, "neighbours": "add-remove", "max_clients": 9}, "is public; leave"),
-        (200, {"num_rounds": 2, "schedule": "hybrid"}, "schedule must be shared"),
+        (200, {"num_rounds": 2, "schedule": "hybrid"}, "is not for several rounds of silos"),
         (6, {"each": 2}, "silos_per_person= goes with epsilon="),
         (6, {"each": 7, "epsilon": 1.0}, "silos_per_person must be at most 6"),
         (6, {"expected": 241}, "expected_people must be at most 240"),
