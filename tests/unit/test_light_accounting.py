@@ -16,6 +16,7 @@ from cases import each_case
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting, gaussian, library, light, loss_distribution
 from fedtally.privacy.accounting import Composition
+from fedtally.privacy.config import PrivacyConfig, _bound
 from fedtally.privacy.events import Event
 
 # How much larger an epsilon may be than the one with the libraries, by delta: of itself, or as it
@@ -37,6 +38,7 @@ MADE = (
     loss_distribution._composed,
     loss_distribution._distribution,
     accounting._guarantee_alone,
+    _bound,
 )
 
 
@@ -121,6 +123,25 @@ def test_epsilons_are_never_below_those_with_the_libraries(mechanism: str, alone
 def test_a_campaign_without_delta_costs_what_it_costs(alone: Any) -> None:
     events = [Event("geometric", 1, "zero-out", variance=v, encoding="histogram") for v in (1, 9)]
     assert alone(lambda: accounting.epsilon(events, 0.0)) == accounting.epsilon(events, 0.0)
+
+
+def test_a_plan_that_it_knows_too_roughly_says_what_to_install(alone: Any) -> None:
+    """The noise of a plan for 10^8 clients, whose epsilon is 1 up to the last digits."""
+    event = Event(
+        "skellam",
+        16,
+        "zero-out",
+        variance=482.7482418639053,
+        honest_survivors=1800,
+        total_variation=2.6e-26,
+        trust="distributed",
+    )
+    kept = PrivacyConfig(epsilon=1.0, delta=1e-9, event=event)
+    with pytest.raises(InvalidInputError, match="more exactly: pip install scipy dp-accounting"):
+        alone(lambda: replace(kept))
+    less = replace(event, variance=480.0)
+    with pytest.raises(InvalidInputError, match="guarantee less$"):  # with them nothing else helps
+        replace(kept, event=less)
 
 
 @each_case("pairs", [1, 5, 60])
