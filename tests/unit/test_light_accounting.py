@@ -152,6 +152,8 @@ def test_what_transforms_may_lose_at_a_small_delta_is_added(pairs: int) -> None:
     raised = grid.get_epsilon_for_delta(2 * lost)
     assert raised == pytest.approx(grid._epsilon(lost), rel=2e-9)
     assert raised > grid._epsilon(2 * lost) * (1 + 1e-3)
+    for less in (lost, lost / 2):  # it may all be lost
+        assert grid._epsilon(less) < math.inf == grid.get_epsilon_for_delta(less)
 
 
 # ---- each function beside the one that it stands in for ----

@@ -37,7 +37,7 @@ _STAGES = {
     "curve": "predicting errors",
     "draw": "drawing",
 }
-_NOTE_COLUMNS, _FEWEST_COLUMNS = 80, 20  # a terminal of a few columns, or of none, is not believed
+_NOTE_COLUMNS, _FEWEST_COLUMNS = 80, 20  # a terminal of a few columns is not believed
 _ERROR_INDENT = 2
 SOON, LATER = 0.8, 2.0  # seconds until the first line on what takes long, and until another one
 _UNITS = {
@@ -119,9 +119,11 @@ def complain(kind: str, message: str, as_json: bool) -> None:
 def _columns() -> int:
     """Return the columns of the terminal that stderr is; 80 where it does not say."""
     try:
-        return max(_FEWEST_COLUMNS, os.get_terminal_size(sys.stderr.fileno()).columns)
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
-        return _NOTE_COLUMNS
+        columns = 0
+    # a terminal that was never told its size has 0 columns
+    return max(_FEWEST_COLUMNS, columns or _NOTE_COLUMNS)
 
 
 def _folded(text: str, columns: int, indent: int) -> list[str]:

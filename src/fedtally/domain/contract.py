@@ -141,8 +141,12 @@ class Domain(ABC):
 
         The answer is None for other columns, and for kinds whose items may be any text.
         """
-        if self._form is None or not arrow.is_installed():
-            return items.holds(self._form) if self._form and isinstance(items, Texts) else None
+        if self._form is None:
+            return None
+        if isinstance(items, Texts):
+            return items.holds(self._form)
+        if not arrow.is_installed():
+            return None
         import pyarrow as pa
         import pyarrow.compute as pc
 

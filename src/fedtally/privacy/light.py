@@ -274,7 +274,8 @@ class LossGrid:
         """
         # Transforms err, here and there: by more than the tolerance where delta is small.
         most = self._epsilon(delta - _ROUNDING * self.pairs)
-        return max(self._epsilon(delta), most - TOLERANCE * max(1.0, most))
+        # infinity stays so, where a difference of infinities would be no number
+        return max(self._epsilon(delta), min(most - TOLERANCE, most * (1 - TOLERANCE)))
 
     def _epsilon(self, delta: float) -> float:
         if self.infinite > delta:
