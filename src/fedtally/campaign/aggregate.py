@@ -37,6 +37,7 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.closings import Closing, Closings, Schedule
 from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire_key
+from fedtally.campaign.places import check_ledger, check_mark, write_candidates
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -194,9 +195,7 @@ class AggregateFolder:
         self.plan.save(folder / PLAN)
         save_allow_list(folder / ALLOW_LIST, self.allow_list)
         if has_list and self.domain is not None:
-            labels = self.domain.labels(range(self.domain.size))
-            text = "".join(f"{label}\n" for label in labels)
-            (folder / CANDIDATES).write_text(text, encoding="utf-8", newline="\n")
+            write_candidates(folder / CANDIDATES, self.domain)
         with archive.replacing(folder / SETTINGS) as temporary:
             Path(temporary).write_text(self._to_toml(), encoding="utf-8")
         if self.side == "leader":
@@ -476,19 +475,8 @@ class AggregateFolder:
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""
         settings = self.settings
-        mark = Path(os.path.realpath(settings.mark))
-        if mark.is_relative_to(os.path.realpath(self.path)):
-            raise InvalidInputError(
-                f"the mark {settings.mark} lies in {self.path}, and would be put back with it: name"
-                " a file elsewhere, on another disk if possible"
-            )
-        if (settings.ledger is None) != (self.plan.privacy is None):
-            raise InvalidInputError(
-                "a plan with privacy is charged to a ledger: name it (fedtally ledger grant makes"
-                " one)"
-                if settings.ledger is None
-                else "the plan is without privacy, and a ledger cannot be charged: leave it out"
-            )
+        check_mark(settings.mark, self.path, str(self.path))
+        check_ledger(settings.ledger, self.plan)
         check_allow_list(self.plan, self.allow_list)
         self._made()
 

@@ -35,6 +35,7 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
+from fedtally.campaign.places import check_ledger, check_mark, write_candidates
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
@@ -48,7 +49,6 @@ from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
-_BLOCK = 1 << 16  # candidates that are written at once
 CANDIDATES, STATE, RESULT = "candidates.txt", "campaign.db", "result.fed"
 LOCK, CANCELLED = "lock", "cancelled"
 _ENTRIES = ("schema", "server_key", "mark", "ledger", "deadlines", "screen")
@@ -154,7 +154,7 @@ class CampaignFolder:
             if made.allow_list is not None:
                 save_allow_list(draft / ALLOW_LIST, made.allow_list)
             if candidates is not None:
-                _write_lines(draft / CANDIDATES, made.domain)
+                write_candidates(draft / CANDIDATES, made.domain)
             with archive.replacing(draft / SETTINGS) as temporary:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):
@@ -458,20 +458,8 @@ class CampaignFolder:
 
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""
-        # Real paths: neither .. nor a link may hide where the mark is.
-        mark = Path(os.path.realpath(self.mark))
-        if mark.is_relative_to(os.path.realpath(self.path)):
-            raise InvalidInputError(
-                f"the mark {self.mark} lies in the campaign's folder, and would be put back with"
-                " it: name a file elsewhere, on another disk if possible"
-            )
-        if (self.ledger is None) != (self.plan.privacy is None):
-            raise InvalidInputError(
-                "a plan with privacy is charged to a ledger: name it (fedtally ledger grant makes"
-                " one)"
-                if self.ledger is None
-                else "the plan is without privacy, and a ledger cannot be charged: leave it out"
-            )
+        check_mark(self.mark, self.path, "the campaign's folder")
+        check_ledger(self.ledger, self.plan)
         # Books in memory: this server opens nothing, it only compares keys.
         server = FrequencyServer(self.plan, MemoryBooks(), screen=self.screen)
         server.check_keys(load_server_key(self.server_key), self.allow_list)
@@ -563,14 +551,6 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
             f" {opt.secure_sum('secagg')}; fedtally aggregate runs plans of two servers"
         )
     return plan
-
-
-def _write_lines(path: Path, domain: Domain) -> None:
-    """Write the candidates of a list, none of which holds a line end, one a line."""
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        for start in range(0, domain.size, _BLOCK):
-            labels = domain.labels(range(start, min(start + _BLOCK, domain.size)))
-            file.writelines(f"{label}\n" for label in labels)
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
