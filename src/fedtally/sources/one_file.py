@@ -57,7 +57,7 @@ def _text(parts: Sequence[str | None]) -> str | None:
     """Return the text of an item, of which two coordinates are parts; None: it lacks one."""
     if not all(parts):
         return None
-    text = ",".join(part for part in parts if part is not None)
+    text = ",".join(filter(None, parts))  # all of them
     try:
         text.encode()
     except UnicodeEncodeError:  # bytes that are no text
