@@ -33,9 +33,10 @@ from fedtally.errors import FedtallyError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server import BatchRefusedError, BatchState
+from fedtally.secagg.two_server.reports import ID_BYTES
+from fedtally.secagg.two_server.servers import CHECKS_OF_A_FRAME as MOST_IDS
 from fedtally.store import BatchStore, StoreError
 
-ID_BYTES, MOST_IDS = 16, 4096
 ANSWER_SECONDS = 20.0  # for which a request waits for an answer, before it is told to come again
 _FRAME_BYTES = 128  # of a frame, around its ids
 _AGAIN = 1, 2  # bounds of the seconds until an answer is asked for again

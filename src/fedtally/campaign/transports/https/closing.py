@@ -18,9 +18,10 @@ from fedtally.campaign.transports.https.channel import Asking
 from fedtally.campaign.transports.https.collecting import Collecting
 from fedtally.errors import FedtallyError, OvertakenError
 from fedtally.secagg.two_server import BatchRefusedError, BatchState
+from fedtally.secagg.two_server.servers import CHECKS_OF_A_FRAME
 
 PAGE = 512  # reports that are judged at once while others come: they wait meanwhile
-LAST_PAGE = 4096  # after the stop nobody waits
+LAST_PAGE = CHECKS_OF_A_FRAME  # after the stop nobody waits
 PAUSE = 1.0  # seconds between two looks at a release
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after what failed; each further one doubles them
 _T = TypeVar("_T")
